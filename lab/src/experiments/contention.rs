@@ -1,0 +1,465 @@
+//! Experiment `contention`: what more contenders for one key buy.
+//!
+//! Attempts arrive in the open model at a rate above what any lock can serve, so the queue fills up to the
+//! number of contenders, and stays full until the arrivals end. Then the waiters drain.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Found, contenders};
+use crate::contend::load::{Load, Model};
+use crate::contend::schedule::Gaps;
+use crate::contend::summary::{Latency, Summary};
+use crate::report::plot::{Axes, Series, series};
+use crate::report::table::{Table, ms};
+use crate::report::{Page, Prediction, Results};
+use crate::worker::event::micros;
+
+const CONTENDERS: [u32; 3] = [50, 200, 1000];
+const WORK: Duration = Duration::from_millis(2);
+/// Arrivals a second: twice the ceiling of a lock that costs nothing.
+const RATE: f64 = 1000.0;
+const DURATION: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(10);
+/// Errors of a case that the page lists; results.json has all.
+const LISTED: usize = 3;
+/// Rounds without contention.
+const UNCONTENDED: u64 = 200;
+
+/// The cases of one backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The machine's load average before the run.
+    pub load_average: String,
+    /// How long attempts arrived in each case.
+    pub duration_us: u64,
+    /// Acquires without contention.
+    pub acquire: Latency,
+    /// What the work took, with the timer's rounding.
+    pub work: Latency,
+    /// Releases without contention.
+    pub release: Latency,
+    /// Contenders whose connection could not be made before the cases.
+    pub cold: u64,
+    /// The first error of those.
+    pub cold_error: Option<String>,
+    /// The cases.
+    pub cases: Vec<Case>,
+}
+
+/// A number of contenders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Case {
+    /// The number.
+    pub contenders: u32,
+    /// What was measured.
+    pub summary: Summary,
+    /// Operations that the checkers of histories judged.
+    pub operations: usize,
+    /// Violations that they found.
+    pub violations: Vec<String>,
+}
+
+impl Case {
+    /// Whether most attempts were granted. If not, the latencies of those that were say little about waiting.
+    fn mostly_granted(&self) -> bool {
+        2 * self.summary.granted > self.summary.arrivals - self.summary.overflow
+    }
+}
+
+impl Figures {
+    /// Hand-overs a second if nothing overlaps: 1 / (work + acquire + release), of medians.
+    fn ceiling(&self) -> f64 {
+        1e6 / (self.work.p50_us + self.acquire.p50_us + self.release.p50_us).max(1) as f64
+    }
+
+    /// The lowest number of contenders with 90 % of the highest throughput: beyond it, more contenders buy only waiting.
+    fn enough(&self) -> Option<u32> {
+        let highest = self.cases.iter().map(|case| case.summary.handovers_per_second).fold(0.0, f64::max);
+        let enough = |case: &&Case| highest > 0.0 && case.summary.handovers_per_second >= 0.9 * highest;
+        self.cases.iter().find(enough).map(|case| case.contenders)
+    }
+}
+
+/// Runs all cases on one backend.
+///
+/// # Errors
+/// The servers could not be reached before the cases. Errors within a case are figures.
+pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
+    let load_average = contenders::load_average();
+    let locks = contenders::connect(context)?;
+    let numbers = if context.contenders.is_empty() { &CONTENDERS[..] } else { &context.contenders };
+    let duration = context.duration.unwrap_or(DURATION);
+    // ZooKeeper needs some rounds before it is as fast as it stays.
+    contenders::uncontended(&locks, "first", Duration::ZERO, 20).await?;
+    let [acquire, work, release] = contenders::uncontended(&locks, "uncontended", WORK, UNCONTENDED).await?;
+    let most = numbers.iter().copied().max().unwrap_or(0);
+    let (cold, cold_error) = contenders::warm_up(&locks, most.into()).await;
+    let mut cases = Vec::new();
+    for &number in numbers {
+        eprintln!("contention: {}: {number} contenders", context.backend);
+        let load = Load {
+            model: Model::Open { rate: RATE },
+            gaps: Gaps::Exponential,
+            contenders: number as usize,
+            keys: 1,
+            duration,
+            seed: context.seed,
+        };
+        let name = format!("contention-{number}");
+        let (attempts, judgement) = contenders::case(context, &locks, &name, (WORK, WAIT), &load).await?;
+        let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
+        eprint!("{}", crate::contend::describe(&summary));
+        let (operations, violations) = (judgement.operations, judgement.service);
+        cases.push(Case { contenders: number, summary, operations, violations });
+    }
+    let duration_us = micros(duration);
+    let figures = Figures { load_average, duration_us, acquire, work, release, cold, cold_error, cases };
+    let predictions = predictions(&figures);
+    Ok((figures, predictions))
+}
+
+fn predictions(figures: &Figures) -> Vec<Prediction> {
+    let operations = figures.cases.iter().map(|case| case.operations).sum();
+    let violations = figures.cases.iter().map(|case| case.violations.len()).sum();
+    let mut predictions = vec![Prediction::none("violations in the histories", operations, violations)];
+    let case = |number| figures.cases.iter().find(|case| case.contenders == number);
+    if let (Some(some), Some(many)) = (case(CONTENDERS[1]), case(CONTENDERS[2])) {
+        let rates = [some, many].map(|case| case.summary.handovers_per_second);
+        predictions.push(Prediction {
+            predicted: "from 200 to 1000 contenders, hand-overs a second grow by less than a half".to_owned(),
+            seen: format!("{:.1}, then {:.1}", rates[0], rates[1]),
+            holds: rates[0] > 0.0 && rates[1] < 1.5 * rates[0],
+        });
+        let cases = [some, many].map(|case| (case.summary.granted, case.summary.latency.p50_us));
+        let [(granted, median), (many_granted, many_median)] = cases;
+        predictions.push(Prediction {
+            predicted: "from 200 to 1000 contenders, the median wait more than doubles, or fewer are granted"
+                .to_owned(),
+            seen: format!("{} ms for {granted}, then {} ms for {many_granted}", ms(median), ms(many_median)),
+            holds: granted > 0 && (many_median > 2 * median || many_granted < granted),
+        });
+    }
+    predictions
+}
+
+/// Renders the page.
+#[must_use]
+pub fn page(results: &Results<Figures>) -> Page {
+    let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
+    let (machine, parts, cases, errors) = (machine(results), parts(results), cases(results), errors(results));
+    let (work, wait) = (ms(micros(WORK)), WAIT.as_secs());
+    let markdown = format!(
+        "# More contenders for one key buy only waiting
+
+One key has one holder at a time, so its hand-overs a second have a ceiling. Above it, more
+contenders add nothing but their own waiting.
+
+**Question.** 50, 200 and 1000 contenders want one key and hold it for {work} ms. How long do they
+wait, how many hand-overs a second does the lock service make, and what bounds them?
+
+## Set-up
+
+{setups}
+{machine}
+{commands}
+Attempts arrive in the open model at {RATE} a second with exponential gaps, whether earlier ones
+have ended or not: twice as many as a lock that costs nothing could serve. So the queue fills up to
+the number of contenders. An arrival that finds all of them busy is not started, and counts as
+overflow. Each attempt waits for {wait} s at most. After the last arrival, the waiters drain.
+
+Latencies count from the intended start of each attempt and are recorded in HDR histograms: no
+delay is left out because the load generator had to wait (coordinated omission). The percentiles
+are of granted attempts; where attempts timed out or failed, the true percentiles are higher. Each
+contender has a connection of its own, made before the cases; with ZooKeeper, each attempt opens a
+session of its own, because the session is the lease. All contenders are tasks of one process, which
+shares the machine with the servers.
+
+## Figures
+
+Without contention, {UNCONTENDED} rounds one after the other. The ceiling is
+1 / (work + acquire + release), of the medians.
+
+{parts}
+With contention:
+
+{cases}
+![Hand-overs a second](contention/handovers.svg)
+
+![Median latency](contention/p50.svg)
+
+![99th percentile](contention/p99.svg)
+
+![99.9th percentile](contention/p999.svg)
+
+The plots of latencies leave out cases in which most attempts timed out or failed: the few that were
+granted did not wait.
+
+Errors:
+
+{errors}
+## Predicted and seen
+
+{predictions}
+## What it means
+
+- A wait is the queue's length divided by the hand-overs a second. Once the throughput stays, a
+  queue that is five times as long is a wait that is five times as long.
+- The column `enough` names the lowest number of contenders that reaches 90 % of the highest
+  throughput of the backend. From there on, more contenders buy only waiting: shorten the work,
+  or split the key.
+- Waiters that spin load the servers with attempts that cannot succeed. With many of them the servers
+  answer late, and with Redlock a late answer is no vote: its throughput can collapse.
+- The ceiling holds for a lock whose next acquire begins after the last release. A queue at the
+  server has the next request already, so a hand-over costs less than an acquire, and the measured
+  value may lie above the ceiling. Spinning waiters also hit a free lock earlier the more they are.
+
+## What bounds it
+
+- The histories are judged by the checkers of the conformance suite. Redlock has no fencing token
+  that orders its grants; its grants are numbered in the order in which the client saw them.
+- The ceiling is measured before the cases. If other work on the machine takes the processor or the
+  disk at that moment and not later, it comes out too low, and the other way round.
+- Contenders and servers share the processor. With spinning waiters the load generator itself takes
+  a large part of it; the column `generator` has the 99th percentile of its own delay.
+"
+    );
+    let quantile = |of: fn(&Latency) -> u64| {
+        move |case: &Case| if case.mostly_granted() { of(&case.summary.latency) as f64 / 1e3 } else { 0.0 }
+    };
+    let milliseconds = |name: &str| format!("{name} of the latency, ms");
+    let files = vec![
+        ("handovers.svg".to_owned(), plot(results, "hand-overs a second", |case| case.summary.handovers_per_second)),
+        ("p50.svg".to_owned(), plot(results, &milliseconds("p50"), quantile(|latency| latency.p50_us))),
+        ("p99.svg".to_owned(), plot(results, &milliseconds("p99"), quantile(|latency| latency.p99_us))),
+        ("p999.svg".to_owned(), plot(results, &milliseconds("p999"), quantile(|latency| latency.p999_us))),
+        ("cases.csv".to_owned(), csv(results)),
+    ];
+    Page { markdown, files }
+}
+
+fn machine(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&["backend", "load average before the run", "arrivals for, s", "cold contenders"]);
+    for run in &results.runs {
+        let Figures { load_average, duration_us, cold, cold_error, .. } = &run.figures;
+        let cold = cold_error.as_ref().map_or_else(|| cold.to_string(), |error| format!("{cold}: {error}"));
+        let duration = format!("{:.1}", *duration_us as f64 / 1e6);
+        table.row([run.backend.clone(), load_average.clone(), duration, cold]);
+    }
+    table.markdown() + "\nA load average above zero is other work that ran beside the experiment.\n"
+}
+
+fn parts(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "backend",
+        "rounds that did not fail",
+        "acquire p50, ms",
+        "acquire p99, ms",
+        "work p50, ms",
+        "release p50, ms",
+        "ceiling, hand-overs a second",
+    ]);
+    for run in &results.runs {
+        let figures = &run.figures;
+        table.row([
+            run.backend.clone(),
+            figures.acquire.count.to_string(),
+            ms(figures.acquire.p50_us),
+            ms(figures.acquire.p99_us),
+            ms(figures.work.p50_us),
+            ms(figures.release.p50_us),
+            format!("{:.1}", figures.ceiling()),
+        ]);
+    }
+    table.markdown()
+}
+
+fn cases(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "backend",
+        "contenders",
+        "hand-overs a second",
+        "of the ceiling",
+        "p50, ms",
+        "p99, ms",
+        "p999, ms",
+        "granted",
+        "timeouts",
+        "errors",
+        "overflow",
+        "generator, ms",
+        "violations",
+        "enough",
+    ]);
+    for run in &results.runs {
+        let enough = run.figures.enough();
+        for case in &run.figures.cases {
+            let summary = &case.summary;
+            let rate = summary.handovers_per_second;
+            table.row([
+                run.backend.clone(),
+                case.contenders.to_string(),
+                format!("{rate:.1}"),
+                format!("{:.0} %", 100.0 * rate / run.figures.ceiling()),
+                ms(summary.latency.p50_us),
+                ms(summary.latency.p99_us),
+                ms(summary.latency.p999_us),
+                summary.granted.to_string(),
+                summary.timeouts.to_string(),
+                summary.errors().to_string(),
+                summary.overflow.to_string(),
+                ms(summary.lag.p99_us),
+                case.violations.len().to_string(),
+                (if enough == Some(case.contenders) { "enough" } else { "" }).to_owned(),
+            ]);
+        }
+    }
+    table.markdown()
+}
+
+fn errors(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&["backend", "contenders", "server", "times", "error"]);
+    let mut none = true;
+    for run in &results.runs {
+        for case in &run.figures.cases {
+            let failures = &case.summary.failures;
+            let (listed, others) = failures.split_at(LISTED.min(failures.len()));
+            for failure in listed {
+                none = false;
+                table.row([
+                    run.backend.clone(),
+                    case.contenders.to_string(),
+                    failure.server.clone().unwrap_or_default(),
+                    failure.count.to_string(),
+                    failure.error.clone(),
+                ]);
+            }
+            if !others.is_empty() {
+                let (backend, contenders) = (run.backend.clone(), case.contenders.to_string());
+                let times = others.iter().map(|failure| failure.count).sum::<u64>().to_string();
+                table.row([backend, contenders, String::new(), times, format!("{} other texts", others.len())]);
+            }
+        }
+    }
+    if none { "No attempt and no release failed.\n".to_owned() } else { table.markdown() }
+}
+
+fn csv(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "backend",
+        "contenders",
+        "handovers_per_second",
+        "ceiling_per_second",
+        "p50_us",
+        "p99_us",
+        "p999_us",
+        "max_us",
+        "ended_p99_us",
+        "arrivals",
+        "granted",
+        "timeouts",
+        "failed",
+        "failed_releases",
+        "overflow",
+        "elapsed_us",
+    ]);
+    for run in &results.runs {
+        for case in &run.figures.cases {
+            let summary = &case.summary;
+            table.row([
+                run.backend.clone(),
+                case.contenders.to_string(),
+                format!("{:.3}", summary.handovers_per_second),
+                format!("{:.3}", run.figures.ceiling()),
+                summary.latency.p50_us.to_string(),
+                summary.latency.p99_us.to_string(),
+                summary.latency.p999_us.to_string(),
+                summary.latency.max_us.to_string(),
+                summary.ended.p99_us.to_string(),
+                summary.arrivals.to_string(),
+                summary.granted.to_string(),
+                summary.timeouts.to_string(),
+                summary.failed.to_string(),
+                summary.failed_releases.to_string(),
+                summary.overflow.to_string(),
+                summary.elapsed_us.to_string(),
+            ]);
+        }
+    }
+    table.csv()
+}
+
+/// A line for each backend; cases without a value are left out, because both axes are logarithmic.
+fn plot(results: &Results<Figures>, y: &str, value: impl Fn(&Case) -> f64) -> String {
+    let lines = results.runs.iter().map(|run| {
+        let points = run.figures.cases.iter().map(|case| (f64::from(case.contenders), value(case)));
+        Series { name: run.backend.clone(), points: points.filter(|point| point.1 > 0.0).collect(), line: true }
+    });
+    let lines: Vec<_> = lines.collect();
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let range = |of: fn(&(f64, f64)) -> f64, below: f64| {
+        let widest = |(least, most): (f64, f64), value: f64| (value.min(least), value.max(most));
+        let (least, most) = points().map(of).fold((f64::MAX, 0.0), widest);
+        if most > 0.0 { (least / below, most * 1.5) } else { (1.0, 10.0) }
+    };
+    let axes = Axes {
+        x: "contenders".to_owned(),
+        y: y.to_owned(),
+        // Room for the legend left of the lines.
+        x_range: range(|point| point.0, 4.0),
+        y_range: range(|point| point.1, 1.5),
+        logarithmic: true,
+    };
+    series(&axes, &lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(rates: [f64; 3], medians: [u64; 3], violations: usize) -> Figures {
+        let latency = |p50_us| Latency { p50_us, ..Latency::default() };
+        let cases = CONTENDERS.iter().enumerate().map(|(place, &contenders)| Case {
+            contenders,
+            summary: Summary {
+                handovers_per_second: rates[place],
+                latency: latency(medians[place]),
+                granted: if rates[place] > 100.0 { 100 } else { u64::from(rates[place] > 0.0) },
+                ..Summary::default()
+            },
+            operations: 10,
+            violations: vec!["a violation".to_owned(); violations],
+        });
+        Figures {
+            load_average: "0".to_owned(),
+            duration_us: 0,
+            acquire: latency(1_000),
+            work: latency(3_000),
+            release: latency(1_000),
+            cold: 0,
+            cold_error: None,
+            cases: cases.collect(),
+        }
+    }
+
+    #[test]
+    fn the_ceiling_and_the_knee_are_computed() {
+        let figures = figures([150.0, 190.0, 200.0], [1, 2, 3], 0);
+        assert!((figures.ceiling() - 200.0).abs() < 1e-9);
+        assert_eq!(figures.enough(), Some(200));
+    }
+
+    #[test]
+    fn predictions_can_fail() {
+        let holds = |figures: &Figures| -> Vec<bool> {
+            predictions(figures).iter().map(|prediction| prediction.holds).collect()
+        };
+        assert_eq!(holds(&figures([1.0, 200.0, 210.0], [1, 100, 500], 0)), [true, true, true]);
+        assert_eq!(holds(&figures([1.0, 200.0, 301.0], [1, 100, 200], 1)), [false, false, false]);
+        // A backend that grants nothing confirms nothing.
+        // A collapse is no waiting, but buys nothing either.
+        assert_eq!(holds(&figures([1.0, 200.0, 2.0], [1, 100, 50], 0)), [true, true, true]);
+        assert_eq!(holds(&figures([0.0; 3], [0; 3], 0)), [true, false, false]);
+    }
+}

@@ -1,0 +1,240 @@
+//! The experiments: `palisade-lab run NAME`. Each asks one question, predicts the answer, measures it
+//! on real servers, and renders its page from the results.
+//!
+//! | module | question |
+//! |---|---|
+//! | [`pause`] | what a pause longer than the TTL does to the resource |
+//! | [`release`] | whether a release can free another owner's lock |
+//! | [`ttl`] | how long a killed holder blocks the lock |
+//! | [`renew`] | whether renewing closes the window |
+//! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
+//! | [`contention`] | what more contenders for one key buy |
+//! | [`fairness`] | whether locks are granted in the order of arrival |
+//! | [`contenders`] | contenders of this process, for those two |
+//! | [`processes`] | the resource and the workers, as processes of their own |
+
+pub mod contenders;
+pub mod contention;
+pub mod fairness;
+pub mod fenced_stores;
+pub mod pause;
+pub mod processes;
+pub mod release;
+pub mod renew;
+pub mod ttl;
+
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use crate::dlock::Backend;
+use crate::report::setup::Setup;
+use crate::report::{Page, Prediction, Results, Run as OneRun};
+use crate::resource::rule::Fence;
+use crate::servers::{self, Cluster, Kind};
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// A pause longer than the TTL, between acquire and write
+    Pause,
+    /// Releases of a lock that is no longer the releaser's
+    Release,
+    /// A holder that is killed: how long the lock stays blocked
+    Ttl,
+    /// Renewing narrows the window and does not close it
+    Renew,
+    /// Latency and throughput against contention
+    Contention,
+    /// Arrival order against grant order
+    Fairness,
+    /// The fence in a PostgreSQL row and in an object store
+    FencedStores,
+}
+
+/// Run experiments on real servers; write figures, plots and pages
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// The experiments
+    #[arg(value_enum, required_unless_present = "all")]
+    names: Vec<Name>,
+    /// All experiments
+    #[arg(long)]
+    all: bool,
+    /// The lock services; by default, all
+    #[arg(long, value_enum)]
+    backend: Vec<Backend>,
+    /// Whether the resource checks fencing tokens
+    #[arg(long, value_enum, default_value = "both")]
+    fence: Fences,
+    /// How often each case is run; by default, what the page states
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Contention: numbers of contenders; by default, what the page states
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    contenders: Vec<u32>,
+    /// Contention, fairness: how long attempts arrive; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The Palisade program; by default `palisade` beside this program
+    #[arg(long, value_name = "FILE")]
+    palisade: Option<PathBuf>,
+    /// Directory of the pages
+    #[arg(long, value_name = "DIR", default_value = "docs/lab")]
+    out: PathBuf,
+    /// Render the pages again from the results of earlier runs
+    #[arg(long)]
+    render: bool,
+}
+
+/// Values of `run --fence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fences {
+    /// The resource refuses stale tokens
+    On,
+    /// The resource accepts stale tokens
+    Off,
+    /// One case after the other
+    Both,
+}
+
+/// What an experiment runs with.
+#[derive(Debug, Clone)]
+pub struct Context {
+    /// The lock service.
+    pub backend: Backend,
+    /// Its servers.
+    pub endpoints: Vec<String>,
+    /// The resource's rule: each of these.
+    pub fences: Vec<Fence>,
+    /// How often each case is run, if not as often as the experiment says.
+    pub rounds: Option<u64>,
+    /// Numbers of contenders, if not those of the experiment.
+    pub contenders: Vec<u32>,
+    /// How long attempts arrive, if not as long as the experiment says.
+    pub duration: Option<Duration>,
+    /// Seed of everything random.
+    pub seed: u64,
+}
+
+/// What an experiment has found on one backend.
+pub type Found<T> = (T, Vec<Prediction>);
+
+impl Run {
+    /// Runs the experiments. The exit code is 1 if a prediction failed.
+    ///
+    /// # Errors
+    /// A server or a process could not be used, or a file could not be written.
+    pub async fn run(self) -> Result<ExitCode, String> {
+        let names = if self.all { Name::value_variants() } else { &self.names };
+        let mut as_predicted = true;
+        for name in names {
+            as_predicted &= match name {
+                Name::Pause => self.one("pause", pause::run, pause::page).await?,
+                Name::Release => self.one("release", release::run, release::page).await?,
+                Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
+                Name::Renew => self.one("renew", renew::run, renew::page).await?,
+                Name::Contention => self.one("contention", contention::run, contention::page).await?,
+                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
+                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+            };
+        }
+        Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Runs one experiment on all backends; returns whether all predictions held.
+    async fn one<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
+        page: impl Fn(&Results<T>) -> Page,
+    ) -> Result<bool, String> {
+        let mut results = Results::load(&self.out, name)?;
+        if self.render {
+            results.save(&self.out, name, &page(&results))?;
+            return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
+        }
+        let backends = if self.backend.is_empty() { &Backend::ALL[..] } else { &self.backend };
+        let mut as_predicted = true;
+        for &backend in backends {
+            eprintln!("{name}: starting {backend}");
+            let options = servers::Options { palisade: self.palisade.clone(), ..servers::Options::default() };
+            let cluster = servers::start(kind(backend), &options).await.map_err(|error| error.to_string())?;
+            let fences = match self.fence {
+                Fences::On => vec![Fence::On],
+                Fences::Off => vec![Fence::Off],
+                Fences::Both => vec![Fence::Off, Fence::On],
+            };
+            let endpoints = cluster.endpoints().to_vec();
+            let (contenders, duration) = (self.contenders.clone(), self.duration);
+            let context =
+                Context { backend, endpoints, fences, rounds: self.rounds, contenders, duration, seed: self.seed };
+            let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
+            let (figures, predictions) = run(&context).await?;
+            for Prediction { predicted, seen, holds } in &predictions {
+                eprintln!(
+                    "{name}: {backend}: {} {predicted}: {seen}",
+                    if *holds { "as predicted:" } else { "NOT AS PREDICTED:" }
+                );
+                as_predicted &= holds;
+            }
+            results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
+            results.save(&self.out, name, &page(&results))?;
+        }
+        eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
+        Ok(as_predicted)
+    }
+
+    fn command(&self, name: &str, backend: Backend) -> String {
+        let mut command = format!("palisade-lab run {name} --backend {backend} --seed {}", self.seed);
+        if let Some(fence) = self.fence.to_possible_value().filter(|_| self.fence != Fences::Both) {
+            command.push_str(&format!(" --fence {}", fence.get_name()));
+        }
+        if let Some(rounds) = self.rounds {
+            command.push_str(&format!(" --rounds {rounds}"));
+        }
+        if !self.contenders.is_empty() {
+            let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
+            command.push_str(&format!(" --contenders {}", numbers.join(",")));
+        }
+        if let Some(duration) = self.duration {
+            command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
+        }
+        command
+    }
+}
+
+/// The servers of a lock service.
+fn kind(backend: Backend) -> Kind {
+    match backend {
+        Backend::Redis => Kind::Redis,
+        Backend::Redlock => Kind::Redlock,
+        Backend::Etcd | Backend::EtcdLock => Kind::Etcd,
+        Backend::ZooKeeper => Kind::Zookeeper,
+        Backend::Palisade => Kind::Palisade,
+    }
+}
+
+fn servers_of(cluster: &Cluster) -> String {
+    match cluster.len() {
+        1 => cluster.version().to_owned(),
+        count => format!("{} × {count}", cluster.version()),
+    }
+}
+
+/// A directory for the files of one case, removed with the value.
+fn scratch() -> Result<tempfile::TempDir, String> {
+    let made = tempfile::Builder::new().prefix("palisade-lab-").tempdir();
+    made.map_err(|error| format!("cannot make a temporary directory: {error}"))
+}
+
+fn text(path: &Path) -> Result<&str, String> {
+    path.to_str().ok_or_else(|| format!("{} is not text", path.display()))
+}

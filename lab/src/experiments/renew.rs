@@ -1,0 +1,427 @@
+//! Experiment `renew`: renewing narrows the window, and never closes it.
+//!
+//! Worker a works, is paused, and writes; worker b waits for the lock and writes as soon as it has it.
+//! Pauses around the TTL, with and without renewals in the background, as a sleep of the job and as a
+//! stop of the whole process. A write is *stale* if the resource has seen b's token before it.
+
+use futures_util::StreamExt;
+use futures_util::stream;
+use serde::{Deserialize, Serialize};
+
+use super::processes::{Resource, Worker};
+use super::{Context, Found, scratch};
+use crate::report::plot::{Axes, Series, series};
+use crate::report::table::{Table, ms};
+use crate::report::{Page, Prediction, Results};
+use crate::resource::rule::Fence;
+use crate::worker::event::Event;
+use crate::worker::pause::How;
+
+const TTL_MS: u64 = 2_000;
+/// A renewing holder renews once in a third of its TTL, as is usual.
+const RENEW_MS: u64 = TTL_MS / 3;
+/// Pauses, in hundredths of the TTL.
+const PAUSES: [u64; 6] = [50, 80, 100, 120, 150, 250];
+/// Rounds of each case.
+const ROUNDS: u64 = 5;
+/// Rounds that run at the same time.
+const AT_ONCE: usize = 10;
+
+/// The rounds of one backend.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The rounds.
+    pub rounds: Vec<Round>,
+}
+
+/// What became of a's write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Write {
+    /// Accepted, and in order.
+    InOrder,
+    /// Accepted after b's: the value is corrupted.
+    Stale,
+    /// Refused by the fence.
+    Refused,
+    /// Not sent: a renewal had found that the lock is lost.
+    Abandoned,
+}
+
+/// How a worker renews, and how and where it is paused.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Case {
+    /// Whether a renews.
+    pub renews: bool,
+    /// How a is paused.
+    pub how: How,
+    /// Whether the pause comes after a has looked whether its lock is lost.
+    pub after_check: bool,
+}
+
+/// One round.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Round {
+    /// How a renewed and was paused.
+    pub case: Case,
+    /// The pause, in hundredths of the TTL.
+    pub pause: u64,
+    /// The resource's rule.
+    pub fence: Fence,
+    /// The round's number.
+    pub round: u64,
+    /// The TTL that the backend granted.
+    pub granted_ttl_ms: u64,
+    /// From a's grant to its write, in microseconds.
+    pub held_us: u64,
+    /// What became of a's write.
+    pub write: Write,
+}
+
+impl Round {
+    fn is(&self, case: Case, pause: u64) -> bool {
+        self.case == case && self.pause == pause
+    }
+
+    /// Whether only the fence stood between a's write and corruption, or nothing.
+    fn unsafe_write(&self) -> bool {
+        matches!(self.write, Write::Stale | Write::Refused)
+    }
+}
+
+const RENEWED_SLEEP: Case = Case { renews: true, how: How::Sleep, after_check: false };
+const RENEWED_STOP: Case = Case { renews: true, how: How::Stop, after_check: false };
+const STOP_AFTER_CHECK: Case = Case { renews: true, how: How::Stop, after_check: true };
+const CASES: [Case; 5] = [
+    Case { renews: false, how: How::Sleep, after_check: false },
+    Case { renews: false, how: How::Stop, after_check: false },
+    RENEWED_SLEEP,
+    RENEWED_STOP,
+    STOP_AFTER_CHECK,
+];
+
+impl Case {
+    fn renewals(self) -> &'static str {
+        if self.renews { "every third of the TTL" } else { "none" }
+    }
+
+    fn pause(self) -> &'static str {
+        match (self.how, self.after_check) {
+            (How::Sleep, _) => "sleep",
+            (How::Stop, false) => "stop",
+            (How::Stop, true) => "stop, after the check",
+        }
+    }
+}
+
+/// Runs all cases on one backend.
+///
+/// # Errors
+/// A process fails.
+pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
+    let directory = scratch()?;
+    let mut resources = Vec::new();
+    for &fence in &context.fences {
+        let directory = directory.path().join(format!("{fence:?}"));
+        std::fs::create_dir(&directory).map_err(|error| format!("cannot create {}: {error}", directory.display()))?;
+        resources.push((fence, Resource::start(&directory, fence).await?));
+    }
+    let mut cases = Vec::new();
+    for case in CASES {
+        for pause in PAUSES {
+            for (fence, resource) in &resources {
+                cases
+                    .extend((1..=context.rounds.unwrap_or(ROUNDS)).map(|round| (case, pause, *fence, resource, round)));
+            }
+        }
+    }
+    eprintln!("renew: {}: {} rounds, {AT_ONCE} at a time", context.backend, cases.len());
+    let rounds = cases
+        .into_iter()
+        .zip(context.seed..)
+        .map(|((case, pause, fence, resource, round), seed)| one(context, resource, seed, (case, pause, fence, round)));
+    let rounds: Vec<_> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
+    let rounds = rounds.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let mut predictions = predictions(&rounds);
+    for (fence, resource) in resources {
+        let counts = resource.counts().await?;
+        let count = |write| rounds.iter().filter(|round| round.fence == fence && round.write == write).count() as u64;
+        let seen = (counts.stale_accepted, counts.stale_rejections);
+        let expected = (count(Write::Stale), count(Write::Refused));
+        let fence = if fence == Fence::On { "on" } else { "off" };
+        predictions.push(Prediction {
+            predicted: format!(
+                "fence {fence}: the resource counts the {} stale and {} refused writes that the workers saw",
+                expected.0, expected.1
+            ),
+            seen: format!("{} and {}", seen.0, seen.1),
+            holds: seen == expected,
+        });
+        resource.end().await?;
+    }
+    Ok((Figures { rounds }, predictions))
+}
+
+async fn one(
+    context: &Context,
+    resource: &Resource,
+    seed: u64,
+    (case, pause, fence, round): (Case, u64, Fence, u64),
+) -> Result<Round, String> {
+    let how_flag = if case.how == How::Sleep { "sleep" } else { "stop" };
+    let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
+    let flags = |more: &[(&str, String)]| -> Vec<String> {
+        let common = [("--resource", resource.url.clone()), ("--key", key.clone()), ("--ttl", format!("{TTL_MS}ms"))];
+        common.iter().chain(more).flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]).collect()
+    };
+    let mut a_flags = vec![
+        ("--pause", format!("{}ms", TTL_MS * pause / 100)),
+        ("--pause-how", how_flag.to_owned()),
+        // The pause begins at a random moment between two renewals.
+        ("--work-jitter", format!("{RENEW_MS}ms")),
+        ("--seed", seed.to_string()),
+    ];
+    if case.renews {
+        a_flags.push(("--renew", format!("{RENEW_MS}ms")));
+    }
+    let mut a_flags = flags(&a_flags);
+    if case.after_check {
+        a_flags.push("--pause-after-check".to_owned());
+    }
+    let mut a = Worker::start(context, "a", &a_flags)?;
+    let granted = a.wait_for("was granted the lock", |event| matches!(event, Event::Acquired { .. })).await?;
+    let b = Worker::start(context, "b", &flags(&[]))?;
+    let (a, _) = tokio::try_join!(a.finish(), b.finish())?;
+    let Event::Acquired { ttl_ms: granted_ttl_ms, .. } = granted.event else { unreachable!("it was waited for") };
+    let ended = a.iter().find_map(|line| {
+        let write = match line.event {
+            Event::Written { token, max_fence } if token < max_fence => Write::Stale,
+            Event::Written { .. } => Write::InOrder,
+            Event::Refused { .. } => Write::Refused,
+            Event::Abandoned { .. } => Write::Abandoned,
+            _ => return None,
+        };
+        Some((write, line.clock_us))
+    });
+    let (write, at) = ended.ok_or_else(|| format!("worker a has ended without a write: {a:?}"))?;
+    let held_us = at.saturating_sub(granted.clock_us);
+    Ok(Round { case, pause, fence, round, granted_ttl_ms, held_us, write })
+}
+
+fn predictions(rounds: &[Round]) -> Vec<Prediction> {
+    let longest = PAUSES[PAUSES.len() - 1];
+    let count = |of: &dyn Fn(&Round) -> bool, seen: &dyn Fn(&Round) -> bool| {
+        let rounds: Vec<_> = rounds.iter().filter(|round| of(round)).collect();
+        (rounds.len(), rounds.iter().filter(|round| seen(round)).count())
+    };
+    let mut predictions = Vec::new();
+    let (all, seen) = count(&|round| round.fence == Fence::On, &|round| round.write == Write::Stale);
+    if all > 0 {
+        predictions.push(Prediction::none("fence on: stale writes that are accepted", all, seen));
+    }
+    let (all, seen) = count(&|round| !round.case.renews && round.pause == longest, &Round::unsafe_write);
+    predictions.push(Prediction::all("no renewals, the longest pause: a writes after b", all, seen));
+    let (all, seen) = count(&|round| round.case == RENEWED_SLEEP, &Round::unsafe_write);
+    predictions.push(Prediction::none("renewals, the job sleeps: a writes after b", all, seen));
+    let (all, seen) = count(&|round| round.is(STOP_AFTER_CHECK, longest), &Round::unsafe_write);
+    let what = "renewals, the process is stopped after its check, for the longest pause: a writes after b";
+    predictions.push(Prediction::all(what, all, seen));
+    let off = |round: &Round| round.fence == Fence::Off && round.is(STOP_AFTER_CHECK, longest);
+    let (all, seen) = count(&off, &|round| round.write == Write::Stale);
+    if all > 0 {
+        predictions.push(Prediction::all("the same with the fence off: the resource accepts it", all, seen));
+    }
+    predictions
+}
+
+/// Renders the page.
+#[must_use]
+pub fn page(results: &Results<Figures>) -> Page {
+    let (setups, commands, predictions, summary) =
+        (results.setups(), results.commands(), results.predictions(), summary(results));
+    let plots: String = results
+        .runs
+        .iter()
+        .map(|run| format!("![Unsafe writes by pause, {0}](renew/{0}.svg)\n\n", run.backend))
+        .collect();
+    let markdown = format!(
+        "# Renewing does not close the window
+
+Renewing keeps the lock of a slow job. It does not help a process that is stopped: what is stopped
+does not renew.
+
+**Question.** A worker holds the lock with a TTL of {TTL_MS} ms and is paused before its write, for
+half the TTL up to two and a half times the TTL. How often does it write after the lock's next
+holder, without renewals and with a renewal every {RENEW_MS} ms in the background?
+
+## Set-up
+
+{setups}
+{commands}
+Worker b waits for the lock and writes as soon as it is granted. Worker a works for a random time of
+up to {RENEW_MS} ms, is paused, and writes. Before the write it checks whether a renewal has found
+the lock lost, and then does not write (`abandoned`). The pause comes before this check, and in one
+series between the check and the write. A write of a after b's is *unsafe*: the fence refuses it,
+and without the fence it corrupts the value. Both are counted together below, because the fence does
+not change the timing; `accepted` is what went through.
+
+## Figures
+
+{summary}
+In the plots, each line is 0.6 % above the one before it, so that equal lines do not hide each other.
+
+{plots}## Predicted and seen
+
+{predictions}
+## What it means
+
+- Without renewals, a pause longer than the rest of the lease is unsafe, whatever its kind.
+- With renewals, a job may take longer than its TTL, as long as the process runs. That is what
+  renewing is for.
+- A stopped process renews nothing. Renewals move the border: what remains of the lease when the
+  stop begins is between two thirds and the whole of the TTL. They do not remove it.
+- A check before the write narrows the window further: after a stop, the renewal that is due often
+  finds the loss before the check. But the process can also be stopped after the check, and then
+  nothing in the worker prevents the write.
+- With the fence on, no unsafe write was accepted, at any pause.
+
+## What bounds it
+
+- After a stop before the check, the renewal and the check race: when the process wakes, both are
+  due. `abandoned` counts the rounds in which the renewal came first, which depends on the machine.
+- A check that compares a deadline with the clock would find the loss in all rounds of that series,
+  if the clocks are right. It does not help in the series with a stop after the check.
+- Unsafe writes need a waiter that writes meanwhile; here there always is one.
+"
+    );
+    let mut files: Vec<_> =
+        results.runs.iter().map(|run| (format!("{}.svg", run.backend), plot(&run.figures))).collect();
+    files.push(("rounds.csv".to_owned(), csv(results)));
+    Page { markdown, files }
+}
+
+fn summary(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "backend",
+        "renewals",
+        "pause",
+        "pause / TTL",
+        "rounds",
+        "unsafe",
+        "accepted, fence off",
+        "accepted, fence on",
+        "abandoned",
+    ]);
+    for run in &results.runs {
+        for case in CASES {
+            for pause in PAUSES {
+                let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.is(case, pause)).collect();
+                let count = |of: &dyn Fn(&Round) -> bool| rounds.iter().filter(|round| of(round)).count().to_string();
+                let stale = |fence| count(&|round| round.fence == fence && round.write == Write::Stale);
+                table.row([
+                    run.backend.clone(),
+                    case.renewals().to_owned(),
+                    case.pause().to_owned(),
+                    hundredths(pause),
+                    rounds.len().to_string(),
+                    count(&Round::unsafe_write),
+                    stale(Fence::Off),
+                    stale(Fence::On),
+                    count(&|round| round.write == Write::Abandoned),
+                ]);
+            }
+        }
+    }
+    table.markdown()
+}
+
+fn csv(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "backend",
+        "renews",
+        "pause_how",
+        "pause_ms",
+        "fence",
+        "round",
+        "granted_ttl_ms",
+        "held_ms",
+        "write",
+    ]);
+    for run in &results.runs {
+        for round in &run.figures.rounds {
+            let write = match round.write {
+                Write::InOrder => "in order",
+                Write::Stale => "stale",
+                Write::Refused => "refused",
+                Write::Abandoned => "abandoned",
+            };
+            table.row([
+                run.backend.clone(),
+                round.case.renews.to_string(),
+                round.case.pause().to_owned(),
+                (TTL_MS * round.pause / 100).to_string(),
+                (if round.fence == Fence::On { "on" } else { "off" }).to_owned(),
+                round.round.to_string(),
+                round.granted_ttl_ms.to_string(),
+                ms(round.held_us),
+                write.to_owned(),
+            ]);
+        }
+    }
+    table.csv()
+}
+
+fn plot(figures: &Figures) -> String {
+    let lines = CASES.iter().enumerate().map(|(number, &case)| {
+        let points = PAUSES.iter().map(|&pause| {
+            let rounds: Vec<_> = figures.rounds.iter().filter(|round| round.is(case, pause)).collect();
+            let found = rounds.iter().filter(|round| round.unsafe_write()).count();
+            // A little apart, so that equal lines do not hide each other.
+            let aside = number as f64 * 0.6;
+            (pause as f64 / 100.0, 100.0 * found as f64 / rounds.len().max(1) as f64 + aside)
+        });
+        let renews = if case.renews { "renewals" } else { "no renewals" };
+        Series { name: format!("{renews}, {}", case.pause()), points: points.collect(), line: true }
+    });
+    let axes = Axes {
+        x: "pause / TTL".to_owned(),
+        y: "writes after the next holder's, %".to_owned(),
+        x_range: (0.4, 2.6),
+        y_range: (-2.0, 110.0),
+        logarithmic: false,
+    };
+    series(&axes, &lines.collect::<Vec<_>>())
+}
+
+fn hundredths(number: u64) -> String {
+    format!("{}.{:02}", number / 100, number % 100)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn round(case: Case, fence: Fence, write: Write) -> Round {
+        Round { case, pause: 250, fence, round: 1, granted_ttl_ms: 2000, held_us: 0, write }
+    }
+
+    #[test]
+    fn a_run_without_stale_writes_has_failed_with_the_fence_off() {
+        let holds = |off| {
+            let rounds = [
+                round(STOP_AFTER_CHECK, Fence::Off, off),
+                round(STOP_AFTER_CHECK, Fence::On, Write::Refused),
+                round(CASES[0], Fence::On, Write::Refused),
+                round(RENEWED_SLEEP, Fence::On, Write::InOrder),
+            ];
+            predictions(&rounds).iter().all(|prediction| prediction.holds)
+        };
+        assert!(holds(Write::Stale) && !holds(Write::InOrder) && !holds(Write::Abandoned));
+    }
+
+    #[test]
+    fn an_accepted_stale_write_with_the_fence_on_is_found() {
+        let predictions = predictions(&[round(CASES[0], Fence::On, Write::Stale)]);
+        assert!(!predictions[0].holds, "{predictions:?}");
+    }
+}

@@ -1,0 +1,25 @@
+//! Experiments on real lock services: where locks without fencing break, and what they cost.
+//!
+//! | module | contents |
+//! |---|---|
+//! | [`dlock`] | one interface to five lock services: Redis, Redlock, etcd, ZooKeeper, Palisade |
+//! | [`resource`] | a resource in a process of its own that checks fencing tokens |
+//! | [`worker`] | a worker that takes a lock, pauses, and writes to the resource |
+//! | [`servers`] | the real servers, started with pinned configurations: `palisade-lab up` |
+//! | [`contend`] | contenders on one key or many, at an offered rate: latency, throughput, order |
+//! | [`experiments`] | what is shown: each writes figures, plots and its page in docs/lab/ |
+//! | [`stores`] | stores that check fencing tokens by themselves: a PostgreSQL row, an object |
+//! | [`history`] | histories of several processes on one clock, for the checkers of `conformance` |
+//! | [`report`] | figures as CSV and JSON, plots as SVG, pages as Markdown |
+//! | [`metrics`] | the metrics that every program of the lab serves |
+
+pub mod contend;
+pub mod dlock;
+pub mod experiments;
+pub mod history;
+pub mod metrics;
+pub mod report;
+pub mod resource;
+pub mod servers;
+pub mod stores;
+pub mod worker;

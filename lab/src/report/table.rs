@@ -1,0 +1,68 @@
+//! Tables: Markdown for pages, CSV for files.
+
+/// A table of text.
+#[derive(Debug, Clone)]
+pub struct Table {
+    head: Vec<String>,
+    rows: Vec<Vec<String>>,
+}
+
+impl Table {
+    /// A table without rows.
+    #[must_use]
+    pub fn new(head: &[&str]) -> Table {
+        Table { head: head.iter().map(|&name| name.to_owned()).collect(), rows: Vec::new() }
+    }
+
+    /// Adds a row.
+    ///
+    /// # Panics
+    /// If it has another number of columns than the head.
+    pub fn row<const N: usize>(&mut self, row: [String; N]) {
+        assert_eq!(row.len(), self.head.len(), "a row has a value for each column");
+        self.rows.push(row.into());
+    }
+
+    /// As Markdown.
+    #[must_use]
+    pub fn markdown(&self) -> String {
+        let line = |cells: &[String]| {
+            let cells: Vec<_> = cells.iter().map(|cell| cell.replace('|', "\\|").replace('\n', " ")).collect();
+            format!("| {} |\n", cells.join(" | "))
+        };
+        let rule = format!("|{}\n", "---|".repeat(self.head.len()));
+        let rows: String = self.rows.iter().map(|row| line(row)).collect();
+        line(&self.head) + &rule + &rows
+    }
+
+    /// As CSV (RFC 4180).
+    #[must_use]
+    pub fn csv(&self) -> String {
+        let quoted = |cell: &String| {
+            if cell.contains([',', '"', '\n']) { format!("\"{}\"", cell.replace('"', "\"\"")) } else { cell.clone() }
+        };
+        let line = |cells: &Vec<String>| cells.iter().map(quoted).collect::<Vec<_>>().join(",") + "\n";
+        std::iter::once(&self.head).chain(&self.rows).map(line).collect()
+    }
+}
+
+/// A number of microseconds in milliseconds: `12.3`.
+#[must_use]
+pub fn ms(microseconds: u64) -> String {
+    let tenths = (microseconds + 50) / 100;
+    format!("{}.{}", tenths / 10, tenths % 10)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn cells_keep_to_their_columns() {
+        let mut table = Table::new(&["a", "b"]);
+        table.row(["x|y\nz".to_owned(), "1,\"2\"".to_owned()]);
+        assert_eq!(table.markdown(), "| a | b |\n|---|---|\n| x\\|y z | 1,\"2\" |\n");
+        assert_eq!(table.csv(), "a,b\n\"x|y\nz\",\"1,\"\"2\"\"\"\n");
+        assert_eq!((ms(12_349), ms(12_350), ms(0)), ("12.3".to_owned(), "12.4".to_owned(), "0.0".to_owned()));
+    }
+}

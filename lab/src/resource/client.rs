@@ -1,0 +1,158 @@
+//! A client of the resource, as the workers and the experiments use it.
+
+use std::time::Duration;
+
+use http_body_util::{BodyExt, Full};
+use hyper::body::Bytes;
+use hyper::{Method, StatusCode};
+use hyper_util::client::legacy::Client as Http;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use serde::Deserialize;
+
+use super::api::{CLIENT, TOKEN};
+use super::log::Op;
+
+/// How long the resource may take to answer.
+const TIMEOUT: Duration = Duration::from_secs(10);
+
+/// A client of one resource.
+#[derive(Debug, Clone)]
+pub struct Client {
+    http: Http<HttpConnector, Full<Bytes>>,
+    url: String,
+    /// The name in the resource's history.
+    name: String,
+}
+
+/// What the resource said about a write.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Answer {
+    /// It was accepted.
+    Accepted {
+        /// The highest token now.
+        max_fence: u64,
+    },
+    /// It was refused: the token is stale.
+    Stale {
+        /// The highest token seen.
+        seen: u64,
+    },
+}
+
+/// A key's value.
+#[derive(Debug, Clone, PartialEq, Eq, Deserialize)]
+pub struct Value {
+    /// The value.
+    pub value: String,
+    /// The highest fencing token.
+    pub max_fence: u64,
+}
+
+#[derive(Deserialize)]
+struct Written {
+    max_fence: u64,
+}
+
+#[derive(Deserialize)]
+struct Refused {
+    seen: u64,
+}
+
+impl Client {
+    /// A client of the resource at `http://HOST:PORT`.
+    ///
+    /// # Errors
+    /// The URL is not of this form.
+    pub fn new(url: &str, name: &str) -> Result<Client, String> {
+        let url = url.trim_end_matches('/');
+        let host = url.strip_prefix("http://").filter(|host| !host.is_empty() && !host.contains('/'));
+        host.ok_or_else(|| format!("the resource's URL is {url}; it must be http://HOST:PORT"))?;
+        let http = Http::builder(TokioExecutor::new()).build_http();
+        Ok(Client { http, url: url.to_owned(), name: name.to_owned() })
+    }
+
+    /// Writes a key's value.
+    ///
+    /// # Errors
+    /// The resource could not be reached or has answered with an error: whether the write was done
+    /// is unknown.
+    pub async fn write(&self, key: &str, op: Op, token: u64, body: &str) -> Result<Answer, String> {
+        let (method, path) = match op {
+            Op::Put => (Method::PUT, format!("/r/{}", encoded(key))),
+            Op::Append => (Method::POST, format!("/r/{}/append", encoded(key))),
+        };
+        let (status, text) = self.ask(method, &path, Some(token), body).await?;
+        let unclear = |error: serde_json::Error| format!("{}{path} answered {status} with {text}: {error}", self.url);
+        match status {
+            StatusCode::OK => {
+                let Written { max_fence } = serde_json::from_str(&text).map_err(unclear)?;
+                Ok(Answer::Accepted { max_fence })
+            }
+            StatusCode::CONFLICT => {
+                let Refused { seen } = serde_json::from_str(&text).map_err(unclear)?;
+                Ok(Answer::Stale { seen })
+            }
+            _ => Err(format!("{}{path} answered {status}: {text}", self.url)),
+        }
+    }
+
+    /// A key's value; `None` if no write to it was accepted.
+    ///
+    /// # Errors
+    /// The resource could not be reached or has answered with an error.
+    pub async fn read(&self, key: &str) -> Result<Option<Value>, String> {
+        let path = format!("/r/{}", encoded(key));
+        let (status, text) = self.ask(Method::GET, &path, None, "").await?;
+        match status {
+            StatusCode::OK => serde_json::from_str(&text).map(Some).map_err(|error| format!("{}: {error}", self.url)),
+            StatusCode::NOT_FOUND => Ok(None),
+            _ => Err(format!("{}{path} answered {status}: {text}", self.url)),
+        }
+    }
+
+    /// A counter of the resource's metrics.
+    ///
+    /// # Errors
+    /// The resource could not be reached, or has no such counter.
+    pub async fn counter(&self, name: &str) -> Result<u64, String> {
+        let (_, text) = self.ask(Method::GET, "/metrics", None, "").await?;
+        let line = text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+        let value = line.and_then(|value| value.trim().parse().ok());
+        value.ok_or_else(|| format!("{}/metrics has no counter {name}", self.url))
+    }
+
+    async fn ask(
+        &self,
+        method: Method,
+        path: &str,
+        token: Option<u64>,
+        body: &str,
+    ) -> Result<(StatusCode, String), String> {
+        let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        if let Some(token) = token {
+            request = request.header(TOKEN, token).header(CLIENT, &self.name);
+        }
+        let request = request.body(Full::from(body.to_owned())).map_err(|error| format!("{}: {error}", self.url))?;
+        let answer = async {
+            let response = self.http.request(request).await.map_err(|error| format!("{}: {error:?}", self.url))?;
+            let status = response.status();
+            let body = response.into_body().collect().await.map_err(|error| format!("{}: {error}", self.url))?;
+            Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
+        };
+        let late = |_| format!("the resource {} has not answered for {TIMEOUT:?}", self.url);
+        tokio::time::timeout(TIMEOUT, answer).await.map_err(late)?
+    }
+}
+
+/// A key as a segment of a path.
+fn encoded(key: &str) -> String {
+    key.bytes().fold(String::new(), |mut text, byte| {
+        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
+            text.push(char::from(byte));
+        } else {
+            text.push_str(&format!("%{byte:02X}"));
+        }
+        text
+    })
+}

@@ -1,0 +1,405 @@
+//! Running servers of one kind, for experiments: stop, pause, kill and restart each; all end with the value.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Child, ExitStatus};
+use std::time::{Duration, Instant};
+
+use parking_lot::Mutex;
+use rustix::process::Signal;
+
+use super::error::{Error, file};
+use super::home::Home;
+use super::kinds;
+use super::options::{Kind, Options};
+use super::ports::Port;
+use super::process::{Identity, Launch, log_tail, signal_all, wait, wait_blocking, wait_stopped};
+
+/// How a stopped server ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Stopped {
+    /// By itself, after it was asked to.
+    Gracefully,
+    /// By SIGKILL, because it did not end in time.
+    Killed,
+}
+
+/// What one node is, before it is started.
+#[derive(Debug)]
+pub(super) struct NodePlan {
+    pub(super) name: String,
+    /// The address at which clients reach it, HOST:PORT.
+    pub(super) address: String,
+    /// The directory of its configuration and log.
+    pub(super) dir: PathBuf,
+    pub(super) data: PathBuf,
+    pub(super) launch: Launch,
+    /// Reserved while the cluster lives, also while the node does not.
+    pub(super) _ports: Vec<Port>,
+}
+
+/// What the servers of a kind are, before they are started.
+#[derive(Debug)]
+pub(super) struct Plan {
+    pub(super) nodes: Vec<NodePlan>,
+    pub(super) endpoints: Vec<String>,
+}
+
+#[derive(Debug)]
+struct Node {
+    plan: NodePlan,
+    /// The process, with the identity that it had at its start.
+    running: Mutex<Option<(Child, Identity)>>,
+}
+
+/// Servers of one kind. Dropping it ends all of them and removes their directory.
+///
+/// Nodes are numbered from 0. All methods take `&self`, so that a task can pause a node while others use
+/// the cluster.
+///
+/// # Panics
+/// Methods that take a node's number panic if there is no such node.
+#[derive(Debug)]
+pub struct Cluster {
+    kind: Kind,
+    nodes: Vec<Node>,
+    endpoints: Vec<String>,
+    version: String,
+    options: Options,
+    home: Home,
+}
+
+impl Cluster {
+    /// Starts all nodes of the plan and waits until each serves.
+    pub(super) async fn start(kind: Kind, options: &Options, home: Home, plan: Plan) -> Result<Self, Error> {
+        let nodes = plan.nodes.into_iter().map(|plan| Node { plan, running: Mutex::new(None) }).collect();
+        let (options, endpoints) = (options.clone(), plan.endpoints);
+        let mut cluster = Self { kind, nodes, endpoints, version: String::new(), options, home };
+        for node in 0..cluster.len() {
+            cluster.launch(node)?;
+        }
+        for node in 0..cluster.len() {
+            cluster.wait_ready(node).await?;
+        }
+        let unfit = |node: String| move |reason: String| Error::Unfit { node, reason };
+        kinds::settle(&cluster).await.map_err(unfit(kind.to_string()))?;
+        let first = cluster.nodes.first().map(|node| node.plan.address.clone()).unwrap_or_default();
+        let version = kinds::version(kind, &cluster.options, &first).await;
+        cluster.version = version.map_err(unfit(cluster.name(0).to_owned()))?;
+        Ok(cluster)
+    }
+
+    /// The kind of the servers.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The product and version, as the running server says it: `Redis 7.0.15`.
+    #[must_use]
+    pub fn version(&self) -> &str {
+        &self.version
+    }
+
+    /// The addresses for clients, HOST:PORT. Of Redis with replicas, the primary's only: replicas have
+    /// [`Cluster::address`]. Of PostgreSQL, see [`Cluster::url`].
+    #[must_use]
+    pub fn endpoints(&self) -> &[String] {
+        &self.endpoints
+    }
+
+    /// What a client takes in one argument: `postgres://…` for PostgreSQL, `http://…` for the object store,
+    /// the endpoints with commas for the others.
+    #[must_use]
+    pub fn url(&self) -> String {
+        kinds::url(self.kind, &self.endpoints)
+    }
+
+    /// The directory of all nodes.
+    #[must_use]
+    pub fn dir(&self) -> &Path {
+        self.home.path()
+    }
+
+    /// The number of nodes.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there are no nodes. There always are.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    /// The node's name: `redis-1`.
+    #[must_use]
+    pub fn name(&self, node: usize) -> &str {
+        &self.nodes[node].plan.name
+    }
+
+    /// The node's address for clients, HOST:PORT.
+    #[must_use]
+    pub fn address(&self, node: usize) -> &str {
+        &self.nodes[node].plan.address
+    }
+
+    /// The user as which the node runs, if it is not the lab's own.
+    #[must_use]
+    pub fn user(&self, node: usize) -> Option<&str> {
+        self.nodes[node].plan.launch.user.as_deref()
+    }
+
+    /// The node's data directory.
+    #[must_use]
+    pub fn data_dir(&self, node: usize) -> &Path {
+        &self.nodes[node].plan.data
+    }
+
+    /// The file of the node's output.
+    #[must_use]
+    pub fn log(&self, node: usize) -> PathBuf {
+        self.nodes[node].plan.dir.join("server.log")
+    }
+
+    /// The node's process ID, if it runs or is paused.
+    #[must_use]
+    pub fn pid(&self, node: usize) -> Option<u32> {
+        self.identity(node).map(|process| process.pid)
+    }
+
+    /// The node's process, if it runs or is paused.
+    #[must_use]
+    pub fn identity(&self, node: usize) -> Option<Identity> {
+        self.nodes[node].running.lock().as_ref().map(|(_, process)| *process).filter(Identity::is_running)
+    }
+
+    /// Starts the process of a node that does not run, with its data. Does not wait until it serves:
+    /// nodes that need each other are launched all, and waited for then.
+    ///
+    /// # Errors
+    /// The node runs, or its process cannot be started.
+    pub fn launch(&self, node: usize) -> Result<(), Error> {
+        let Node { plan, running } = &self.nodes[node];
+        let mut running = running.lock();
+        if let Some((child, _)) = running.as_mut() {
+            if matches!(child.try_wait(), Ok(None)) {
+                return Err(Error::State { node: plan.name.clone(), state: "runs already; stop it first" });
+            }
+            *running = None;
+        }
+        let failed = |source| Error::Process { what: "start", node: plan.name.clone(), source };
+        let mut child = plan.launch.spawn(&plan.dir, &self.log(node)).map_err(failed)?;
+        let Some(process) = Identity::of(child.id()) else {
+            // A child that nobody has waited for has an entry in /proc, if that is mounted.
+            drop(child.kill().and_then(|()| child.wait()));
+            return Err(failed(std::io::Error::other("/proc does not show the process; is /proc mounted?")));
+        };
+        *running = Some((child, process));
+        Ok(())
+    }
+
+    /// Waits until the node serves: it answers a request that needs all of it.
+    ///
+    /// # Errors
+    /// The process has ended ([`Error::Died`], with the end of its log), or does not serve in time.
+    pub async fn wait_ready(&self, node: usize) -> Result<(), Error> {
+        let start = Instant::now();
+        let limit = self.options.ready_timeout;
+        loop {
+            let probe = tokio::time::timeout(Duration::from_secs(2), kinds::probe(self.kind, self.address(node)));
+            let reason = match probe.await {
+                Ok(Ok(())) => return Ok(()),
+                Ok(Err(reason)) => reason,
+                Err(_) => "it does not answer within 2 s".to_owned(),
+            };
+            let (name, log) = (self.name(node).to_owned(), self.log(node));
+            if let Some(status) = self.ended(node)? {
+                let tail = log_tail(&log);
+                return Err(Error::Died { node: name, status, log, tail });
+            }
+            if start.elapsed() >= limit {
+                let tail = log_tail(&log);
+                return Err(Error::NotReady { node: name, waited: limit, reason, log, tail });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
+    /// How the process ended; none while it runs.
+    fn ended(&self, node: usize) -> Result<Option<ExitStatus>, Error> {
+        let Node { plan, running } = &self.nodes[node];
+        let name = || plan.name.clone();
+        match running.lock().as_mut() {
+            Some((child, _)) => {
+                child.try_wait().map_err(|source| Error::Process { what: "wait for", node: name(), source })
+            }
+            None => Err(Error::State { node: name(), state: "does not run; launch it first" }),
+        }
+    }
+
+    /// Starts a node that was stopped or killed, with its data, and waits until it serves.
+    /// The object store has none: it is kept in memory.
+    ///
+    /// # Errors
+    /// As [`Cluster::launch`] and [`Cluster::wait_ready`].
+    pub async fn restart(&self, node: usize) -> Result<(), Error> {
+        self.launch(node)?;
+        self.wait_ready(node).await
+    }
+
+    /// Asks the node to end, and kills it if it does not in time. A paused node is resumed for that.
+    ///
+    /// # Errors
+    /// The node does not run, or the system refuses a signal.
+    pub async fn stop(&self, node: usize) -> Result<Stopped, Error> {
+        let tree = self.tree(node, "stop")?;
+        let failed = |source| Error::Process { what: "stop", node: self.name(node).to_owned(), source };
+        self.nodes[node].signal_main(kinds::stop_signal(self.kind)).map_err(failed)?;
+        signal_all(&tree, Signal::CONT).map_err(failed)?;
+        if wait(self.options.stop_timeout, || self.nodes[node].is_gone(&tree)).await {
+            return Ok(Stopped::Gracefully);
+        }
+        self.kill(node).await?;
+        Ok(Stopped::Killed)
+    }
+
+    /// Kills the node with SIGKILL, as a crash of its machine would, except that the system keeps what was
+    /// written and not yet forced to the disk.
+    ///
+    /// # Errors
+    /// The node does not run, or the system refuses the signal.
+    pub async fn kill(&self, node: usize) -> Result<(), Error> {
+        let tree = self.tree(node, "kill")?;
+        let failed = |source| Error::Process { what: "kill", node: self.name(node).to_owned(), source };
+        signal_all(&tree, Signal::KILL).map_err(failed)?;
+        if wait(Duration::from_secs(30), || self.nodes[node].is_gone(&tree)).await {
+            return Ok(());
+        }
+        Err(failed(std::io::Error::other("it has not ended 30 s after SIGKILL: the system is stuck in its I/O")))
+    }
+
+    /// Pauses the node with SIGSTOP: it keeps its connections and answers nothing. Returns once it is still.
+    ///
+    /// # Errors
+    /// The node does not run, or the system refuses the signal.
+    pub fn pause(&self, node: usize) -> Result<(), Error> {
+        let failed = |source| Error::Process { what: "pause", node: self.name(node).to_owned(), source };
+        // A process that was started while the first ones were stopped is found by the second look.
+        for _ in 0..2 {
+            let tree = self.tree(node, "pause")?;
+            signal_all(&tree, Signal::STOP).map_err(failed)?;
+            if !wait_stopped(&tree) {
+                return Err(failed(std::io::Error::other("it still runs 5 s after SIGSTOP")));
+            }
+        }
+        Ok(())
+    }
+
+    /// Resumes a paused node with SIGCONT.
+    ///
+    /// # Errors
+    /// The node does not run, or the system refuses the signal.
+    pub fn resume(&self, node: usize) -> Result<(), Error> {
+        let mut tree = self.tree(node, "resume")?;
+        tree.reverse();
+        let failed = |source| Error::Process { what: "resume", node: self.name(node).to_owned(), source };
+        signal_all(&tree, Signal::CONT).map_err(failed)
+    }
+
+    /// Sets the node's wall clock off by an offset from now on, as in `+10s`, `-1.5m`, `+0`, while it runs.
+    /// The servers were started with [`Options::fake_clock`]. Only the wall clock moves: the monotonic one
+    /// does not. It has no effect on etcd, which reads the clock without the C library.
+    ///
+    /// # Errors
+    /// The servers run without libfaketime, or the file cannot be written.
+    pub fn set_clock(&self, node: usize, offset: &str) -> Result<(), Error> {
+        if !self.options.fake_clock {
+            return Err(Error::State {
+                node: self.name(node).to_owned(),
+                state: "runs with the machine's clock; start it with Options::fake_clock",
+            });
+        }
+        super::clock::write(&self.nodes[node].plan.dir, offset)
+    }
+
+    /// Lets the servers run on after this value; the caller records where they are. Only servers that were
+    /// started with [`Options::outlive`] survive the end of this process.
+    pub(super) fn detach(mut self) {
+        self.home.keep();
+        for node in &self.nodes {
+            // The process is left to the system, which waits for it after this process's end.
+            drop(node.running.lock().take());
+        }
+    }
+
+    fn tree(&self, node: usize, what: &'static str) -> Result<Vec<Identity>, Error> {
+        let tree = self.identity(node).map(|process| process.tree()).unwrap_or_default();
+        if tree.is_empty() {
+            let state = match what {
+                "stop" | "kill" => "does not run: it was stopped before, or has ended by itself (see its log)",
+                _ => "does not run; restart it first",
+            };
+            return Err(Error::State { node: self.name(node).to_owned(), state });
+        }
+        Ok(tree)
+    }
+}
+
+impl Node {
+    fn signal_main(&self, signal: Signal) -> std::io::Result<()> {
+        match self.running.lock().as_ref() {
+            Some((_, process)) => process.signal(signal).map(drop),
+            None => Ok(()),
+        }
+    }
+
+    /// Whether all processes of the tree have ended. Waits for the child, so that no zombie stays.
+    fn is_gone(&self, tree: &[Identity]) -> bool {
+        if let Some((child, _)) = self.running.lock().as_mut() {
+            drop(child.try_wait());
+        }
+        tree.iter().all(|process| !process.is_running())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        let trees: Vec<Vec<Identity>> =
+            (0..self.len()).map(|node| self.identity(node).map(|one| one.tree()).unwrap_or_default()).collect();
+        let quick = kinds::quick_stop_signal(self.kind);
+        for signal in [quick, Some(Signal::KILL)].into_iter().flatten() {
+            for (node, tree) in self.nodes.iter().zip(&trees) {
+                // A refusal shows below: the process does not end.
+                drop(if signal == Signal::KILL { signal_all(tree, signal) } else { node.signal_main(signal) });
+                drop(signal_all(tree, Signal::CONT));
+            }
+            let gone = || self.nodes.iter().zip(&trees).all(|(node, tree)| node.is_gone(tree));
+            if wait_blocking(Duration::from_secs(10), gone) {
+                break;
+            }
+        }
+        for (node, tree) in self.nodes.iter().zip(&trees) {
+            for process in tree.iter().filter(|process| process.is_running()) {
+                eprintln!("{}: process {} does not end; end it by hand", node.plan.name, process.pid);
+            }
+            kinds::clean_up(self.kind, &node.plan.data);
+        }
+    }
+}
+
+/// Makes the directory of a node, and its data directory.
+pub(super) fn node_dir(home: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
+    let dir = home.join(name);
+    let data = dir.join("data");
+    fs::create_dir_all(&data).map_err(file("cannot make", &data))?;
+    Ok((dir, data))
+}
+
+/// Writes a node's configuration.
+pub(super) fn write_config(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Error> {
+    let path = dir.join(name);
+    fs::write(&path, text).map_err(file("cannot write", &path))?;
+    Ok(path)
+}

@@ -1,0 +1,62 @@
+//! Palisade: three nodes.
+
+use std::path::Path;
+
+use tokio::process::Command;
+
+use super::cluster::{NodePlan, Plan, node_dir, write_config};
+use super::config;
+use super::error::Error;
+use super::find;
+use super::http;
+use super::options::{Kind, Options};
+use super::ports;
+use super::process::Launch;
+
+const NODES: usize = 3;
+pub(super) const PORTS: usize = 2 * NODES;
+const TEMPLATE: &str = include_str!("../../config/palisade.flags");
+
+pub(super) fn plan(options: &Options, home: &Path) -> Result<Plan, Error> {
+    let program = find::palisade(options).map_err(|missing| Error::Missing(vec![missing]))?;
+    let mut clients = ports::reserve(PORTS, options.first_port)?;
+    let peers = clients.split_off(NODES);
+    let members = peers.iter().enumerate().map(|(index, peer)| format!("{}={}", index + 1, peer.address()));
+    let members = members.collect::<Vec<_>>().join(",");
+    let mut nodes = Vec::new();
+    for (index, (client, peer)) in clients.into_iter().zip(peers).enumerate() {
+        let id = (index + 1).to_string();
+        let name = format!("palisade-{id}");
+        let (dir, data) = node_dir(home, &name)?;
+        let (address, peer_address, data_text) = (client.address(), peer.address(), data.display().to_string());
+        let values = [
+            ("id", id.as_str()),
+            ("data", data_text.as_str()),
+            ("client", address.as_str()),
+            ("peer", peer_address.as_str()),
+            ("peers", members.as_str()),
+        ];
+        let text = config::render("palisade", TEMPLATE, &values, &options.settings, " ")?;
+        write_config(&dir, "palisade.flags", &text)?;
+        let args = std::iter::once("serve".to_owned()).chain(config::flags(&text));
+        let launch = Launch::new(&program, args, options, Kind::Palisade, &dir)?;
+        nodes.push(NodePlan { name, address, dir, data, launch, _ports: vec![client, peer] });
+    }
+    let endpoints = nodes.iter().map(|node| node.address.clone()).collect();
+    Ok(Plan { nodes, endpoints })
+}
+
+/// `/readyz`: the node knows a leader.
+pub(super) async fn probe(address: &str) -> Result<(), String> {
+    http::get(address, "/readyz").await.map(drop)
+}
+
+/// The program states its version; the running node does not.
+pub(super) async fn version(options: &Options) -> Result<String, String> {
+    let program = find::palisade(options).map_err(|missing| missing.to_string())?;
+    let output = Command::new(&program).arg("--version").output().await;
+    let output = output.map_err(|error| format!("states no version: {}: {error}", program.display()))?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    let version = text.trim().strip_prefix("palisade ").filter(|_| output.status.success());
+    version.map(|version| format!("Palisade {version}")).ok_or_else(|| format!("states no version: {text}"))
+}

@@ -1,0 +1,91 @@
+//! Redis: one, with asynchronous replicas if asked for, or five independent ones for Redlock.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::cluster::{Cluster, NodePlan, Plan, node_dir, write_config};
+use super::config;
+use super::error::Error;
+use super::find;
+use super::options::{Durability, Kind, Options};
+use super::ports;
+use super::process::{Launch, wait};
+
+/// What Redlock's description recommends: a majority survives the loss of two.
+pub(super) const REDLOCK_NODES: usize = 5;
+const TEMPLATE: &str = include_str!("../../config/redis.conf");
+
+pub(super) fn plan(kind: Kind, options: &Options, home: &Path) -> Result<Plan, Error> {
+    let program = find::redis(kind).map_err(|missing| Error::Missing(vec![missing]))?;
+    let (count, replicas) = if kind == Kind::Redlock { (REDLOCK_NODES, 0) } else { (1, options.replicas) };
+    let (appendonly, appendfsync) = match options.durability {
+        Durability::Always => ("yes", "always"),
+        Durability::EverySecond => ("yes", "everysec"),
+        Durability::Volatile => ("no", "no"),
+    };
+    let ports = ports::reserve(count + replicas, options.first_port)?;
+    let primary = ports.first().map(|port| port.number).unwrap_or_default();
+    let mut nodes = Vec::new();
+    for (index, port) in ports.into_iter().enumerate() {
+        let name = format!("{kind}-{}", index + 1);
+        let (dir, data) = node_dir(home, &name)?;
+        let (number, data_text) = (port.number.to_string(), data.display().to_string());
+        let values = [
+            ("port", number.as_str()),
+            ("data", data_text.as_str()),
+            ("appendonly", appendonly),
+            ("appendfsync", appendfsync),
+        ];
+        let mut settings = options.settings.clone();
+        if index >= count {
+            settings.push(("replicaof".to_owned(), format!("127.0.0.1 {primary}")));
+        }
+        let text = config::render(kind.name(), TEMPLATE, &values, &settings, " ")?;
+        let file = write_config(&dir, "redis.conf", &text)?;
+        let launch = Launch::new(&program, [file.display().to_string()], options, kind, &dir)?;
+        nodes.push(NodePlan { name, address: port.address(), dir, data, launch, _ports: vec![port] });
+    }
+    let endpoints = nodes.iter().take(count).map(|node| node.address.clone()).collect();
+    Ok(Plan { nodes, endpoints })
+}
+
+/// `PING`: it is refused while the data is loaded.
+pub(super) async fn probe(address: &str) -> Result<(), String> {
+    ask(address, &["PING"]).await.map(drop)
+}
+
+/// Waits until all replicas follow their primary.
+pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
+    let primaries = cluster.endpoints().len();
+    for node in primaries..cluster.len() {
+        let mut outcome = Err(String::new());
+        for _ in 0..600 {
+            let replication = ask(cluster.address(node), &["INFO", "replication"]).await?;
+            if replication.lines().any(|line| line.trim() == "master_link_status:up") {
+                outcome = Ok(());
+                break;
+            }
+            outcome = Err(format!("{} does not follow its primary within 30 s:\n{replication}", cluster.name(node)));
+            wait(Duration::from_millis(50), || false).await;
+        }
+        outcome?;
+    }
+    Ok(())
+}
+
+pub(super) async fn version(address: &str) -> Result<String, String> {
+    let info = ask(address, &["INFO", "server"]).await?;
+    let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
+    version.map(|version| format!("Redis {}", version.trim())).ok_or_else(|| format!("states no version: {info}"))
+}
+
+async fn ask(address: &str, command: &[&str]) -> Result<String, String> {
+    let ask = async {
+        let client = redis::Client::open(format!("redis://{address}/"))?;
+        let mut connection = client.get_multiplexed_async_connection().await?;
+        let mut cmd = redis::Cmd::new();
+        cmd.arg(command);
+        cmd.query_async::<String>(&mut connection).await
+    };
+    ask.await.map_err(|error| error.to_string())
+}

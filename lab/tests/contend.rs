@@ -1,0 +1,86 @@
+//! `palisade-lab contend` against a real Redis.
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+use std::time::Duration;
+
+use palisade_lab::servers::{self, Kind, Options};
+
+fn contend(endpoint: &str, flags: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
+    command.args(["contend", "--backend", "redis", "--endpoints", endpoint]).args(flags);
+    command.stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
+}
+
+async fn finish(child: std::process::Child) -> Output {
+    tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap()
+}
+
+fn json(path: &Path) -> serde_json::Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+/// Whether there is a Redis to test with.
+fn installed() -> bool {
+    let missing = servers::missing(&[Kind::Redis], &Options::default());
+    if !missing.is_empty() {
+        eprintln!("SKIPPED: redis-server is not installed");
+    }
+    missing.is_empty()
+}
+
+#[tokio::test]
+async fn a_run_is_counted_and_its_history_judged() {
+    if !installed() {
+        return;
+    }
+    let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name);
+    let (history, out, attempts) = (file("history"), file("out.json"), file("attempts.csv"));
+    let mut run = contend(&redis.endpoints()[0], &["--rate", "200", "--duration", "1s", "--keys", "3"]);
+    run.args(["--tokens", "global", "--contenders", "500"]);
+    run.arg("--history").arg(&history).arg("--out").arg(&out).arg("--attempts").arg(&attempts);
+    let output = finish(run.spawn().unwrap()).await;
+    assert!(output.status.success(), "{output:?}");
+    let report = json(&out);
+    let (summary, arrivals) = (&report["summary"], report["summary"]["arrivals"].as_u64().unwrap());
+    assert!(arrivals > 150, "{report}");
+    assert_eq!((&summary["granted"], &summary["failed"]), (&arrivals.into(), &0.into()), "{report}");
+    // An acquire and a release for each arrival.
+    assert_eq!(report["history"]["operations"].as_u64(), Some(2 * arrivals));
+    assert_eq!(report["history"]["service"], serde_json::json!([]));
+    assert_eq!(std::fs::read_to_string(&attempts).unwrap().lines().count() as u64, arrivals + 1);
+    // Without a common counter, the tokens of several keys cannot be compared.
+    let mut run = contend(&redis.endpoints()[0], &["--keys", "3"]);
+    let output = finish(run.arg("--history").arg(file("another")).spawn().unwrap()).await;
+    let error = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(!output.status.success() && error.contains("add --tokens global"), "{error}");
+}
+
+#[tokio::test]
+async fn a_server_that_is_killed_is_an_error_with_its_address() {
+    if !installed() {
+        return;
+    }
+    let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();
+    let endpoint = redis.endpoints()[0].clone();
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("out.json");
+    let mut run = contend(&endpoint, &["--rate", "100", "--duration", "3s", "--wait", "2s", "--request-timeout", "1s"]);
+    let run = run.arg("--out").arg(&out).spawn().unwrap();
+    tokio::time::sleep(Duration::from_millis(1500)).await;
+    redis.kill(0).await.unwrap();
+    let output = finish(run).await;
+    assert_eq!(output.status.code(), Some(1), "{output:?}");
+    let summary = &json(&out)["summary"];
+    let count = |name: &str| summary[name].as_u64().unwrap();
+    assert!(count("granted") > 10 && count("failed") > 10, "{summary}");
+    // Arrivals go on, and none is missing.
+    assert_eq!(count("arrivals"), count("granted") + count("timeouts") + count("failed") + count("overflow"));
+    let failure = &summary["failures"][0];
+    assert_eq!((failure["backend"].as_str(), failure["server"].as_str()), (Some("redis"), Some(endpoint.as_str())));
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(text.contains(&format!("({endpoint}): redis: ")), "{text}");
+}

@@ -1,0 +1,69 @@
+//! What is special to Palisade: renewed on request, or by the usual client.
+
+use std::time::Duration;
+
+use palisade_lab::dlock::{Backend, Connections, Options, Released, Renewal};
+
+use crate::entries::entries;
+use crate::suite::{self, suite};
+use crate::support::{MINUTE, SHORT, acquire, assert_held, bench, eventually, request};
+
+#[tokio::test(flavor = "multi_thread")]
+async fn palisade_keeps_the_rules() {
+    let Some(bench) = bench(Backend::Palisade).await else { return };
+    suite(&bench).await;
+}
+
+/// The usual client renews: a lock outlives its TTL, and goes when its handle is dropped.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_usual_client_keeps_its_locks() {
+    let Some(bench) = bench(Backend::Palisade).await else { return };
+    for connections in [Connections::Own, Connections::Shared(2)] {
+        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..Options::default() });
+        suite::exclusion_with_growing_tokens(&bench, &locks, &format!("usual-{connections}")).await;
+        suite::a_wait_ends_in_time(&bench, &*locks).await;
+        suite::a_cancelled_waiter_leaves_nothing(&bench, &locks).await;
+        suite::a_cancelled_acquire_releases_what_it_was_granted(&bench, &*locks).await;
+        let mut handle = acquire(&*locks, "usual", "holder", SHORT).await;
+        tokio::time::sleep(handle.ttl() * 2).await;
+        assert_held(&*locks, "usual").await;
+        assert!(handle.renew().await.unwrap());
+        assert_eq!(handle.release().await.unwrap(), Released::Done);
+        let handle = acquire(&*locks, "usual", "holder", MINUTE).await;
+        drop(handle);
+        eventually("entries after the handle was dropped", 0, || entries(&bench, "usual")).await;
+    }
+}
+
+/// Waiters and their holder outlive the leader.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_waiter_outlives_the_leader() {
+    let Some(bench) = bench(Backend::Palisade).await else { return };
+    let locks = bench.locks();
+    let mut holder = acquire(&*locks, "failover", "holder", MINUTE).await;
+    let waiting = (0..4).map(|number| {
+        let locks = bench.locks();
+        tokio::spawn(async move {
+            locks
+                .acquire("failover", &request(&format!("waiter-{number}"), Duration::from_secs(6), MINUTE))
+                .await
+                .unwrap()
+                .release()
+                .await
+        })
+    });
+    let waiting: Vec<_> = waiting.collect();
+    eventually("entries with four waiters", 5, || entries(&bench, "failover")).await;
+    let leader = {
+        let status = palisade_client::status(bench.cluster.address(0), Duration::from_secs(5)).await.unwrap();
+        let leader = status.leader.and_then(|leader| leader.client_addr).unwrap();
+        (0..bench.cluster.len()).find(|&node| bench.cluster.address(node) == leader).unwrap()
+    };
+    bench.cluster.kill(leader).await.unwrap();
+    assert!(holder.renew().await.unwrap());
+    assert_eq!(holder.release().await.unwrap(), Released::Done);
+    for waiter in waiting {
+        let released = tokio::time::timeout(Duration::from_secs(20), waiter).await.expect("every waiter is granted");
+        assert_eq!(released.unwrap().unwrap(), Released::Done);
+    }
+}

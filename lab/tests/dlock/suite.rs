@@ -1,0 +1,217 @@
+//! The rules that every backend keeps, each shown on real servers.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::Poll;
+use std::time::{Duration, Instant};
+
+use palisade_lab::dlock::{Connections, Error, Locks, Options, Released};
+
+use crate::entries::{entries, queues};
+use crate::support::{Bench, MINUTE, SHORT, acquire, assert_held, eventually, request};
+
+/// All rules, for leases that are renewed on request. The last one kills the servers.
+pub(crate) async fn suite(bench: &Bench) {
+    let locks = bench.locks_with(&bench.patient());
+    exclusion_with_growing_tokens(bench, &locks, "own").await;
+    let shared = bench.locks_with(&Options { connections: Connections::Shared(2), ..bench.patient() });
+    exclusion_with_growing_tokens(bench, &shared, "shared").await;
+    drop(shared);
+    a_wait_ends_in_time(bench, &*locks).await;
+    an_expired_lock_goes_to_the_next_owner(bench, &*locks).await;
+    renewals_hold_the_lock(bench, &*locks).await;
+    an_owner_that_comes_back_does_not_release_its_own_later_lock(&*locks).await;
+    a_cancelled_waiter_leaves_nothing(bench, &locks).await;
+    a_cancelled_acquire_releases_what_it_was_granted(bench, &*locks).await;
+    a_server_that_goes_away_is_named(bench).await;
+}
+
+/// Eight contenders: never two holders, and every grant has a higher token than the one before.
+pub(crate) async fn exclusion_with_growing_tokens(bench: &Bench, locks: &Arc<dyn Locks>, how: &str) {
+    let key = format!("exclusion-{how}");
+    let inside = Arc::new(AtomicUsize::new(0));
+    let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));
+    let contender = |number: usize| {
+        let (locks, key, inside, tokens) = (Arc::clone(locks), key.clone(), Arc::clone(&inside), Arc::clone(&tokens));
+        tokio::spawn(async move {
+            for _ in 0..5 {
+                let request = request(&format!("worker-{number}"), MINUTE, MINUTE);
+                let handle = locks.acquire(&key, &request).await.unwrap();
+                assert_eq!(inside.fetch_add(1, Ordering::SeqCst), 0, "{key}: two holders at the same time");
+                tokens.lock().push(handle.fence());
+                tokio::time::sleep(Duration::from_millis(3)).await;
+                inside.fetch_sub(1, Ordering::SeqCst);
+                assert_eq!(handle.release().await.unwrap(), Released::Done);
+            }
+        })
+    };
+    for contender in (0..8).map(contender).collect::<Vec<_>>() {
+        contender.await.unwrap();
+    }
+    let tokens = tokens.lock();
+    assert_eq!(tokens.len(), 40);
+    if bench.backend.fences() {
+        assert!(tokens.is_sorted_by(|one, next| one < next), "{key}: tokens do not grow: {tokens:?}");
+    }
+    assert!(tokens.iter().all(|&token| token > 0), "{key}: {tokens:?}");
+}
+
+/// A wait of zero and a wait of 300 ms end in time, and leave nothing; other keys are free.
+pub(crate) async fn a_wait_ends_in_time(bench: &Bench, locks: &dyn Locks) {
+    let holder = acquire(locks, "wait", "holder", MINUTE).await;
+    assert_eq!((holder.key(), holder.owner()), ("wait", "holder"));
+    assert!(holder.ttl() >= MINUTE.min(Duration::from_secs(20)), "{:?}", holder.ttl());
+    assert_held(locks, "wait").await;
+    let begin = Instant::now();
+    let wait = Duration::from_millis(300);
+    let outcome = locks.acquire("wait", &request("waiter", MINUTE, wait)).await;
+    let Err(Error::Timeout { key, waited }) = outcome else { panic!("{outcome:?}") };
+    assert_eq!(key, "wait");
+    assert!(waited >= wait && begin.elapsed() >= wait, "{waited:?}");
+    assert!(begin.elapsed() < Duration::from_secs(3), "a wait of {wait:?} took {:?}", begin.elapsed());
+    let free = acquire(locks, "wait/other", "waiter", MINUTE).await;
+    assert_eq!(free.release().await.unwrap(), Released::Done);
+    assert_eq!(holder.release().await.unwrap(), Released::Done);
+    eventually("entries after the release", 0, || entries(bench, "wait")).await;
+}
+
+/// A lock that is not renewed ends with its TTL. Its handle can then neither renew nor release, and the next owner's lock
+/// stays untouched by it.
+async fn an_expired_lock_goes_to_the_next_owner(bench: &Bench, locks: &dyn Locks) {
+    let mut first = acquire(locks, "expiry", "first", SHORT).await;
+    let (ttl, valid_until) = (first.ttl(), first.valid_until());
+    assert!(ttl >= SHORT && ttl < SHORT * 5, "a TTL of {SHORT:?} became {ttl:?}: do the servers allow it?");
+    assert_held(locks, "expiry").await;
+    let mut second = locks.acquire("expiry", &request("second", MINUTE, ttl * 5)).await.unwrap();
+    let granted = Instant::now();
+    assert!(granted >= valid_until, "granted {:?} before the first lease ended", valid_until - granted);
+    assert!(granted - valid_until < Duration::from_secs(4), "the lock stayed {:?} too long", granted - valid_until);
+    if bench.backend.fences() {
+        assert!(second.fence() > first.fence(), "{} after {}", second.fence(), first.fence());
+    }
+    assert!(!first.renew().await.unwrap(), "a lost lock was renewed");
+    assert_eq!(first.release().await.unwrap(), Released::NotOwner);
+    assert_held(locks, "expiry").await;
+    assert!(second.renew().await.unwrap(), "the second owner lost its lock by the first one's release");
+    assert_eq!(second.release().await.unwrap(), Released::Done);
+    eventually("entries after both releases", 0, || entries(bench, "expiry")).await;
+}
+
+/// A lock that is renewed outlives its TTL. One whose handle is dropped lasts for its TTL, and not longer.
+async fn renewals_hold_the_lock(bench: &Bench, locks: &dyn Locks) {
+    let mut handle = acquire(locks, "renew", "holder", SHORT).await;
+    let (ttl, begin) = (handle.ttl(), Instant::now());
+    let until = begin + ttl * 2;
+    while Instant::now() < until {
+        tokio::time::sleep(ttl / 4).await;
+        let before = handle.valid_until();
+        assert!(handle.renew().await.unwrap(), "a held lock was not renewed after {:?}", begin.elapsed());
+        assert!(handle.valid_until() > before);
+    }
+    assert_held(locks, "renew").await;
+    drop(handle);
+    assert_held(locks, "renew").await;
+    eventually("entries after the TTL", 0, || entries(bench, "renew")).await;
+}
+
+/// The owner's name is no proof: a stale handle of the same owner changes nothing.
+async fn an_owner_that_comes_back_does_not_release_its_own_later_lock(locks: &dyn Locks) {
+    let stale = acquire(locks, "again", "worker", SHORT).await;
+    let wait = stale.ttl() * 5;
+    let fresh = locks.acquire("again", &request("worker", MINUTE, wait)).await.unwrap();
+    assert_eq!(stale.release().await.unwrap(), Released::NotOwner);
+    assert_held(locks, "again").await;
+    assert_eq!(fresh.release().await.unwrap(), Released::Done);
+}
+
+/// A waiter that is cancelled leaves the queue; the one behind it is granted the lock.
+pub(crate) async fn a_cancelled_waiter_leaves_nothing(bench: &Bench, locks: &Arc<dyn Locks>) {
+    let holder = acquire(&**locks, "cancel", "holder", MINUTE).await;
+    let waiter = |owner: &'static str| {
+        let locks = Arc::clone(locks);
+        tokio::spawn(async move { locks.acquire("cancel", &request(owner, MINUTE, MINUTE)).await })
+    };
+    let one = entries(bench, "cancel").await;
+    let queued = |waiters: usize| if queues(bench.backend) { one + waiters } else { one };
+    let cancelled = waiter("cancelled");
+    eventually("entries with a waiter", queued(1), || entries(bench, "cancel")).await;
+    let next = waiter("next");
+    eventually("entries with two waiters", queued(2), || entries(bench, "cancel")).await;
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    cancelled.abort();
+    assert!(cancelled.await.unwrap_err().is_cancelled());
+    eventually("entries after the cancellation", queued(1), || entries(bench, "cancel")).await;
+    assert_eq!(holder.release().await.unwrap(), Released::Done);
+    let granted = tokio::time::timeout(Duration::from_secs(5), next).await;
+    let next = granted.expect("the next waiter is granted the lock").unwrap().unwrap();
+    assert_eq!(next.owner(), "next");
+    assert_eq!(next.release().await.unwrap(), Released::Done);
+    eventually("entries in the end", 0, || entries(bench, "cancel")).await;
+}
+
+/// Acquires of a free key that are dropped at every point at which they wait: whatever they were granted is released, long
+/// before its TTL.
+pub(crate) async fn a_cancelled_acquire_releases_what_it_was_granted(bench: &Bench, locks: &dyn Locks) {
+    let mut cancelled = 0;
+    for round in 0..60 {
+        let request = request("hasty", MINUTE, MINUTE);
+        match after_polls(round % 20, locks.acquire("race", &request)).await {
+            Some(handle) => assert_eq!(handle.unwrap().release().await.unwrap(), Released::Done),
+            None => cancelled += 1,
+        }
+    }
+    assert!(cancelled >= 3, "only {cancelled} acquires were cancelled");
+    let last = acquire(locks, "race", "last", MINUTE).await;
+    assert_eq!(last.release().await.unwrap(), Released::Done);
+    eventually("entries in the end", 0, || entries(bench, "race")).await;
+}
+
+/// Drops the future after it was polled that often without an end.
+async fn after_polls<T>(polls: usize, future: impl Future<Output = T>) -> Option<T> {
+    let mut future = std::pin::pin!(future);
+    let mut left = polls;
+    std::future::poll_fn(move |context| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(context) {
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            polled => polled.map(Some),
+        }
+    })
+    .await
+}
+
+/// Every request to servers that are gone fails within its deadline, and names the backend and a server.
+async fn a_server_that_goes_away_is_named(bench: &Bench) {
+    let options = Options { request_timeout: Duration::from_secs(2), ..bench.patient() };
+    let locks = bench.locks_with(&options);
+    let mut renewed = acquire(&*locks, "gone", "holder", MINUTE).await;
+    let released = acquire(&*locks, "gone-too", "holder", MINUTE).await;
+    let waiting = {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move { locks.acquire("gone", &request("waiter", MINUTE, Duration::from_secs(4))).await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    bench.kill_all().await;
+    let address = bench.cluster.address(0);
+    let check = |what: &str, error: Error| match error {
+        Error::Backend { backend, reason } => {
+            assert_eq!(backend, bench.backend.name(), "{what}");
+            assert!(reason.contains(address), "{what}: {address} is not named: {reason}");
+        }
+        other => panic!("{what}: {other:?}"),
+    };
+    let request = request("late", MINUTE, Duration::ZERO);
+    check("renew", in_time(renewed.renew()).await.unwrap_err());
+    check("release", in_time(released.release()).await.unwrap_err());
+    check("acquire", in_time(locks.acquire("late", &request)).await.unwrap_err());
+    check("wait", in_time(waiting).await.unwrap().unwrap_err());
+}
+
+/// No request takes longer than its deadline and a little more.
+async fn in_time<T>(request: impl Future<Output = T>) -> T {
+    let limit = Duration::from_secs(12);
+    tokio::time::timeout(limit, request).await.unwrap_or_else(|_| panic!("a request did not end within {limit:?}"))
+}

@@ -1,0 +1,108 @@
+//! Servers for the tests, and small steps that all of them take.
+
+use std::io::Write;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_lab::dlock::{Backend, Error, Handle, Locks, Options, Request, connect};
+use palisade_lab::servers::{self, Cluster, Kind};
+use tokio::sync::{Mutex, MutexGuard};
+
+/// One test at a time: the machine is small, and the rules are about time.
+static ONE: Mutex<()> = Mutex::const_new(());
+
+/// Servers that are used by one test.
+pub(crate) struct Bench {
+    pub(crate) cluster: Cluster,
+    pub(crate) backend: Backend,
+    _one: MutexGuard<'static, ()>,
+}
+
+fn kind(backend: Backend) -> Kind {
+    match backend {
+        Backend::Palisade => Kind::Palisade,
+        Backend::Redis => Kind::Redis,
+        Backend::Redlock => Kind::Redlock,
+        Backend::Etcd | Backend::EtcdLock => Kind::Etcd,
+        Backend::ZooKeeper => Kind::Zookeeper,
+    }
+}
+
+/// Starts the backend's servers. `None`, and a line on standard error that no capture hides, if their packages are missing;
+/// with `LAB_REQUIRE=all` that is a failure.
+pub(crate) async fn bench(backend: Backend) -> Option<Bench> {
+    bench_with(backend, servers::Options::default()).await
+}
+
+pub(crate) async fn bench_with(backend: Backend, options: servers::Options) -> Option<Bench> {
+    let one = ONE.lock().await;
+    match servers::start(kind(backend), &servers::Options { allow_tmpfs: true, ..options }).await {
+        Ok(cluster) => Some(Bench { cluster, backend, _one: one }),
+        Err(error @ servers::Error::Missing(_)) if std::env::var("LAB_REQUIRE").as_deref() != Ok("all") => {
+            let _ = writeln!(std::io::stderr(), "SKIPPED: the tests of {backend}: {error}");
+            None
+        }
+        Err(error) => panic!("the servers of {backend} were not started: {error}"),
+    }
+}
+
+impl Bench {
+    pub(crate) fn locks(&self) -> Arc<dyn Locks> {
+        self.locks_with(&Options::default())
+    }
+
+    pub(crate) fn locks_with(&self, options: &Options) -> Arc<dyn Locks> {
+        connect(self.backend, self.cluster.endpoints(), options).unwrap()
+    }
+
+    /// Options for a test that waits for the end of a TTL, with a longer patience for the instances of Redlock.
+    pub(crate) fn patient(&self) -> Options {
+        Options { instance_timeout: Duration::from_millis(500), ..Options::default() }
+    }
+
+    pub(crate) async fn kill_all(&self) {
+        for node in 0..self.cluster.len() {
+            self.cluster.kill(node).await.unwrap();
+        }
+    }
+}
+
+/// An acquire by this owner.
+pub(crate) fn request(owner: &str, ttl: Duration, wait: Duration) -> Request {
+    Request { owner: owner.to_owned(), ttl, wait }
+}
+
+pub(crate) const MINUTE: Duration = Duration::from_secs(60);
+/// A TTL that ends during a test.
+pub(crate) const SHORT: Duration = Duration::from_secs(2);
+
+/// An acquire that does not wait, and that finds the lock held.
+pub(crate) async fn assert_held(locks: &dyn Locks, key: &str) {
+    let begin = Instant::now();
+    let outcome = locks.acquire(key, &request("bystander", MINUTE, Duration::ZERO)).await;
+    assert!(matches!(outcome, Err(Error::Timeout { .. })), "{}: {key} is not held: {outcome:?}", locks.name());
+    assert!(begin.elapsed() < Duration::from_secs(3), "an acquire that does not wait took {:?}", begin.elapsed());
+}
+
+/// An acquire that gets the lock soon.
+pub(crate) async fn acquire(locks: &dyn Locks, key: &str, owner: &str, ttl: Duration) -> Handle {
+    let outcome = locks.acquire(key, &request(owner, ttl, Duration::from_secs(10))).await;
+    outcome.unwrap_or_else(|error| panic!("{}: {key} was not granted to {owner}: {error}", locks.name()))
+}
+
+/// Repeats a question until its answer is the expected one, for at most 10 s.
+pub(crate) async fn eventually<T, F>(what: &str, expected: T, mut ask: impl FnMut() -> F)
+where
+    T: PartialEq + std::fmt::Debug,
+    F: Future<Output = T>,
+{
+    let begin = Instant::now();
+    loop {
+        let answer = ask().await;
+        if answer == expected {
+            return;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {answer:?} instead of {expected:?} after 10 s");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}

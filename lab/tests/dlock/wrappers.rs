@@ -1,0 +1,142 @@
+//! Reentrant locks and bounded queues, in front of a real Redis.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use palisade_lab::dlock::bounded::Bounded;
+use palisade_lab::dlock::reentrant::Reentrant;
+use palisade_lab::dlock::{Backend, Error, Locks, Released};
+
+use crate::entries::entries;
+use crate::support::{MINUTE, acquire, assert_held, bench, eventually, request};
+
+/// The same owner acquires three times; the lock is free when all three are released, and other owners wait until then.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reentrant_lock_is_released_at_zero() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Reentrant::new(bench.locks());
+    let mut handles = Vec::new();
+    for count in 1..=3 {
+        handles.push(acquire(&locks, "nested", "worker", MINUTE).await);
+        assert_eq!(locks.count("nested", "worker").await, count);
+    }
+    assert!(handles.iter().all(|handle| handle.fence() == 1), "one grant, one token");
+    for (place, handle) in handles.into_iter().enumerate() {
+        assert_held(&locks, "nested").await;
+        assert_eq!(locks.count("nested", "worker").await, 3 - place);
+        assert_eq!(handle.release().await.unwrap(), Released::Done);
+    }
+    assert_eq!(locks.count("nested", "worker").await, 0);
+    let other = acquire(&locks, "nested", "other", MINUTE).await;
+    assert_eq!(other.fence(), 2);
+    assert_eq!(other.release().await.unwrap(), Released::Done);
+}
+
+/// Two acquires of one owner at the same time are one lock at the backend.
+#[tokio::test(flavor = "multi_thread")]
+async fn an_owner_acquires_twice_at_the_same_time() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Reentrant::new(bench.locks());
+    let (one, two) =
+        tokio::join!(acquire(&locks, "twice", "worker", MINUTE), acquire(&locks, "twice", "worker", MINUTE));
+    assert_eq!((one.fence(), two.fence()), (1, 1));
+    assert_eq!(one.release().await.unwrap(), Released::Done);
+    assert_held(&locks, "twice").await;
+    assert_eq!(two.release().await.unwrap(), Released::Done);
+    assert_eq!(entries(&bench, "twice").await, 0);
+}
+
+/// A renewal of one handle renews all. A lease that is lost takes all counts with it, whichever handle finds out.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lost_lease_loses_all_counts() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Reentrant::new(bench.locks());
+    let ttl = Duration::from_millis(600);
+    let mut outer = acquire(&locks, "lost", "worker", ttl).await;
+    let mut inner = acquire(&locks, "lost", "worker", ttl).await;
+    for _ in 0..3 {
+        tokio::time::sleep(ttl / 2).await;
+        assert!(inner.renew().await.unwrap());
+    }
+    assert!(outer.renew().await.unwrap(), "the inner handle's renewals did not hold the outer one's lock");
+
+    tokio::time::sleep(ttl * 2).await;
+    let thief = acquire(&*bench.locks(), "lost", "thief", Duration::from_secs(1)).await;
+    // Re-entry finds the lease lost: the owner queues like any other, and gets a new token.
+    let again = acquire(&locks, "lost", "worker", MINUTE).await;
+    assert!(again.fence() > thief.fence(), "{} after {}", again.fence(), thief.fence());
+    assert_eq!(locks.count("lost", "worker").await, 1);
+    assert!(!outer.renew().await.unwrap());
+    assert_eq!(outer.release().await.unwrap(), Released::NotOwner);
+    assert_eq!(inner.release().await.unwrap(), Released::NotOwner);
+    assert_held(&*bench.locks(), "lost").await;
+    assert_eq!(again.release().await.unwrap(), Released::Done);
+}
+
+/// A first acquire that is cancelled or fails leaves nothing behind that the next one could take for a lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_cancelled_first_acquire_counts_nothing() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Reentrant::new(bench.locks());
+    let holder = acquire(&*bench.locks(), "first", "holder", MINUTE).await;
+    let request = request("worker", MINUTE, MINUTE);
+    assert!(tokio::time::timeout(Duration::from_millis(200), locks.acquire("first", &request)).await.is_err());
+    assert_eq!(locks.count("first", "worker").await, 0);
+    holder.release().await.unwrap();
+    let handle = acquire(&locks, "first", "worker", MINUTE).await;
+    assert_eq!(locks.count("first", "worker").await, 1);
+    assert_eq!(handle.release().await.unwrap(), Released::Done);
+}
+
+/// The queue has a limit, is served in the order of arrival, and a cancelled waiter gives up its place.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_bounded_queue_is_bounded_and_fair() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Arc::new(Bounded::new(bench.locks(), 3));
+    let holder = acquire(&*locks, "bounded", "holder", MINUTE).await;
+    let waiter = |owner: &'static str| {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move { locks.acquire("bounded", &request(owner, MINUTE, MINUTE)).await })
+    };
+    let mut waiting = Vec::new();
+    for (place, owner) in ["one", "two", "three"].into_iter().enumerate() {
+        waiting.push(waiter(owner));
+        eventually("waiters", place + 1, || async { locks.waiting("bounded") }).await;
+    }
+    let refused = locks.acquire("bounded", &request("four", MINUTE, MINUTE)).await;
+    let Err(Error::QueueFull { key, limit }) = refused else { panic!("{refused:?}") };
+    assert_eq!((&*key, limit), ("bounded", 3));
+
+    // The first one waits at the backend, the second one here: both give up their places.
+    waiting[1].abort();
+    eventually("waiters", 2, || async { locks.waiting("bounded") }).await;
+    waiting[0].abort();
+    eventually("waiters", 1, || async { locks.waiting("bounded") }).await;
+    waiting.push(waiter("five"));
+    eventually("waiters", 2, || async { locks.waiting("bounded") }).await;
+    holder.release().await.unwrap();
+    for (waiter, owner) in waiting.into_iter().skip(2).zip(["three", "five"]) {
+        let handle = tokio::time::timeout(Duration::from_secs(5), waiter).await.unwrap().unwrap().unwrap();
+        assert_eq!(handle.owner(), owner);
+        handle.release().await.unwrap();
+    }
+    assert_eq!(locks.waiting("bounded"), 0);
+}
+
+/// The wait in the queue counts: an acquire that does not reach its front in time ends.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_wait_in_a_bounded_queue_ends_in_time() {
+    let Some(bench) = bench(Backend::Redis).await else { return };
+    let locks = Bounded::new(bench.locks(), 8);
+    let holder = acquire(&locks, "patience", "holder", MINUTE).await;
+    let (first, second) =
+        (request("first", MINUTE, Duration::from_millis(600)), request("second", MINUTE, Duration::from_millis(200)));
+    let (first, second) = tokio::join!(locks.acquire("patience", &first), locks.acquire("patience", &second));
+    for (outcome, wait) in [(first, 600), (second, 200)] {
+        let Err(Error::Timeout { waited, .. }) = outcome else { panic!("{outcome:?}") };
+        let wait = Duration::from_millis(wait);
+        assert!(waited >= wait && waited < wait + Duration::from_millis(300), "{waited:?} instead of {wait:?}");
+    }
+    assert_eq!(locks.waiting("patience"), 0);
+    holder.release().await.unwrap();
+}

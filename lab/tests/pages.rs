@@ -1,0 +1,69 @@
+//! Pages are made of their results alone, and a run ends to end.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+
+fn lab(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_palisade-lab")).args(arguments).output().unwrap()
+}
+
+fn pages() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/lab")
+}
+
+/// Each committed page, plot and table is what its committed results render to.
+#[test]
+fn committed_pages_are_what_their_results_render_to() {
+    let found = std::fs::read_dir(pages()).unwrap().map(|entry| entry.unwrap().path());
+    let found = found.filter(|directory| directory.join("results.json").exists());
+    let names: Vec<_> = found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    for name in ["pause", "release", "ttl", "renew", "fenced-stores"] {
+        assert!(names.iter().any(|found| found == name), "docs/lab/{name}/results.json is missing");
+    }
+    for name in &names {
+        let directory = tempfile::tempdir().unwrap();
+        let committed = pages().join(name);
+        std::fs::create_dir(directory.path().join(name)).unwrap();
+        std::fs::copy(committed.join("results.json"), directory.path().join(name).join("results.json")).unwrap();
+        let output = lab(&["run", name, "--render", "--out", directory.path().to_str().unwrap()]);
+        assert!(output.status.success(), "a committed run was not as predicted: {output:?}");
+        let same = |file: &str| {
+            let (rendered, kept) = (directory.path().join(file), pages().join(file));
+            let read = |path: &Path| std::fs::read_to_string(path).unwrap_or_else(|error| panic!("{path:?}: {error}"));
+            assert!(read(&rendered) == read(&kept), "{file} differs: run `palisade-lab run {name} --render`");
+        };
+        same(&format!("{name}.md"));
+        let files = |directory: PathBuf| {
+            let names = std::fs::read_dir(directory).unwrap().map(|file| file.unwrap().file_name());
+            let mut names: Vec<_> = names.map(|name| name.into_string().unwrap()).collect();
+            names.sort();
+            names
+        };
+        let rendered = files(directory.path().join(name));
+        assert_eq!(rendered, files(committed));
+        rendered.iter().for_each(|file| same(&format!("{name}/{file}")));
+    }
+}
+
+/// One round of the centrepiece on a real Redis, with two workers and the resource as processes.
+#[test]
+fn a_pause_corrupts_without_the_fence_only() {
+    if Command::new("redis-server").arg("--version").output().is_err() {
+        eprintln!("SKIPPED: redis-server is not installed");
+        return;
+    }
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let output = lab(&["run", "pause", "--backend", "redis", "--rounds", "1", "--out", out]);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{told}");
+    let page = std::fs::read_to_string(directory.path().join("pause.md")).unwrap();
+    for line in [
+        "| redis | stop | off | 1 | 2 | 1 | 0 | 0 | 1 | 1 |",
+        "| redis | stop | on | 1 | 1 | 0 | 1 | 1 | 0 | 0 |",
+        "| redis | sleep | off | 1 | 2 | 1 | 0 | 0 | 1 | 1 |",
+        "| redis | sleep | on | 1 | 1 | 0 | 1 | 1 | 0 | 0 |",
+    ] {
+        assert!(page.contains(line), "{line} is missing in\n{page}");
+    }
+}
