@@ -7,7 +7,7 @@
 //! [`palisade`](super::palisade), which renews on request only.
 //!
 //! A guard knows when its lock is lost. The handle does not keep its holder from anything then: [`Handle::renew`] says false,
-//! [`Handle::release`] `NotOwner`, and whoever writes without asking writes blindly.
+//! [`Handle::release`] `NotOwner`, and a holder that writes without asking writes blindly.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

@@ -71,7 +71,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     for ttl_ms in TTLS_MS {
         eprintln!("ttl: {}: {ttl_ms} ms", context.backend);
         for end in [End::Killed, End::Released] {
-            // The holder ends in the first half of its lease, which nobody renews.
+            // The holder ends in the first half of its lease, which it does not renew.
             let many = (1..=context.rounds.unwrap_or(ROUNDS)).map(|round| (round, rng.random_range(50..ttl_ms / 2)));
             let many: Vec<_> = many.map(|(round, hold_ms)| one(context, end, ttl_ms, round, hold_ms)).collect();
             rounds.extend(try_join_all(many).await?);
@@ -177,8 +177,8 @@ had the answer, and is 0.0 if the next grant arrived before it.
 {predictions}
 ## What it means
 
-- The TTL is the price of a crash: it bounds how long nobody works. It is also the longest pause
-  that a holder survives. Without a fence both wishes conflict, and a TTL that is safe against
+- The TTL is the price of a crash: it bounds how long the lock stays blocked. It is also the longest
+  pause that a holder survives. Without a fence both wishes conflict, and a TTL that is safe against
   pauses does not exist (see [pause](pause.md)).
 - With a fence, a lease that ends under a live holder costs one refused write. So the TTL may
   follow from the time that a crash may block, and a live holder renews (see [renew](renew.md)).

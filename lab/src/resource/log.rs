@@ -8,7 +8,7 @@
 //!
 //! L: length of the JSON text; C: its CRC-32C; H: CRC-32C of the sixteen digits before it; all in
 //! hexadecimal. A frame is written after the frame before it was synced. So a crash can spoil the
-//! last frame only, which nobody was told of: it is shorter than its header says, or all zero where
+//! last frame only, which no client was told of: it is shorter than its header says, or all zero where
 //! the file system had not written a sector (JSON text contains no zero byte). [`recover`] cuts
 //! such a frame. All other damage may have cost an acknowledged token, and is an error.
 //!

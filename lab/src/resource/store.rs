@@ -3,7 +3,7 @@
 //! The thread takes the requests that wait, decides about them in the order of their arrival, syncs
 //! the accepted writes as one frame of the log, and answers. So an answer, also of a read or a
 //! refusal, never shows what a crash could take back. If the log fails, the thread ends without an
-//! answer: nobody knows what the disk holds.
+//! answer, because it does not know what the disk holds.
 
 use std::collections::HashMap;
 use std::sync::Arc;

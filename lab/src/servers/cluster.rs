@@ -192,7 +192,7 @@ impl Cluster {
         let failed = |source| Error::Process { what: "start", node: plan.name.clone(), source };
         let mut child = plan.launch.spawn(&plan.dir, &self.log(node)).map_err(failed)?;
         let Some(process) = Identity::of(child.id()) else {
-            // A child that nobody has waited for has an entry in /proc, if that is mounted.
+            // A child that its parent has not waited for has an entry in /proc, if that is mounted.
             drop(child.kill().and_then(|()| child.wait()));
             return Err(failed(std::io::Error::other("/proc does not show the process; is /proc mounted?")));
         };

@@ -1,7 +1,8 @@
 //! The object store: moto's server, in a virtual environment of Python under the lab's cache directory.
 //!
-//! It keeps objects in memory, so that a restart begins with nothing: it stands for a store whose
-//! conditional put is atomic, not for a durable one.
+//! It keeps objects in memory, so that a restart begins with nothing. It compares and replaces in two
+//! steps, with a thread for each request, so its conditional put is **not** atomic here. Experiment
+//! `fenced-stores` starts it with one thread (`stores::running`), which makes the two steps one.
 
 use std::env;
 use std::fs;

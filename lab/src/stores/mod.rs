@@ -11,8 +11,8 @@
 //! | `running` | [`Running`]: the store's server, as the experiment and the tests start it |
 //!
 //! Both keep one rule: a write is accepted if its token is above the stored one, or if nothing is
-//! stored. The stored token therefore never falls, as long as nobody deletes the row or the object:
-//! a deletion forgets the token. Both refuse an equal token. A writer that lost the answer to its
+//! stored. The stored token therefore never falls, as long as no client deletes the row or the
+//! object: a deletion forgets the token. Both refuse an equal token. A writer that lost the answer to its
 //! write and repeats it is refused by its own token: [`Answer::Stale`] with `seen` equal to its token
 //! says that a write with this token was accepted before.
 

@@ -2,7 +2,7 @@
 //!
 //! `sleep` delays the job; the rest of the process, with its renewals, runs on. `stop` halts the
 //! whole process by SIGSTOP. A process cannot wake itself, so it starts a child (`stop-parent`) that
-//! stops its parent, waits, and sends SIGCONT. The child signals nobody but its parent: if the
+//! stops its parent, waits, and sends SIGCONT. The child signals only its parent: if the
 //! worker is killed meanwhile, the child has another parent and ends.
 
 use std::process::{ExitCode, Stdio};
