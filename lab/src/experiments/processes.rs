@@ -48,7 +48,7 @@ impl Resource {
     pub async fn start(directory: &Path, fence: Fence) -> Result<Resource, String> {
         let history = directory.join("resource.jsonl");
         let data = directory.join("data");
-        let fence = if fence == Fence::On { "on" } else { "off" };
+        let fence = fence.name();
         let mut command = program()?;
         command.args(["resource", "--addr", "127.0.0.1:0", "--fence", fence, "--data", text(&data)?]);
         command.args(["--history", text(&history)?]);

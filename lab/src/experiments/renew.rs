@@ -148,7 +148,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         let count = |write| rounds.iter().filter(|round| round.fence == fence && round.write == write).count() as u64;
         let seen = (counts.stale_accepted, counts.stale_rejections);
         let expected = (count(Write::Stale), count(Write::Refused));
-        let fence = if fence == Fence::On { "on" } else { "off" };
+        let fence = fence.name();
         predictions.push(Prediction {
             predicted: format!(
                 "fence {fence}: the resource counts the {} stale and {} refused writes that the workers saw",
@@ -168,7 +168,7 @@ async fn one(
     seed: u64,
     (case, pause, fence, round): (Case, u64, Fence, u64),
 ) -> Result<Round, String> {
-    let how_flag = if case.how == How::Sleep { "sleep" } else { "stop" };
+    let how_flag = case.how.name();
     let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
     let flags = |more: &[(&str, String)]| -> Vec<String> {
         let common = [("--resource", resource.url.clone()), ("--key", key.clone()), ("--ttl", format!("{TTL_MS}ms"))];
@@ -360,7 +360,7 @@ fn csv(results: &Results<Figures>) -> String {
                 round.case.renews.to_string(),
                 round.case.pause().to_owned(),
                 (TTL_MS * round.pause / 100).to_string(),
-                (if round.fence == Fence::On { "on" } else { "off" }).to_owned(),
+                round.fence.name().to_owned(),
                 round.round.to_string(),
                 round.granted_ttl_ms.to_string(),
                 ms(round.held_us),

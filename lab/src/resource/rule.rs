@@ -16,6 +16,17 @@ pub enum Fence {
     Off,
 }
 
+impl Fence {
+    /// The value of `--fence`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            Fence::On => "on",
+            Fence::Off => "off",
+        }
+    }
+}
+
 /// What happens to a write with the highest token seen so far.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
 pub enum SameToken {

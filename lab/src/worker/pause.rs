@@ -22,6 +22,17 @@ pub enum How {
     Stop,
 }
 
+impl How {
+    /// The value of `--pause-how`.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            How::Sleep => "sleep",
+            How::Stop => "stop",
+        }
+    }
+}
+
 /// Pauses; returns how long it took.
 ///
 /// # Errors

@@ -148,13 +148,13 @@ async fn one(context: &Context, store: &Running, how: How, fence: Fence, round: 
     let key = format!("{}-{how:?}-{fence:?}-{round}", store.kind()).to_lowercase();
     let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
     let start = |owner: &str, history, more: &[&str]| -> Result<Worker, String> {
-        let (ttl, fence) = (format!("{TTL_MS}ms"), if fence == Fence::On { "on" } else { "off" });
+        let (ttl, fence) = (format!("{TTL_MS}ms"), fence.name());
         let flags = ["--store", store.kind().name(), "--store-address", store.address(), "--key", &key];
         let flags = flags.into_iter().chain(["--ttl", &ttl, "--fence", fence, "--history", text(history)?]);
         let flags: Vec<_> = flags.chain(more.iter().copied()).map(str::to_owned).collect();
         Worker::start_as("store-worker", context, owner, &flags)
     };
-    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), if how == How::Sleep { "sleep" } else { "stop" });
+    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), how.name());
     let mut a = start("a", &a_history, &["--pause", &pause, "--pause-how", how_flag])?;
     a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;
     let b = start("b", &b_history, &[])?;

@@ -156,8 +156,8 @@ fn summary(results: &Results<Figures>) -> String {
             table.row([
                 run.backend.clone(),
                 store.to_string(),
-                word(how).to_owned(),
-                state(fence).to_owned(),
+                how.name().to_owned(),
+                fence.name().to_owned(),
                 rounds.len().to_string(),
                 sum(&|round| round.accepted().len()),
                 sum(&|round| usize::from(round.stale_write())),
@@ -183,7 +183,7 @@ fn values(results: &Results<Figures>) -> String {
             table.row([
                 run.backend.clone(),
                 store.to_string(),
-                state(fence).to_owned(),
+                fence.name().to_owned(),
                 tokens.join(", "),
                 token,
                 format!("`{value}`"),
@@ -219,7 +219,7 @@ fn raced(results: &Results<Figures>) -> String {
                 table.row([
                     run.backend.clone(),
                     store.to_string(),
-                    state(fence).to_owned(),
+                    fence.name().to_owned(),
                     races.len().to_string(),
                     sum(&|race| race.accepted),
                     sum(&|race| race.refused),
@@ -274,8 +274,8 @@ fn csv(results: &Results<Figures>) -> String {
             table.row([
                 run.backend.clone(),
                 round.store.to_string(),
-                word(round.how).to_owned(),
-                state(round.fence).to_owned(),
+                round.how.name().to_owned(),
+                round.fence.name().to_owned(),
                 round.round.to_string(),
                 a_token,
                 b_token,
@@ -312,7 +312,7 @@ fn races_csv(results: &Results<Figures>) -> String {
             table.row([
                 run.backend.clone(),
                 race.store.to_string(),
-                state(race.fence).to_owned(),
+                race.fence.name().to_owned(),
                 race.accepted.to_string(),
                 race.refused.to_string(),
                 race.lost_swaps.to_string(),
@@ -335,7 +335,7 @@ fn plot(run: &Run<Figures>) -> String {
         let origin = round.a.first().map_or(0, |line| line.clock_us);
         for (owner, lines) in [("a", &round.a), ("b", &round.b)] {
             let stale = owner == "a" && round.stale_write();
-            let lane = lane(format!("{store}, fence {}: {owner}", state(fence)), lines, origin, stale);
+            let lane = lane(format!("{store}, fence {}: {owner}", fence.name()), lines, origin, stale);
             end = lane.spans.iter().map(|span| span.1).chain(lane.marks.iter().map(|mark| mark.0)).fold(end, f64::max);
             lanes.push(lane);
         }
@@ -378,18 +378,4 @@ fn cases(run: &Run<Figures>) -> Vec<(Kind, How, Fence)> {
 
 fn case(run: &Run<Figures>, store: Kind, how: How, fence: Fence) -> impl Iterator<Item = &Round> {
     run.figures.rounds.iter().filter(move |round| (round.store, round.how, round.fence) == (store, how, fence))
-}
-
-fn word(how: How) -> &'static str {
-    match how {
-        How::Sleep => "sleep",
-        How::Stop => "stop",
-    }
-}
-
-fn state(fence: Fence) -> &'static str {
-    match fence {
-        Fence::On => "on",
-        Fence::Off => "off",
-    }
 }

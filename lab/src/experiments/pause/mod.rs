@@ -133,7 +133,7 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
         let flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--history", text(history)?];
         Ok(flags.iter().chain(more).map(|&flag| flag.to_owned()).collect())
     };
-    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), if how == How::Sleep { "sleep" } else { "stop" });
+    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), how.name());
     let mut a = Worker::start(context, "a", &flags(&a_history, &["--pause", &pause, "--pause-how", how_flag])?)?;
     a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;
     let b = Worker::start(context, "b", &flags(&b_history, &[])?)?;

@@ -102,8 +102,8 @@ fn summary(results: &Results<Figures>) -> String {
             let sum = |of: &dyn Fn(&Round) -> u64| rounds.iter().map(|round| of(round)).sum::<u64>().to_string();
             table.row([
                 run.backend.clone(),
-                word(how).to_owned(),
-                state(fence).to_owned(),
+                how.name().to_owned(),
+                fence.name().to_owned(),
                 rounds.len().to_string(),
                 sum(&|round| round.counts.writes),
                 sum(&|round| round.counts.stale_accepted),
@@ -133,7 +133,7 @@ fn values(results: &Results<Figures>) -> String {
             let whole = if round.whole() { "whole" } else { "**corrupted**" };
             table.row([
                 run.backend.clone(),
-                state(fence).to_owned(),
+                fence.name().to_owned(),
                 writes.collect::<Vec<_>>().join(", "),
                 format!("`{value}`"),
                 whole.to_owned(),
@@ -180,8 +180,8 @@ fn csv(results: &Results<Figures>) -> String {
             });
             table.row([
                 run.backend.clone(),
-                word(round.how).to_owned(),
-                state(round.fence).to_owned(),
+                round.how.name().to_owned(),
+                round.fence.name().to_owned(),
                 round.round.to_string(),
                 ttl.to_string(),
                 a_token,
@@ -210,7 +210,7 @@ fn plot(run: &Run<Figures>) -> String {
         let Some(round) = case(run, how, fence).next() else { continue };
         let origin = round.a.first().map_or(0, |line| line.clock_us);
         for (owner, lines) in [("a", &round.a), ("b", &round.b)] {
-            let name = format!("{}, fence {}: {owner}", word(how), state(fence));
+            let name = format!("{}, fence {}: {owner}", how.name(), fence.name());
             let lane = lane(name, lines, origin);
             end = lane.spans.iter().map(|span| span.1).chain(lane.marks.iter().map(|mark| mark.0)).fold(end, f64::max);
             lanes.push(lane);
@@ -256,18 +256,4 @@ fn cases(run: &Run<Figures>) -> Vec<(How, Fence)> {
 
 fn case(run: &Run<Figures>, how: How, fence: Fence) -> impl Iterator<Item = &Round> {
     run.figures.rounds.iter().filter(move |round| round.how == how && round.fence == fence)
-}
-
-fn word(how: How) -> &'static str {
-    match how {
-        How::Sleep => "sleep",
-        How::Stop => "stop",
-    }
-}
-
-fn state(fence: Fence) -> &'static str {
-    match fence {
-        Fence::On => "on",
-        Fence::Off => "off",
-    }
 }
