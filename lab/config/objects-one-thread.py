@@ -1,4 +1,4 @@
-"""Makes werkzeug's server answer one request at a time: see running.rs."""
+"""Makes werkzeug's server answer one request at a time: see lab/src/servers/objects.rs."""
 
 import werkzeug.serving
 
