@@ -85,6 +85,8 @@ const UNIQUE: &[(&str, usize)] = &[
     ("induction-clocks", 160_414),
     ("induction-consensus", 2_996),
     ("induction-consensus-five", 1_441),
+    ("induction-session", 21),
+    ("induction-two-terms", 246),
     ("leases", 720_625),
     ("leases-crash", 21_168_420),
     ("leases-late", 3_301_050),

@@ -11,6 +11,9 @@ use palisade_spec::raft::NodeId;
 
 use crate::check::verdict::{Effort, Verdict};
 use crate::cluster::ClientBounds;
+use crate::induction::Induction;
+use crate::induction::consensus::{self, Consensus};
+use crate::induction::tables::{self, Tables};
 use crate::layers::{
     CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LOCKS, cluster, heard, late, membership,
     prompt, raft, reads, transfer, transfer_in_time,
@@ -195,6 +198,7 @@ const BEYOND: &[(&str, &[&str])] = &[
     ("locks-asked", TWO_SESSIONS),
     ("locks-renumbered", TWO_SESSIONS),
     ("locks-once-keys", TWO_SESSIONS),
+    ("induction-session", &["a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"]),
 ];
 
 /// Not possible with logs of one entry in one term.
@@ -538,6 +542,12 @@ pub(crate) fn models() -> Vec<Named> {
                 ..LOCKS
             },
         ),
+        holds(Tier::Full, "induction-session", "any table of a session and a key: any entry", || {
+            Induction::new(Tables::new(tables::Bounds { sessions: 1, keys: 1, numbers: 0, sweep: 2 }))
+        }),
+        holds(Tier::Full, "induction-two-terms", "any node of 3 servers, 2 terms, logs of 2: any step", || {
+            Induction::new(Consensus::new(consensus::Bounds { servers: 3, terms: 2, log: 2 }))
+        }),
     ];
     let small = |named: Named| {
         let beyond = BEYOND.iter().find(|(name, _)| *name == named.name).map_or(&[][..], |(_, beyond)| beyond);
