@@ -57,3 +57,13 @@ pub(super) async fn version(address: &str) -> Result<String, String> {
     let server = parsed["etcdserver"].as_str().ok_or_else(|| format!("states no version: {version}"))?;
     Ok(format!("etcd {server}"))
 }
+
+/// The member says that it is the leader.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    let ask = async {
+        let mut client = etcd_client::Client::connect([address], None).await?;
+        client.status().await
+    };
+    let status = ask.await.map_err(|error| error.to_string())?;
+    Ok(status.header().is_some_and(|header| header.member_id() == status.leader()))
+}

@@ -56,6 +56,17 @@ pub(super) async fn probe(kind: Kind, address: &str) -> Result<(), String> {
     }
 }
 
+/// Whether a node leads: the leader of a cluster that agrees, or the primary of replicated Redis.
+pub(super) async fn leads(kind: Kind, address: &str) -> Result<bool, String> {
+    match kind {
+        Kind::Redis => redis::leads(address).await,
+        Kind::Etcd => etcd::leads(address).await,
+        Kind::Zookeeper => zookeeper::leads(address).await,
+        Kind::Palisade => palisade::leads(address).await,
+        Kind::Redlock | Kind::Postgres | Kind::Objects => Err(format!("{kind} has no leader")),
+    }
+}
+
 /// Waits for what only all nodes together have, once each of them serves.
 pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
     match cluster.kind() {

@@ -60,3 +60,10 @@ pub(super) async fn version(options: &Options) -> Result<String, String> {
     let version = text.trim().strip_prefix("palisade ").filter(|_| output.status.success());
     version.map(|version| format!("Palisade {version}")).ok_or_else(|| format!("states no version: {text}"))
 }
+
+/// The node says that it is the leader.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    let status = http::get(address, "/v1/status").await?;
+    let parsed: serde_json::Value = serde_json::from_str(&status).map_err(|error| format!("{error} in {status}"))?;
+    Ok(parsed["role"] == "leader")
+}
