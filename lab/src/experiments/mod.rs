@@ -25,6 +25,7 @@ pub mod ttl;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -112,6 +113,8 @@ pub struct Context {
     pub backend: Backend,
     /// Its servers.
     pub endpoints: Vec<String>,
+    /// Those servers, for experiments that break them.
+    pub cluster: Arc<Cluster>,
     /// The resource's rule: each of these.
     pub fences: Vec<Fence>,
     /// How often each case is run, if not as often as the experiment says.
@@ -161,35 +164,44 @@ impl Run {
             results.save(&self.out, name, &page(&results))?;
             return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
         }
-        let backends = if self.backend.is_empty() { &Backend::ALL[..] } else { &self.backend };
+        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
         let mut as_predicted = true;
-        for &backend in backends {
+        for backend in backends {
             eprintln!("{name}: starting {backend}");
-            let options = servers::Options { palisade: self.palisade.clone(), ..servers::Options::default() };
-            let cluster = servers::start(kind(backend), &options).await.map_err(|error| error.to_string())?;
-            let fences = match self.fence {
-                Fences::On => vec![Fence::On],
-                Fences::Off => vec![Fence::Off],
-                Fences::Both => vec![Fence::Off, Fence::On],
-            };
-            let endpoints = cluster.endpoints().to_vec();
-            let (contenders, duration) = (self.contenders.clone(), self.duration);
-            let context =
-                Context { backend, endpoints, fences, rounds: self.rounds, contenders, duration, seed: self.seed };
+            let cluster =
+                servers::start(kind(backend), &self.servers(name)).await.map_err(|error| error.to_string())?;
+            let cluster = Arc::new(cluster);
+            let context = self.context(backend, &cluster);
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
-            for Prediction { predicted, seen, holds } in &predictions {
-                eprintln!(
-                    "{name}: {backend}: {} {predicted}: {seen}",
-                    if *holds { "as predicted:" } else { "NOT AS PREDICTED:" }
-                );
-                as_predicted &= holds;
-            }
+            as_predicted &= tell(name, backend, &predictions);
             results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
         }
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
         Ok(as_predicted)
+    }
+
+    fn context(&self, backend: Backend, cluster: &Arc<Cluster>) -> Context {
+        Context {
+            backend,
+            endpoints: cluster.endpoints().to_vec(),
+            cluster: cluster.clone(),
+            fences: match self.fence {
+                Fences::On => vec![Fence::On],
+                Fences::Off => vec![Fence::Off],
+                Fences::Both => vec![Fence::Off, Fence::On],
+            },
+            rounds: self.rounds,
+            contenders: self.contenders.clone(),
+            duration: self.duration,
+            seed: self.seed,
+        }
+    }
+
+    /// How an experiment's servers are started.
+    fn servers(&self, _name: &str) -> servers::Options {
+        servers::Options { palisade: self.palisade.clone(), ..servers::Options::default() }
     }
 
     fn command(&self, name: &str, backend: Backend) -> String {
@@ -211,6 +223,16 @@ impl Run {
     }
 }
 
+/// The lock services of an experiment, if the command line names none.
+fn backends(name: &str) -> Vec<Backend> {
+    let fits = |backend: &Backend| match name {
+        "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
+        "redlock" => *backend == Backend::Redlock,
+        _ => true,
+    };
+    Backend::ALL.into_iter().filter(fits).collect()
+}
+
 /// The servers of a lock service.
 fn kind(backend: Backend) -> Kind {
     match backend {
@@ -220,6 +242,15 @@ fn kind(backend: Backend) -> Kind {
         Backend::ZooKeeper => Kind::Zookeeper,
         Backend::Palisade => Kind::Palisade,
     }
+}
+
+/// Says what was predicted and seen; returns whether all predictions held.
+fn tell(name: &str, backend: Backend, predictions: &[Prediction]) -> bool {
+    for Prediction { predicted, seen, holds } in predictions {
+        let word = if *holds { "as predicted:" } else { "NOT AS PREDICTED:" };
+        eprintln!("{name}: {backend}: {word} {predicted}: {seen}");
+    }
+    predictions.iter().all(|prediction| prediction.holds)
 }
 
 fn servers_of(cluster: &Cluster) -> String {
