@@ -10,6 +10,7 @@
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
+//! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
 //! | [`contenders`] | contenders of this process, for those two |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
@@ -18,6 +19,7 @@ pub mod contention;
 pub mod fairness;
 pub mod fenced_stores;
 pub mod pause;
+pub mod peers;
 pub mod processes;
 pub mod release;
 pub mod renew;
@@ -55,6 +57,8 @@ pub enum Name {
     Fairness,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
+    /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
+    Peers,
 }
 
 /// Run experiments on real servers; write figures, plots and pages
@@ -81,6 +85,9 @@ pub struct Run {
     /// Contention, fairness: how long attempts arrive; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
+    /// Peers: how long each measurement takes; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    window: Option<Duration>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -147,6 +154,7 @@ impl Run {
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+                Name::Peers => self.peers().await?,
             };
         }
         Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -174,11 +182,34 @@ impl Run {
             let context = self.context(backend, &cluster);
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
-            as_predicted &= tell(name, backend, &predictions);
+            as_predicted &= tell(name, backend.name(), &predictions);
             results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
         }
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
+        Ok(as_predicted)
+    }
+
+    /// Runs `peers`, which measures all systems in turns.
+    async fn peers(&self) -> Result<bool, String> {
+        let mut results = Results::load(&self.out, "peers")?;
+        if self.render {
+            results.save(&self.out, "peers", &peers::page::page(&results))?;
+            return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
+        }
+        let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
+        let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
+        let window_text = humantime::format_duration(window);
+        let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
+        let kinds = self.backend.iter().copied().map(kind).collect();
+        let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
+        let mut as_predicted = true;
+        for run in peers::run(&plan).await? {
+            as_predicted &= tell("peers", &run.backend, &run.predictions);
+            results.put(run);
+        }
+        results.save(&self.out, "peers", &peers::page::page(&results))?;
+        eprintln!("peers: wrote {}", self.out.join("peers.md").display());
         Ok(as_predicted)
     }
 
@@ -245,7 +276,7 @@ fn kind(backend: Backend) -> Kind {
 }
 
 /// Says what was predicted and seen; returns whether all predictions held.
-fn tell(name: &str, backend: Backend, predictions: &[Prediction]) -> bool {
+fn tell(name: &str, backend: &str, predictions: &[Prediction]) -> bool {
     for Prediction { predicted, seen, holds } in predictions {
         let word = if *holds { "as predicted:" } else { "NOT AS PREDICTED:" };
         eprintln!("{name}: {backend}: {word} {predicted}: {seen}");
