@@ -22,6 +22,8 @@ enum Command {
     StopParent(worker::StopParent),
     #[command(hide = true)]
     StoreWorker(Box<experiments::fenced_stores::StoreWorker>),
+    #[command(hide = true)]
+    StepClient(Box<experiments::prediction::StepClient>),
     Up(servers::Up),
     Down(servers::Down),
     Run(experiments::Run),
@@ -35,6 +37,7 @@ async fn main() -> ExitCode {
         Command::Contend(command) => command.run().await,
         Command::StopParent(command) => command.run().await,
         Command::StoreWorker(command) => command.run().await,
+        Command::StepClient(command) => command.run().await,
         Command::Up(command) => command.run().await,
         Command::Down(command) => command.run().await,
         Command::Run(command) => command.run().await,

@@ -8,6 +8,7 @@
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
+//! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
@@ -19,6 +20,7 @@ pub mod contention;
 pub mod fairness;
 pub mod fenced_stores;
 pub mod pause;
+pub mod prediction;
 pub mod peers;
 pub mod processes;
 pub mod release;
@@ -57,6 +59,8 @@ pub enum Name {
     Fairness,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
+    /// The gallery's traces beside real runs, step by step
+    Prediction,
     /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
     Peers,
 }
@@ -154,6 +158,7 @@ impl Run {
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
                 Name::Peers => self.peers().await?,
             };
         }
