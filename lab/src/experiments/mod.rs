@@ -8,15 +8,19 @@
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
+//! | [`failover`] | what a failover does to locks, tokens and queues |
 //! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
 //! | [`contenders`] | contenders of this process, for those two |
+//! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
+pub mod clients;
 pub mod contenders;
 pub mod contention;
+pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
 pub mod pause;
@@ -63,6 +67,8 @@ pub enum Name {
     Prediction,
     /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
     Peers,
+    /// The leader is killed under load
+    Failover,
 }
 
 /// Run experiments on real servers; write figures, plots and pages
@@ -160,6 +166,7 @@ impl Run {
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
                 Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
                 Name::Peers => self.peers().await?,
+                Name::Failover => self.one("failover", failover::run, failover::page).await?,
             };
         }
         Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -236,8 +243,10 @@ impl Run {
     }
 
     /// How an experiment's servers are started.
-    fn servers(&self, _name: &str) -> servers::Options {
-        servers::Options { palisade: self.palisade.clone(), ..servers::Options::default() }
+    fn servers(&self, name: &str) -> servers::Options {
+        let palisade = self.palisade.clone();
+        let (replicas, fake_clock) = (usize::from(name == "failover"), name == "clocks");
+        servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
     }
 
     fn command(&self, name: &str, backend: Backend) -> String {
@@ -264,6 +273,7 @@ fn backends(name: &str) -> Vec<Backend> {
     let fits = |backend: &Backend| match name {
         "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
         "redlock" => *backend == Backend::Redlock,
+        "failover" => *backend != Backend::Redlock,
         _ => true,
     };
     Backend::ALL.into_iter().filter(fits).collect()
