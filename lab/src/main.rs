@@ -23,7 +23,7 @@ enum Command {
     #[command(hide = true)]
     StoreWorker(Box<experiments::fenced_stores::StoreWorker>),
     #[command(hide = true)]
-    StepClient(Box<experiments::prediction::StepClient>),
+    StepClient(Box<experiments::steps::StepClient>),
     Up(servers::Up),
     Down(servers::Down),
     Run(experiments::Run),

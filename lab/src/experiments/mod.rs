@@ -9,12 +9,14 @@
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
 //! | [`failover`] | what a failover does to locks, tokens and queues |
+//! | [`redlock`] | whether a majority of instances is enough, under a partition, a pause and a crash |
 //! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
 //! | [`contenders`] | contenders of this process, for those two |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
+//! | [`steps`] | clients as processes that do one step at a time |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
 pub mod clients;
@@ -27,8 +29,10 @@ pub mod pause;
 pub mod prediction;
 pub mod peers;
 pub mod processes;
+pub mod redlock;
 pub mod release;
 pub mod renew;
+pub mod steps;
 pub mod ttl;
 
 use std::path::{Path, PathBuf};
@@ -63,6 +67,8 @@ pub enum Name {
     Fairness,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
+    /// Redlock under partition, pause, and crash without sync
+    Redlock,
     /// The gallery's traces beside real runs, step by step
     Prediction,
     /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
@@ -164,6 +170,7 @@ impl Run {
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
                 Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
                 Name::Peers => self.peers().await?,
                 Name::Failover => self.one("failover", failover::run, failover::page).await?,

@@ -10,21 +10,19 @@
 //! | `trace` | the traces of docs/gallery.md, and the states that follow from them |
 //! | `action` | what each sentence of a trace means for real servers |
 //! | `story` | the stories that run, with their servers and repairs |
-//! | `system` | the real servers and clients: actions, and what is observed |
-//! | `client`, `process` | the clients, as processes of their own that do one step at a time |
+//! | `system`, `observe` | the real servers and clients: actions, and what is observed |
+//! | `steps` (beside this directory) | the clients, as processes of their own that do one step at a time |
 //! | `page` | the page |
 
 mod action;
-mod client;
+mod observe;
 mod page;
-mod process;
 mod story;
 mod system;
 mod trace;
 
 use std::sync::Arc;
 
-pub use client::StepClient;
 pub use page::page;
 use serde::{Deserialize, Serialize};
 use story::{STORIES, Story};

@@ -1,4 +1,4 @@
-//! A client of the gallery's models as a process of its own (`step-client`), which does one step at a time: the
+//! A client as a process of its own (`step-client`), which does one step at a time: the
 //! experiment writes an order to its standard input, and it prints a report of what it did and what it believes now.
 //! A client that is stopped by SIGSTOP does its next order when it is resumed.
 
@@ -25,7 +25,7 @@ const COMPARE_AND_DELETE: &str =
 /// One step of a client.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Order {
+pub(in crate::experiments) enum Order {
     /// Take the time if this is the first request, wait, then send SET NX PX.
     Set {
         /// Index of the server.
@@ -55,7 +55,7 @@ pub(super) enum Order {
 /// Where a client is in its program.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub(super) enum Stage {
+pub(in crate::experiments) enum Stage {
     /// It has nothing.
     #[default]
     Idle,
@@ -73,7 +73,7 @@ pub(super) enum Stage {
 
 /// What a client did, and what it believes.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
-pub(super) struct Report {
+pub(in crate::experiments) struct Report {
     /// What it sent, and what was answered.
     pub did: String,
     /// Where it is.
@@ -88,7 +88,7 @@ pub(super) struct Report {
     pub success: bool,
 }
 
-/// Do single steps of a client of a lock, for the experiment `prediction`
+/// Do single steps of a client of a lock, for the experiments `prediction` and `redlock`
 #[derive(Debug, clap::Args)]
 pub struct StepClient {
     /// Its name
@@ -229,6 +229,7 @@ impl Running {
         let handle = match locks.acquire(&self.flags.key, &request).await {
             Ok(handle) => handle,
             Err(dlock::Error::Timeout { .. }) => return Ok(("acquire: the lock is held".to_owned(), false)),
+            Err(dlock::Error::Backend { reason, .. }) => return Ok((format!("acquire: {reason}"), false)),
             Err(error) => return Err(error.to_string()),
         };
         let until = now_us() + micros(handle.valid_until().saturating_duration_since(Instant::now()));
@@ -287,14 +288,14 @@ impl Running {
 }
 
 /// A connection to a Redis, without deadlines of its own.
-pub(super) async fn connect(address: &str) -> Result<MultiplexedConnection, String> {
+pub(in crate::experiments) async fn connect(address: &str) -> Result<MultiplexedConnection, String> {
     let failed = |error: redis::RedisError| format!("{address}: {error}");
     let client = redis::Client::open(format!("redis://{address}/")).map_err(failed)?;
     let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
     client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
 }
 
-pub(super) fn now_us() -> u64 {
+pub(in crate::experiments) fn now_us() -> u64 {
     monotonic().0 / 1000
 }
 

@@ -12,7 +12,7 @@ use crate::experiments::processes::{next, program, spawn};
 
 /// A step client's process. It ends with this value.
 #[derive(Debug)]
-pub(super) struct Process {
+pub(in crate::experiments) struct Process {
     name: String,
     child: Child,
     input: ChildStdin,
@@ -27,7 +27,7 @@ impl Process {
     ///
     /// # Errors
     /// It does not start.
-    pub(super) fn start(name: &str, flags: &[String]) -> Result<Process, String> {
+    pub(in crate::experiments) fn start(name: &str, flags: &[String]) -> Result<Process, String> {
         let mut command = program()?;
         command.args(["step-client", "--name", name]).args(flags);
         let (mut child, lines) = spawn(command, Stdio::piped())?;
@@ -39,7 +39,7 @@ impl Process {
     ///
     /// # Errors
     /// The process failed, or printed nothing for too long.
-    pub(super) async fn order(&mut self, order: Order) -> Result<Report, String> {
+    pub(in crate::experiments) async fn order(&mut self, order: Order) -> Result<Report, String> {
         let name = self.name.clone();
         let failed = |reason: &str| format!("client {name}, {order:?}: {reason}");
         let line = serde_json::to_string(&order).map_err(|error| failed(&error.to_string()))? + "\n";
@@ -58,7 +58,7 @@ impl Process {
     ///
     /// # Errors
     /// It has ended, or still runs 5 s later.
-    pub(super) async fn stop(&mut self) -> Result<(), String> {
+    pub(in crate::experiments) async fn stop(&mut self) -> Result<(), String> {
         self.signal(Signal::STOP)?;
         self.stopped = true;
         let stat = format!("/proc/{}/stat", self.child.id().unwrap_or_default());
@@ -74,13 +74,13 @@ impl Process {
 
     /// Whether it is stopped.
     #[must_use]
-    pub(super) fn is_stopped(&self) -> bool {
+    pub(in crate::experiments) fn is_stopped(&self) -> bool {
         self.stopped
     }
 
     /// Whether its lease is over by a correct clock.
     #[must_use]
-    pub(super) fn is_over(&self) -> bool {
+    pub(in crate::experiments) fn is_over(&self) -> bool {
         self.report.lease_until_us.is_some_and(|until| now_us() >= until)
     }
 
