@@ -14,6 +14,7 @@
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
+//! | [`ten_million`] | what ten million short-lived locks take, and what becomes of them when their TTLs have passed |
 //! | [`contenders`] | contenders of this process, for those two |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
 //! | [`steps`] | clients as processes that do one step at a time |
@@ -26,13 +27,14 @@ pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
 pub mod pause;
-pub mod prediction;
 pub mod peers;
+pub mod prediction;
 pub mod processes;
 pub mod redlock;
 pub mod release;
 pub mod renew;
 pub mod steps;
+pub mod ten_million;
 pub mod ttl;
 
 use std::path::{Path, PathBuf};
@@ -71,6 +73,8 @@ pub enum Name {
     Redlock,
     /// The gallery's traces beside real runs, step by step
     Prediction,
+    /// Ten million short-lived locks: memory, disk and expiry
+    TenMillion,
     /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
     Peers,
     /// The leader is killed under load
@@ -98,9 +102,12 @@ pub struct Run {
     /// Contention: numbers of contenders; by default, what the page states
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     contenders: Vec<u32>,
-    /// Contention, fairness: how long attempts arrive; by default, what the page states
+    /// Contention, fairness: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
+    /// Ten million: number of keys; by default, that
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    keys: Option<u64>,
     /// Peers: how long each measurement takes; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     window: Option<Duration>,
@@ -144,6 +151,10 @@ pub struct Context {
     pub rounds: Option<u64>,
     /// Numbers of contenders, if not those of the experiment.
     pub contenders: Vec<u32>,
+    /// Number of keys, if not that of the experiment.
+    pub keys: Option<u64>,
+    /// The Palisade program, for experiments that start servers of their own.
+    pub palisade: Option<PathBuf>,
     /// How long attempts arrive, if not as long as the experiment says.
     pub duration: Option<Duration>,
     /// Seed of everything random.
@@ -172,6 +183,7 @@ impl Run {
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
                 Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
                 Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
+                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await?,
                 Name::Peers => self.peers().await?,
                 Name::Failover => self.one("failover", failover::run, failover::page).await?,
             };
@@ -244,6 +256,8 @@ impl Run {
             },
             rounds: self.rounds,
             contenders: self.contenders.clone(),
+            keys: self.keys,
+            palisade: self.palisade.clone(),
             duration: self.duration,
             seed: self.seed,
         }
@@ -268,6 +282,9 @@ impl Run {
             let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
             command.push_str(&format!(" --contenders {}", numbers.join(",")));
         }
+        if let Some(keys) = self.keys {
+            command.push_str(&format!(" --keys {keys}"));
+        }
         if let Some(duration) = self.duration {
             command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
         }
@@ -279,6 +296,7 @@ impl Run {
 fn backends(name: &str) -> Vec<Backend> {
     let fits = |backend: &Backend| match name {
         "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
+        "ten-million" => matches!(backend, Backend::Redis | Backend::Etcd | Backend::Palisade),
         "redlock" => *backend == Backend::Redlock,
         "failover" => *backend != Backend::Redlock,
         _ => true,

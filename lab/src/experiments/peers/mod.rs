@@ -5,11 +5,13 @@
 //! | [`drivers`] | the systems, and what one client does in a pair |
 //! | [`window`] | one window: clients in a closed loop |
 //! | [`machine`] | the disk's speed and the use of the processors beside each window |
+//! | [`tables`] | medians, ratios, and what the page says of them |
 //! | [`page`] | the page |
 
 pub mod drivers;
 pub mod machine;
 pub mod page;
+pub mod tables;
 pub mod window;
 
 use std::path::PathBuf;
@@ -94,7 +96,7 @@ pub async fn run(plan: &Plan) -> Result<Vec<Run<Figures>>, String> {
     }
     for round in 1..=plan.rounds {
         let mut order: Vec<&mut Turn> = turns.iter_mut().collect();
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             order.reverse();
         }
         for turn in order {
@@ -162,7 +164,7 @@ impl Turn {
     async fn windows(&mut self, cells: &[Cell], round: u64, window: Duration) -> Result<(), String> {
         let target = self.target().await?;
         let mut systems: Vec<&mut Figures> = self.figures.iter_mut().collect();
-        if round % 2 == 0 {
+        if round.is_multiple_of(2) {
             systems.reverse();
         }
         for figures in systems {
