@@ -44,7 +44,7 @@ and 5. When is client B granted the lock, too, and what does the resource do wit
 | crash without sync | instance 3 is killed and started again at once; `appendonly no` |
 
 A partition is a link that is held between one client and one instance: nothing arrives, and nothing
-is closed. An instance that does not answer within 50 ms counts as out of reach. The clients are
+is closed. An instance that does not answer within 200 ms counts as out of reach. The clients are
 processes of their own, with the algorithm of Redlock's documentation, its validity time included.
 Where two owners are predicted, both write, B first. Before that, A has failed three times, because
 it reached only instances 1 and 2, as happens under contention.

@@ -121,7 +121,9 @@ impl StepClient {
     /// A line is no order, or a server fails.
     pub async fn run(self) -> Result<ExitCode, String> {
         let resource = self.resource.as_deref().map(|url| Resource::new(url, &self.name)).transpose()?;
-        let locks = self.backend.map(|backend| dlock::connect(backend, &self.servers, &dlock::Options::default()));
+        // Small beside the TTLs of the experiments, and long enough for a busy machine.
+        let options = dlock::Options { instance_timeout: Duration::from_millis(200), ..dlock::Options::default() };
+        let locks = self.backend.map(|backend| dlock::connect(backend, &self.servers, &options));
         let locks = locks.transpose().map_err(|error| error.to_string())?;
         let mut client = Running {
             flags: self,
