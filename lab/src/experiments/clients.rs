@@ -145,6 +145,14 @@ pub struct Holder {
     value: String,
 }
 
+impl Holder {
+    /// The client ends like a process that is killed: it neither writes nor releases.
+    #[must_use]
+    pub fn leave(self) -> Job {
+        self.job
+    }
+}
+
 impl Clients {
     /// Clients of a key, of the lock and of the resource.
     #[must_use]

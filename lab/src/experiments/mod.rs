@@ -9,6 +9,7 @@
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
 //! | [`failover`] | what a failover does to locks, tokens and queues |
+//! | [`clocks`] | what jumps of the servers' wall clocks do to leases |
 //! | [`redlock`] | whether a majority of instances is enough, under a partition, a pause and a crash |
 //! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
@@ -21,6 +22,7 @@
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
 pub mod clients;
+pub mod clocks;
 pub mod contenders;
 pub mod contention;
 pub mod failover;
@@ -79,6 +81,8 @@ pub enum Name {
     Peers,
     /// The leader is killed under load
     Failover,
+    /// The wall clocks of servers are set
+    Clocks,
 }
 
 /// Run experiments on real servers; write figures, plots and pages
@@ -186,6 +190,7 @@ impl Run {
                 Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await?,
                 Name::Peers => self.peers().await?,
                 Name::Failover => self.one("failover", failover::run, failover::page).await?,
+                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await?,
             };
         }
         Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -299,6 +304,8 @@ fn backends(name: &str) -> Vec<Backend> {
         "ten-million" => matches!(backend, Backend::Redis | Backend::Etcd | Backend::Palisade),
         "redlock" => *backend == Backend::Redlock,
         "failover" => *backend != Backend::Redlock,
+        // Both kinds of locks of etcd use the same servers.
+        "clocks" => *backend != Backend::EtcdLock,
         _ => true,
     };
     Backend::ALL.into_iter().filter(fits).collect()

@@ -67,3 +67,11 @@ pub(super) async fn leads(address: &str) -> Result<bool, String> {
     let parsed: serde_json::Value = serde_json::from_str(&status).map_err(|error| format!("{error} in {status}"))?;
     Ok(parsed["role"] == "leader")
 }
+
+/// Takes a snapshot, which the node notes in its log if its state has changed since the last one.
+pub(super) async fn snapshot(address: &str) -> Result<(), String> {
+    match http::request("POST", &format!("http://{address}/v1/snapshot"), &[]).await? {
+        (200, _) => Ok(()),
+        (status, body) => Err(format!("/v1/snapshot answers {status}: {body}")),
+    }
+}

@@ -82,6 +82,13 @@ pub(super) async fn leads(address: &str) -> Result<bool, String> {
     Ok(replication.lines().any(|line| line.trim() == "role:master"))
 }
 
+/// The server's wall clock, in milliseconds since 1970.
+pub(super) async fn time(address: &str) -> Result<i64, String> {
+    let info = ask(address, &["INFO", "server"]).await?;
+    let time = info.lines().find_map(|line| line.strip_prefix("server_time_usec:")?.trim().parse::<i64>().ok());
+    time.map(|time| time / 1000).ok_or_else(|| format!("states no time: {info}"))
+}
+
 impl Cluster {
     /// Sends a command to a Redis, and returns the answer as text.
     ///
