@@ -3,7 +3,7 @@
 //! | backend | how |
 //! |---|---|
 //! | redis | `SET key owner NX PX ttl`, 1,000 in a pipeline |
-//! | etcd | one lock on a lease: a lease and a put for each, 64 at a time on each connection; many locks: transactions of 128 puts |
+//! | etcd | one lock on a lease: a lease and a put for each, 16 at a time on each of 16 connections; many locks: transactions of 128 puts |
 //! | palisade | acquires over WebSockets to the leader, 500 on their way at a time on each; one lock on a session: the acquire opens it |
 //! | the others | by the lab's lock library, 32 at a time; the handles are dropped, so that locks end with their TTL |
 
@@ -21,11 +21,13 @@ use super::fill::Fill;
 use crate::dlock::{self, Backend, Locks, Request};
 
 const OWNER: &str = "gen";
-const CONNECTIONS: usize = 4;
+const REDIS_CONNECTIONS: usize = 4;
+const ETCD_CONNECTIONS: usize = 16;
+const PALISADE_CONNECTIONS: usize = 2;
 /// Puts in a transaction: etcd's default maximum.
 const TXN: usize = 128;
 /// Requests on their way on a connection of etcd's, and of Palisade's.
-const ETCD_AT_ONCE: usize = 64;
+const ETCD_AT_ONCE: usize = 16;
 const PALISADE_AT_ONCE: usize = 500;
 const LIBRARY_AT_ONCE: usize = 32;
 /// How long a server of Palisade may take to send the next answer.
@@ -61,7 +63,7 @@ impl Filler {
         let batch = match fill.backend {
             Backend::Redis => {
                 let client = redis::Client::open(format!("redis://{}/", fill.endpoints[0])).map_err(text)?;
-                for _ in 0..CONNECTIONS {
+                for _ in 0..REDIS_CONNECTIONS {
                     let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
                     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
                     workers.push(Filler::Redis(fill.clone(), connection.map_err(text)?));
@@ -69,15 +71,15 @@ impl Filler {
                 1_000
             }
             Backend::Etcd => {
-                for _ in 0..CONNECTIONS {
+                for _ in 0..ETCD_CONNECTIONS {
                     let client = Etcd::connect(&fill.endpoints, None).await.map_err(text)?;
                     workers.push(Filler::Etcd(fill.clone(), Box::new(client)));
                 }
-                if fill.share > 1 { fill.share } else { 1_000 }
+                if fill.share > 1 { fill.share } else { 200 }
             }
             Backend::Palisade => {
                 leader(&fill.endpoints).await?;
-                workers.extend((0..2).map(|_| Filler::Palisade(fill.clone())));
+                workers.extend((0..PALISADE_CONNECTIONS).map(|_| Filler::Palisade(fill.clone())));
                 if fill.share > 1 { fill.share } else { 10_000 }
             }
             backend => {

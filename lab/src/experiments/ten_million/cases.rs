@@ -31,6 +31,8 @@ pub struct Plan<'a> {
     pub share: u64,
     /// How long the fill may take.
     pub fill_limit: Duration,
+    /// How many times as long as the trial promises, because the system slows down as it grows.
+    pub margin: f64,
     /// How long to wait for the expiry after all TTLs have passed; zero: the caller waits.
     pub expiry_limit: Duration,
     /// Seed of the keys.
@@ -79,7 +81,7 @@ impl Plan<'_> {
         let trial = (keys / 100).clamp(1_000, 50_000).min(keys);
         let trial = self.fill(&format!("trial-{name}"), trial, Lasts::For(Duration::from_secs(1)));
         let filled = trial.run(&Arc::default()).await?;
-        let estimate = filled.took.mul_f64(1.3 * keys as f64 / filled.keys.max(1) as f64);
+        let estimate = filled.took.mul_f64(self.margin * keys as f64 / filled.keys.max(1) as f64);
         // The trial's locks end, so that they count in no sample.
         tokio::time::sleep(TRIAL_ENDS).await;
         change().await?;

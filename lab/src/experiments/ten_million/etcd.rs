@@ -7,7 +7,7 @@ use etcd_client::{
 };
 
 use super::cases::Plan;
-use super::redis::one;
+use super::redis::{held, one};
 use super::{Context, Figures, Found, KEYS, Note, fill_limit, text};
 use crate::report::Prediction;
 use crate::servers::{self, Cluster, Kind, Options};
@@ -15,6 +15,11 @@ use crate::servers::{self, Cluster, Kind, Options};
 /// The quota of the cluster that is filled by acquires and releases, in bytes; and etcd's default.
 const SMALL_QUOTA: u64 = 32 << 20;
 const QUOTA: u64 = 2 << 30;
+/// Locks on a lease.
+const SHARE: u64 = 1_000;
+/// How long the fills may take.
+const EACH_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const SHARED_LIMIT: Duration = Duration::from_secs(90);
 /// Keys of a transaction.
 const TXN: u64 = 128;
 /// Transactions after which the quota must have been reached.
@@ -30,14 +35,21 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         cluster: &context.cluster,
         keys: (keys / 200).max(1_000),
         share: 1,
-        fill_limit: fill_limit(context, Duration::from_secs(120)),
+        fill_limit: fill_limit(context, EACH_LIMIT),
+        margin: 2.0,
         expiry_limit: Duration::from_secs(180),
         seed: context.seed,
     };
     let each = plan.run().await?;
-    let share = (keys / 10).clamp(100, 10_000);
-    let shared = Plan { name: "lease-shared", keys, share, ..plan }.run().await?;
-    let mut notes = compact(&context.cluster).await?;
+    let share = (keys / 10).clamp(100, SHARE);
+    let fill_limit = fill_limit(context, SHARED_LIMIT);
+    let shared = Plan { name: "lease-shared", keys, share, fill_limit, margin: 3.0, ..plan }.run().await?;
+    let each_takes = shared.per_lock(|sample| sample.used.unwrap_or(0)).unwrap_or(0).max(1);
+    let mut notes = vec![Note::new(
+        "computed from the bytes of a lock on a shared lease, for the default quota of 2 GiB",
+        format!("{:.1} million locks, if none of them was ever released", QUOTA as f64 / each_takes as f64 / 1e6),
+    )];
+    notes.extend(compact(&context.cluster).await?);
     let (quota, quota_predictions) = quota().await?;
     notes.extend(quota);
     let gone = |case: &super::Case| case.gone_ms.is_some();
@@ -56,6 +68,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
             gone(&each) && seconds >= least,
         ),
     ];
+    predictions.push(held(&[&each, &shared]));
     predictions.extend(quota_predictions);
     Ok((Figures { keys, cases: vec![each, shared], notes }, predictions))
 }

@@ -12,6 +12,7 @@ pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (fills, expiries, notes, plots) = (fills(results), expiries(results), notes(results), plots(results));
     let keys = results.runs.iter().map(|run| run.figures.keys).max().unwrap_or(0);
+    let (etcd_limit, palisade_limit) = (super::etcd::SHARED_LIMIT.as_secs(), super::palisade::LIMIT.as_secs());
     let markdown = format!(
         "# Ten million short-lived locks
 
@@ -32,9 +33,9 @@ acquired. No lock is renewed or released. Samples are of the only server, or of 
 | case | locks |
 |---|---|
 | redis, active | `SET key owner NX PX ttl` in pipelines, each write synced; active expiry at its default pace |
-| redis, lazy | a tenth of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) |
+| redis, lazy | a 20th of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) |
 | etcd, lease-each | a lease and a key for each lock, for a 200th of the keys |
-| etcd, lease-shared | up to 10,000 locks on one lease, 128 in a transaction |
+| etcd, lease-shared | up to 1,000 locks on one lease, 128 in a transaction |
 | palisade, session-shared | up to 10,000 locks on one session, each acquired by a request of its own |
 | palisade, session-each | a session for each lock, for a 20th of the keys |
 
@@ -75,8 +76,8 @@ Limits and steps:
 
 - All servers share one machine with the load generator: three nodes of a replicated system do three
   times the work of one Redis.
-- Fills end after a time (etcd 2 min, Palisade 4 min; `--duration` sets another), so that the experiment
-  takes about a quarter of an hour. The column *ended* says so.
+- The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s (`--duration` sets another
+  time), so that the experiment takes about a quarter of an hour. The column *ended* says so.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it falls
   late or not at all.
 "

@@ -4,13 +4,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::cases::Plan;
-use super::redis::one;
+use super::redis::{held, one};
 use super::{Context, Figures, Found, KEYS, Note, fill_limit, text};
 use crate::generate::fill::Lasts;
 use crate::servers::{self, Kind, Options};
 
 /// The limit of locks that one session holds or waits for (docs/operations.md).
 const CLAIMS: u64 = 10_000;
+/// How long a fill may take.
+pub(super) const LIMIT: Duration = Duration::from_secs(150);
 /// Requests on their way on a connection. The leader compares a limit with what it has applied, so that those may exceed it.
 const AT_ONCE: u64 = 500;
 /// The limit of sessions of a cluster that is asked for more.
@@ -24,7 +26,8 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         cluster: &context.cluster,
         keys,
         share: (keys / 10).clamp(100, CLAIMS),
-        fill_limit: fill_limit(context, Duration::from_secs(240)),
+        fill_limit: fill_limit(context, LIMIT),
+        margin: 2.0,
         expiry_limit: Duration::from_secs(400),
         seed: context.seed,
     };
@@ -71,6 +74,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
             format!("{} and {}", shared.taken, each.taken),
             gone(&shared) && gone(&each),
         ),
+        held(&[&shared, &each]),
         one(
             "no fill ends by a limit of Palisade's own, but only when its time is over",
             [&shared, &each].map(|case| case.ended.clone().unwrap_or_else(|| "complete".to_owned())).join("; "),
