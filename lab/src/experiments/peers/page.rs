@@ -3,10 +3,11 @@
 use super::drivers::System;
 use super::tables::{bounded, comparison, disturbances, promises, rates, systems};
 use super::window::{Cell, Use, Window};
-use super::{Figures, HOT, OWN, ROUNDS, SHARED};
+use super::{Figures, HOT, OWN, ROUNDS, SHARED, WINDOW};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results};
+use crate::worker::event::micros;
 
 /// A window in one line.
 #[must_use]
@@ -28,23 +29,33 @@ pub fn line(system: System, window: &Window) -> String {
     )
 }
 
+/// Says that a run was shorter than that of a committed comparison.
+fn few(results: &Results<Figures>) -> String {
+    let rounds = rounds(results);
+    let window = results.runs.iter().map(|run| run.figures.window_us).min().unwrap_or(0);
+    if rounds >= ROUNDS && window >= micros(WINDOW) {
+        return String::new();
+    }
+    let window = window as f64 / 1e6;
+    format!("\n**A trial of {rounds} round(s) with windows of {window} s: no basis for a comparison.**\n")
+}
+
+fn rounds(results: &Results<Figures>) -> u64 {
+    results.runs.iter().flat_map(|run| &run.figures.windows).map(|window| window.round).max().unwrap_or(0)
+}
+
 /// The table that docs/performance.md quotes.
 fn summary(results: &Results<Figures>) -> String {
-    rates(results, Use::Own, &OWN, false)
+    format!("{}{}", rates(results, Use::Own, &OWN, false), few(results))
 }
 
 /// Renders the page.
 #[must_use]
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
-    let rounds = results.runs.iter().flat_map(|run| &run.figures.windows).map(|window| window.round).max();
-    let (rounds, window) =
-        (rounds.unwrap_or(0), results.runs.first().map_or(0.0, |run| run.figures.window_us as f64 / 1e6));
-    let few = if rounds < ROUNDS {
-        format!("\n**This page is from {rounds} round(s), beside other work: it is no basis for a comparison.**\n")
-    } else {
-        String::new()
-    };
+    let rounds = rounds(results);
+    let window = results.runs.first().map_or(0.0, |run| run.figures.window_us as f64 / 1e6);
+    let few = few(results);
     let own = rates(results, Use::Own, &OWN, true);
     let shared = rates(results, Use::Shared, &SHARED, true);
     let hot = rates(results, Use::Hot, &HOT, true);
