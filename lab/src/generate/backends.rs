@@ -9,6 +9,7 @@
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::{Client as Etcd, Compare, CompareOp, Error as EtcdError, PutOptions, Txn, TxnOp};
@@ -39,8 +40,8 @@ const RETRY: Duration = Duration::from_millis(200);
 /// gRPC's code of a server that cannot be reached, or that could not apply a request in time.
 const UNAVAILABLE: i32 = 14;
 
-/// Locks that were acquired, and the refusal that ends the fill.
-type Taken = (u64, Option<String>);
+/// The refusal that ends the fill.
+type Refusal = Option<String>;
 
 /// The workers of a fill.
 pub(super) struct Fillers {
@@ -83,7 +84,9 @@ impl Filler {
                 if fill.share > 1 { fill.share } else { 10_000 }
             }
             backend => {
-                let options = dlock::Options::default();
+                // A Redlock instance that answers late under this load is to give its vote all the same.
+                let instance_timeout = Duration::from_secs(5);
+                let options = dlock::Options { instance_timeout, ..dlock::Options::default() };
                 let locks = dlock::connect(backend, &fill.endpoints, &options).map_err(text)?;
                 workers.push(Filler::Library(fill.clone(), locks));
                 1_000
@@ -92,51 +95,63 @@ impl Filler {
         Ok(Fillers { batch, workers })
     }
 
-    /// Locks the keys with these numbers.
-    pub(super) async fn take(&mut self, numbers: Range<u64>) -> Taken {
+    /// Locks the keys with these numbers, and counts them in `taken`.
+    pub(super) async fn take(&mut self, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
         match self {
-            Filler::Redis(fill, connection) => pipeline(fill, connection, numbers).await,
-            Filler::Etcd(fill, client) if fill.share > 1 => transactions(fill, client, numbers).await,
+            Filler::Redis(fill, connection) => pipeline(fill, connection, numbers, taken).await,
+            Filler::Etcd(fill, client) if fill.share > 1 => transactions(fill, client, numbers, taken).await,
             Filler::Etcd(fill, client) => {
                 let one = |number| leased(fill, client, number);
-                at_once(ETCD_AT_ONCE, numbers, one).await
+                at_once(ETCD_AT_ONCE, numbers, taken, one).await
             }
-            Filler::Palisade(fill) => sessions(fill, numbers).await,
+            Filler::Palisade(fill) => sessions(fill, numbers, taken).await,
             Filler::Library(fill, locks) => {
                 let one = |number| library(fill, locks.as_ref(), number);
-                at_once(LIBRARY_AT_ONCE, numbers, one).await
+                at_once(LIBRARY_AT_ONCE, numbers, taken, one).await
             }
         }
     }
 }
 
 /// Acquires locks one by one, several at a time.
-async fn at_once<F>(count: usize, numbers: Range<u64>, one: impl Fn(u64) -> F) -> Taken
+async fn at_once<F>(count: usize, numbers: Range<u64>, taken: &AtomicU64, one: impl Fn(u64) -> F) -> Refusal
 where
     F: Future<Output = Result<(), String>>,
 {
     let mut outcomes = iter(numbers).map(one).buffer_unordered(count);
-    let mut taken = (0, None);
+    let mut refusal = None;
     while let Some(outcome) = outcomes.next().await {
         match outcome {
-            Ok(()) => taken.0 += 1,
-            Err(refusal) => {
-                taken.1.get_or_insert(refusal);
+            Ok(()) => add(taken, 1),
+            Err(refused) => {
+                refusal.get_or_insert(refused);
             }
         }
     }
-    taken
+    refusal
 }
 
-async fn pipeline(fill: &Fill, connection: &mut MultiplexedConnection, numbers: Range<u64>) -> Taken {
+fn add(taken: &AtomicU64, count: usize) {
+    taken.fetch_add(count as u64, Ordering::Relaxed);
+}
+
+async fn pipeline(
+    fill: &Fill,
+    connection: &mut MultiplexedConnection,
+    numbers: Range<u64>,
+    taken: &AtomicU64,
+) -> Refusal {
     let mut pipeline = redis::Pipeline::new();
     let ttl = u64::try_from(fill.lasts.ttl().as_millis()).unwrap_or(u64::MAX);
     for number in numbers {
         pipeline.cmd("SET").arg(fill.key(number)).arg(OWNER).arg("NX").arg("PX").arg(ttl);
     }
     match pipeline.query_async::<Vec<Option<String>>>(connection).await {
-        Ok(answers) => (answers.iter().flatten().count() as u64, None),
-        Err(error) => (0, Some(text(error))),
+        Ok(answers) => {
+            add(taken, answers.iter().flatten().count());
+            None
+        }
+        Err(error) => Some(text(error)),
     }
 }
 
@@ -196,21 +211,20 @@ async fn leased(fill: &Fill, client: &Etcd, number: u64) -> Result<(), String> {
 }
 
 /// Many locks on one lease, in transactions.
-async fn transactions(fill: &Fill, client: &Etcd, numbers: Range<u64>) -> Taken {
+async fn transactions(fill: &Fill, client: &Etcd, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
     let lease = match lease(fill, client).await {
         Ok(lease) => lease,
-        Err(error) => return (0, Some(error)),
+        Err(error) => return Some(error),
     };
-    let mut taken = 0;
     let numbers: Vec<u64> = numbers.collect();
     for numbers in numbers.chunks(TXN) {
         let keys: Vec<String> = numbers.iter().map(|&number| fill.key(number)).collect();
         if let Err(error) = put(client, &keys, lease).await {
-            return (taken, Some(error));
+            return Some(error);
         }
-        taken += keys.len() as u64;
+        add(taken, keys.len());
     }
-    (taken, None)
+    None
 }
 
 fn seconds(fill: &Fill) -> i64 {
@@ -236,9 +250,8 @@ async fn leader(endpoints: &[String]) -> Result<String, String> {
 }
 
 /// Locks on a session together, or each on one of its own. What was left unanswered is asked again.
-async fn sessions(fill: &Fill, numbers: Range<u64>) -> Taken {
+async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
     let mut left: Vec<u64> = numbers.collect();
-    let all = left.len();
     let mut session = None;
     let mut trouble = None;
     for _ in 0..ATTEMPTS {
@@ -254,7 +267,7 @@ async fn sessions(fill: &Fill, numbers: Range<u64>) -> Taken {
             }
             let options = Acquire { session, ttl_ms, wait_ms: 0, owner: OWNER.to_owned() };
             let acquire = |&number: &u64| Op::Acquire { key: fill.key(number), options: options.clone(), number: None };
-            let mut taken = vec![false; left.len()];
+            let mut held = vec![false; left.len()];
             let mut refusal = None;
             let answered = |place, outcome| match outcome {
                 Outcome::Error(failure) if passes(failure.error) => {}
@@ -263,31 +276,32 @@ async fn sessions(fill: &Fill, numbers: Range<u64>) -> Taken {
                     refusal.get_or_insert(failure.message);
                 }
                 _ => {
-                    if let Some(taken) = usize::try_from(place).ok().and_then(|place| taken.get_mut(place)) {
-                        *taken = true;
+                    if let Some(held) = usize::try_from(place).ok().and_then(|place| held.get_mut(place)) {
+                        *held = true;
+                        add(taken, 1);
                     }
                 }
             };
             let ops = left.iter().map(acquire);
             let asked = palisade_client::ask_all(&leader, ops, PALISADE_AT_ONCE, ANSWER, answered).await;
-            left = left.iter().zip(taken).filter(|(_, taken)| !taken).map(|(&number, _)| number).collect();
+            left = left.iter().zip(held).filter(|(_, held)| !held).map(|(&number, _)| number).collect();
             match refusal {
                 Some(refusal) => Ok(Some(refusal)),
                 None => asked.map(|()| None).map_err(text),
             }
         };
         match attempt.await {
-            Ok(Some(refusal)) => return ((all - left.len()) as u64, Some(refusal)),
+            Ok(Some(refusal)) => return Some(refusal),
             Ok(None) => trouble = None,
             Err(error) => trouble = Some(error),
         }
         if left.is_empty() {
-            return (all as u64, None);
+            return None;
         }
         tokio::time::sleep(RETRY).await;
     }
     let reason = trouble.unwrap_or_else(|| "the leader was overloaded".to_owned());
-    ((all - left.len()) as u64, Some(format!("gave up after {ATTEMPTS} attempts: {reason}")))
+    Some(format!("gave up after {ATTEMPTS} attempts: {reason}"))
 }
 
 /// Whether a refusal passes by itself.

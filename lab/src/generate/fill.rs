@@ -100,9 +100,7 @@ impl Fill {
             let (source, taken) = (source.clone(), taken.clone());
             tasks.spawn(async move {
                 while let Some(numbers) = source.next().await {
-                    let (count, refusal) = filler.take(numbers).await;
-                    taken.fetch_add(count, Ordering::Relaxed);
-                    if let Some(refusal) = refusal {
+                    if let Some(refusal) = filler.take(numbers, &taken).await {
                         source.ended.lock().get_or_insert(refusal);
                     }
                 }
