@@ -72,8 +72,8 @@ impl Case<'_> {
             Fault::Pause => {
                 let from = micros(start.elapsed());
                 a.process.stop().await?;
+                stopped_us = Some((from, from));
                 self.await_free(2).await?;
-                stopped_us = Some((from, micros(start.elapsed())));
                 b.cut_off(&[0, 1]);
             }
             Fault::SyncedCrash => {
@@ -101,9 +101,12 @@ impl Case<'_> {
             self.acquire(&mut b, start).await?;
         }
         if self.writes.is_some() {
-            for client in [&mut b, &mut a] {
-                self.write(client, start).await?;
+            self.write(&mut b, start).await?;
+            if let Some((_, until)) = &mut stopped_us {
+                *until = micros(start.elapsed());
             }
+            // It is resumed for its write.
+            self.write(&mut a, start).await?;
         }
         let (mut accepted, mut counts) = (Vec::new(), None);
         if let Some(resource) = &resource {

@@ -24,11 +24,11 @@ pub fn page(results: &Results<Figures>) -> Page {
         "# Redlock under partition, pause and crash
 
 A majority of instances does not prevent two owners: an instance that forgets its key is enough, and
-so is an owner that is paused. The fence refuses the earlier owner's write, but only with tokens from
-one counter. Redlock's own numbers are no fencing tokens.
+so is an owner that is paused. The fence refuses the earlier owner's write, but only with tokens
+from one counter. Redlock's own numbers are no fencing tokens.
 
-**Question.** Client A is granted the lock by instances 1, 2 and 3 of five, because it cannot reach 4
-and 5. When is client B granted the lock, too, and what does the resource do with both writes?
+**Question.** Client A is granted the lock by instances 1, 2 and 3 of five, because it cannot reach
+4 and 5. When is client B granted the lock, too, and what does the resource do with both writes?
 
 ## Set-up
 
@@ -49,9 +49,9 @@ processes of their own, with the algorithm of Redlock's documentation, its valid
 Where two owners are predicted, both write, B first. Before that, A has failed three times, because
 it reached only instances 1 and 2, as happens under contention.
 
-Tokens come from one of two sources. *Redlock's own* is the greatest of the counters of the instances
-that granted the lock. *One counter* is a sixth Redis that syncs each write, which an owner asks when
-it has the lock.
+Tokens come from one of two sources. *Redlock's own* is the greatest of the counters of the
+instances that granted the lock. *One counter* is a sixth Redis that syncs each write, which an
+owner asks when it has the lock.
 
 ## Figures
 
@@ -75,10 +75,11 @@ resource counts one only if the token tells it.
   the longest TTL. Both must be set up; the defaults of Redis do neither. Then two owners hold the
   lock while both leases run, and no clock is wrong.
 - A pause breaks no promise of the lock: B is granted it after A's lease. A does not know that.
-- In both cases the fence keeps the resource right, with tokens from one counter. Such a counter must
-  survive what Redlock was built to survive; then it could keep the lock, too.
-- With Redlock's own numbers the fence accepts A's stale write. Failed attempts use up numbers at the
-  instances that they reach, so A's number is higher than that of B, which was granted the lock later.
+- In both cases the fence keeps the resource right, with tokens from one counter. Such a counter
+  must survive what Redlock was built to survive; then it could keep the lock, too.
+- With Redlock's own numbers the fence accepts A's stale write. Failed attempts use up numbers at
+  the instances that they reach, so A's number is higher than that of B, which was granted the lock
+  later.
 
 The same two flaws as the checker's prediction beside a run: [prediction](prediction.md).
 
