@@ -205,8 +205,7 @@ impl Run {
     ) -> Result<bool, String> {
         let mut results = Results::load(&self.out, name)?;
         if self.render {
-            results.save(&self.out, name, &page(&results))?;
-            return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
+            return self.rendered(name, &results, &page);
         }
         let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
         let mut as_predicted = true;
@@ -226,12 +225,26 @@ impl Run {
         Ok(as_predicted)
     }
 
+    /// Renders a page again from its results, if there are any; returns whether all predictions held.
+    fn rendered<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        results: &Results<T>,
+        page: impl Fn(&Results<T>) -> Page,
+    ) -> Result<bool, String> {
+        if results.runs.is_empty() {
+            eprintln!("{name}: there are no results in {} yet", self.out.display());
+            return Ok(true);
+        }
+        results.save(&self.out, name, &page(results))?;
+        Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
+    }
+
     /// Runs `peers`, which measures all systems in turns.
     async fn peers(&self) -> Result<bool, String> {
         let mut results = Results::load(&self.out, "peers")?;
         if self.render {
-            results.save(&self.out, "peers", &peers::page::page(&results))?;
-            return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
+            return self.rendered("peers", &results, peers::page::page);
         }
         let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
         let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
