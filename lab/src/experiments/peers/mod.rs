@@ -30,7 +30,7 @@ use crate::worker::event::micros;
 /// Rounds of the committed page.
 pub const ROUNDS: u64 = 5;
 /// A window of the committed page.
-pub const WINDOW: Duration = Duration::from_secs(2);
+pub const WINDOW: Duration = Duration::from_millis(1_500);
 const OWN: [usize; 4] = [1, 16, 64, 256];
 const SHARED: [usize; 2] = [256, 1024];
 const HOT: [usize; 3] = [50, 200, 1000];

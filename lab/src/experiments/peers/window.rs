@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
@@ -19,6 +19,9 @@ pub const SHARED: usize = 4;
 /// Load before the window, which is not counted: so long, and so much longer for each client, until all of them have asked.
 const WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_EACH: Duration = Duration::from_millis(1);
+/// And until so many pairs are complete, but not longer than this: while a long queue forms, some systems grant nothing.
+const WARM_PAIRS: u64 = 20;
+const WARM_UP_MOST: Duration = Duration::from_secs(15);
 /// How long clients may take to end after the window: the queue drains.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -103,13 +106,17 @@ pub async fn measure(
     let driver = Driver::connect(system, &target.endpoints, &target.leader, cell.clients, shared, hot).await?;
     let driver = Arc::new(driver);
     let sync_us = sync_us(disk)?;
-    let over = Arc::new(AtomicBool::new(false));
+    let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for client in 0..cell.clients {
         let key = if hot { format!("hot-{}", cell.clients) } else { format!("own-{client}") };
-        tasks.spawn(repeat(driver.clone(), client, key, over.clone()));
+        tasks.spawn(repeat(driver.clone(), client, key, over.clone(), pairs.clone()));
     }
+    let started = Instant::now();
     tokio::time::sleep(WARM_UP + WARM_UP_EACH * u32::try_from(cell.clients).unwrap_or(u32::MAX)).await;
+    while pairs.load(Ordering::Relaxed) < WARM_PAIRS && started.elapsed() < WARM_UP_MOST {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
     let begin = Usage::now(&target.processes);
     let from = Instant::now();
     tokio::time::sleep(window).await;
@@ -145,7 +152,7 @@ pub async fn measure(
 }
 
 /// Makes one pair after the other. After an error the client pauses, so that a server that refuses is not flooded.
-async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<AtomicBool>) -> Done {
+async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<AtomicBool>, pairs: Arc<AtomicU64>) -> Done {
     let mut done = Done::default();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
@@ -153,6 +160,7 @@ async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<Atomi
             Ok(()) => {
                 let end = Instant::now();
                 done.pairs.push((end, end - begun));
+                pairs.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
                 done.errors += 1;
