@@ -30,12 +30,13 @@ happens if the wall clocks of some servers jump by {JUMP_S} s meanwhile, or diff
 {setups}
 {commands}
 Servers run under libfaketime: a file sets each server's wall clock off while it runs. Monotonic
-clocks stay as they are (`FAKETIME_DONT_FAKE_MONOTONIC=1`), as they do when an operator or NTP sets a
-machine's clock. Clients and the resource have the machine's own clock.
+clocks stay as they are (`FAKETIME_DONT_FAKE_MONOTONIC=1`), as they do when an operator or NTP sets
+a machine's clock. Clients and the resource have the machine's own clock.
 
 The holder acquires the lock and reads the value. The clocks are set 0.3 s later, and another client
-asks for the lock at once: granted, it writes and releases. The holder writes and releases 2.5 s after
-the clocks were set. All of that lies within its TTL, so the holder makes no mistake. The cases:
+asks for the lock at once: granted, it writes and releases. The holder writes and releases 2.5 s
+after the clocks were set. All of that lies within its TTL, so the holder makes no mistake. The
+cases:
 
 - *Skew*: clocks differ from before the grant, and do not jump.
 - *Ahead*: a minority, a majority or all of the servers jump ahead; the leader first, if there is
@@ -62,31 +63,31 @@ the other client's grant; a dash means that there was none.
 ## What it means
 
 - Redis notes the wall-clock time at which a key ends. If the clock passes that time early, the lock
-  is free early. One instance is enough for a single Redis; Redlock breaks when a majority jumps, and
-  survives a minority.
+  is free early. One instance is enough for a single Redis; Redlock breaks when a majority jumps,
+  and survives a minority.
 - Redlock's allowance for clock drift is a part of the TTL (1% and 2 ms). It covers clocks that run
   at slightly different rates, which its description assumes, and no jump.
 - Constant differences do no harm: a TTL is a length, and each server adds it to its own time.
 - A jump back blocks the lock of a crashed holder for as long as the jump is, beyond its TTL.
-- With the fence, the resource refuses the stale write in each of these rounds: the comparison of two
-  tokens needs no clock. Redlock's number grows here because all instances counted the first grant;
-  it is no fencing token (see [pause](pause.md)).
+- With the fence, the resource refuses the stale write in each of these rounds: the comparison of
+  two tokens needs no clock. Redlock's number grows here because all instances counted the first
+  grant; it is no fencing token (see [pause](pause.md)).
 - Palisade's leases count in cluster time, which the leader takes from its monotonic clock.
-  ZooKeeper counts sessions by Java's `System.nanoTime`. Both servers show the jump in their logs, and
-  grant the lock after its release or its TTL.
+  ZooKeeper counts sessions by Java's `System.nanoTime`. Both services show the jump in their logs,
+  and grant the lock after its release or its TTL.
 
 ## What bounds it
 
 - **etcd is not testable by this method.** Go reads the clock without the C library, so libfaketime
   does not reach it: the second table shows servers that notice nothing. Their rounds say nothing
-  about clocks, and are in the CSV file only. The kernel's clock would have to be set, which moves all
-  programs of the machine.
+  about clocks, and are in the CSV file only. The kernel's clock would have to be set, which moves
+  all programs of the machine.
 - Only jumps of the wall clock are made. A monotonic clock that stands still or jumps, as in a
   virtual machine that is suspended, is another fault, and would touch Palisade and ZooKeeper.
 - A jump of {JUMP_S} s is far above the TTL, so the outcome does not depend on timing. A smaller jump
   shortens leases by its length. NTP slews small differences, and jumps for large ones.
-- libfaketime 0.9.10 takes the ends of Java's waits for wall-clock times, so that ZooKeeper spins and
-  hardly answers. `FAKETIME_FORCE_MONOTONIC_FIX=0` ends that; ZooKeeper runs here with it.
+- libfaketime 0.9.10 takes the ends of Java's waits for wall-clock times, so that ZooKeeper spins
+  and hardly answers. `FAKETIME_FORCE_MONOTONIC_FIX=0` ends that; ZooKeeper runs here with it.
 - ZooKeeper's and Palisade's leases are not renewed here, as on all pages.
 "
     );

@@ -30,18 +30,21 @@ their arrival? Do tokens still grow?
 {setups}
 {commands}
 Four clients take locks that no other client wants, one after the other: the longest time between
-two of their grants is the *gap*. They give up a request after 500 ms, and send another one. A *holder* acquires its lock before the kill, reads the value,
-writes it back 6 s after the kill and releases; a *challenger* waits for the same lock, and an
-*earlier* client had it before and wrote nothing. Another key has five waiters that arrived 300 ms
-apart, before the kill; its holder releases 2.5 s after the kill. No lease ends in a round. Clients
-repeat what fails. Holder, challenger and queue exist once for each rule of the resource (fence off,
-fence on), with a resource of their own.
+two of their grants is the *gap*. They give up a request after 500 ms, and send another one.
+
+A *holder* acquires its lock before the kill, reads the value, writes it back 6 s after the kill and
+releases; a *challenger* waits for the same lock, and an *earlier* client had it before and wrote
+nothing. Another key has five waiters that arrived 300 ms apart, before the kill; its holder
+releases 2.5 s after the kill. No lease ends in a round. Clients repeat what fails. Holder,
+challenger and queue exist once for each rule of the resource (fence off, fence on), with a resource
+of their own.
 
 - *In sync*: all servers have the holder's grant before the kill. For Redis, the experiment asks the
   replica.
-- *Lagging*: a follower is stopped by SIGSTOP before the grant to the earlier client, and resumed after the kill
-  of the leader. At Redis's primary, `CLIENT KILL TYPE replica` also closes the replica's
-  connection, as a network fault would; otherwise the grant would wait in the replica's socket.
+- *Lagging*: a follower is stopped by SIGSTOP before the grant to the earlier client, and resumed
+  after the kill of the leader. At Redis's primary, `CLIENT KILL TYPE replica` also closes the
+  replica's connection, as a network fault would; otherwise the grant would wait in the replica's
+  socket.
 
 Redis has one replica, with asynchronous replication as is its default. The experiment stands in for
 Sentinel: {PROMOTION_MS} ms after the kill it sends `REPLICAOF NO ONE` to the replica. Redis's
@@ -93,6 +96,9 @@ resource.
   these clients give up after 500 ms.
 - SIGKILL ends a process, whose connections the system closes at once. A machine that loses power
   closes none, and is missed later.
+- Palisade's leader withdraws the wait of a connection that is closed. So a waiter keeps its position
+  if it stays at the new leader: these clients leave a server that does not answer only when another
+  one has answered as the leader.
 - A stopped follower of etcd, ZooKeeper and Palisade finds the grant in its socket when it is
   resumed. No majority depends on it: it is stopped until the leader is dead.
 - Servers, clients and the resource share one machine.
