@@ -96,9 +96,9 @@ resource.
   these clients give up after 500 ms.
 - SIGKILL ends a process, whose connections the system closes at once. A machine that loses power
   closes none, and is missed later.
-- Palisade's leader withdraws the wait of a connection that is closed. So a waiter keeps its position
-  if it stays at the new leader: these clients leave a server that does not answer only when another
-  one has answered as the leader.
+- Palisade's leader withdraws the wait of a connection that is closed. So a waiter keeps its
+  position if it stays at the new leader: these clients leave a server that does not answer only
+  when another one has answered as the leader.
 - A stopped follower of etcd, ZooKeeper and Palisade finds the grant in its socket when it is
   resumed. No majority depends on it: it is stopped until the leader is dead.
 - Servers, clients and the resource share one machine.
