@@ -83,20 +83,20 @@ without a queue may let a waiter starve.
 {commands}
 The systems take turns: each round has the reverse order of the one before, so that a drift of the
 machine falls on all alike. In its turn a system is measured in all cells. All servers are started
-once; those that are not measured are stopped by SIGSTOP, so that they use no processor and ZooKeeper's
-compiled program stays. After SIGCONT the run waits until all nodes serve, and 64 clients warm the
-servers up. A window lasts {window} s, after at least 0.3 s of load that is not counted: 1 ms more
+once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
+ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
+clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not counted: 1 ms more
 for each client, and until 20 pairs were complete. There were {rounds} rounds.
 
-All clients of a window are tasks of one thread, in a closed loop, each with a key of its own. Leases
-and sessions are opened once for each client, not for each pair. Clients of etcd are connected to the
-leader, as Palisade's are; those of ZooKeeper to any server. Locks last 60 s and are not renewed within
-a window.
+All clients of a window are tasks of one thread, in a closed loop, each with a key of its own.
+Leases and sessions are opened once for each client, not for each pair. Clients of etcd are
+connected to the leader, as Palisade's are; those of ZooKeeper to any server. Locks last 60 s and
+are not renewed within a window.
 
 ## Figures
 
-Pairs a second: the median of the rounds, the least and the greatest in parentheses, and the median of
-the ratios to Palisade in the same round.
+Pairs a second: the median of the rounds, the least and the greatest in parentheses, and the
+median of the ratios to Palisade in the same round.
 
 **Each client has its own connection**, by the number of clients:
 
@@ -117,9 +117,10 @@ the ratios to Palisade in the same round.
 {wins}
 ## What disturbed the windows
 
-A probe of the disk before each window: the median of 15 appends of 512 bytes with `fdatasync`. *Others*
-are processes that are neither the measured servers nor the load generator; *stolen* is what the
-hypervisor took. Medians over the windows of a system; the least and the greatest in parentheses.
+A probe of the disk before each window: the median of 15 appends of 512 bytes with `fdatasync`.
+*Others* are processes that are neither the measured servers nor the load generator; *stolen* is
+what the hypervisor took. Medians over the windows of a system; the least and the greatest in
+parentheses.
 
 {disturbances}
 {bounded}
@@ -129,8 +130,9 @@ hypervisor took. Medians over the windows of a system; the least and the greates
 {predictions}
 ## What bounds it
 
-- Servers and load generator share the machine's cores. Three nodes on one machine do three times the
-  work of one; on machines of their own they would share nothing, and a network would be between them.
+- Servers and load generator share the machine's cores. Three nodes on one machine do three times
+  the work of one; on machines of their own they would share nothing, and a network would be
+  between them.
 - The clients differ: a client that needs more processor leaves less to the servers. The column
   *generator* says how much.
 - The hand-overs of Redis are those of waiters that spin: the more of them there are, the sooner a

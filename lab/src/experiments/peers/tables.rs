@@ -111,11 +111,11 @@ pub(super) fn comparison(results: &Results<Figures>, faster: bool) -> String {
             });
             let found: Vec<String> = found.collect();
             if !found.is_empty() {
-                parts.push(format!("{name}: {}", found.join(", ")));
+                parts.push(format!("  - {name}: {}\n", found.join(", ")));
             }
         }
         if !parts.is_empty() {
-            text.push_str(&format!("- **{}**: {}\n", figures.system.name(), parts.join("; ")));
+            text.push_str(&format!("- **{}**\n{}", figures.system.name(), parts.concat()));
         }
     }
     if text.is_empty() { "- In no cell.\n".to_owned() } else { text }
@@ -181,8 +181,8 @@ pub(super) fn bounded(results: &Results<Figures>) -> String {
     match found.is_empty() {
         true => format!("In no cell did the generator take {FULL} cores or more."),
         false => format!(
-            "In these cells the generator took {FULL} cores or more, and may be what bounds them: {}.",
-            found.join("; ")
+            "In these cells the generator took {FULL} cores or more, and may be what bounds them:\n\n- {}",
+            found.join("\n- ")
         ),
     }
 }
@@ -234,14 +234,14 @@ mod tests {
         };
         let all = [(System::Redis, 300.0), (System::EtcdTxn, 50.0), (System::Palisade, 100.0)];
         let results = Results { runs: all.map(|(system, rate)| run(figures(system, &[rate]))).into() };
-        assert_eq!(comparison(&results, true), "- **redis**: own connections: 1 (× 3.00)\n");
-        assert_eq!(comparison(&results, false), "- **etcd-txn**: own connections: 1 (× 0.50)\n");
+        assert_eq!(comparison(&results, true), "- **redis**\n  - own connections: 1 (× 3.00)\n");
+        assert_eq!(comparison(&results, false), "- **etcd-txn**\n  - own connections: 1 (× 0.50)\n");
         assert!(
             rates(&results, Use::Own, &OWN, false).contains("| etcd-txn | 50.0, × 0.50 |  |  |  |\n"),
             "{}",
             rates(&results, Use::Own, &OWN, false)
         );
-        assert!(bounded(&results).contains("palisade own 1; etcd-txn own 1; redis own 1"));
+        assert!(bounded(&results).ends_with("\n- palisade own 1\n- etcd-txn own 1\n- redis own 1"));
     }
 
     #[test]

@@ -16,8 +16,8 @@ pub fn page(results: &Results<Figures>) -> Page {
     let markdown = format!(
         "# Ten million short-lived locks
 
-Locks that nobody releases end with their TTL. What a lock service takes for them depends on when it
-removes what has ended, and not on the TTL.
+Locks that are not released end with their TTL. What a lock service takes for them depends on when
+it removes what has ended, and not on the TTL.
 
 **Question.** What do {keys} locks take in memory and on disk, how fast are they acquired, what
 remains of them when their TTLs have passed, and where does each system end?
@@ -26,8 +26,8 @@ remains of them when their TTLs have passed, and where does each system end?
 
 {setups}
 {commands}
-Keys come from a seed (`palisade-lab gen` acquires the same). A trial measures how fast the system is;
-the locks then get TTLs that all end at the same moment, some seconds after the last of them was
+Keys come from a seed (`palisade-lab gen` acquires the same). A trial measures how fast the system
+is; the locks then get TTLs that all end at the same moment, some seconds after the last of them was
 acquired. No lock is renewed or released. Samples are of the only server, or of the leader.
 
 | case | locks |
@@ -41,9 +41,9 @@ acquired. No lock is renewed or released. Samples are of the only server, or of 
 
 ## Figures
 
-Bytes for each lock are the growth of the process, and of its directory, until the TTLs had passed,
-divided by the locks. `used_memory` is what Redis counts itself; for etcd it is the part of the
-database that is in use.
+Bytes for each lock are the growth of the process, and of its directory, until the TTLs had
+passed, divided by the locks. `used_memory` is what Redis counts itself; for etcd it is the part
+of the database that is in use.
 
 {fills}
 When all TTLs had passed:
@@ -58,28 +58,29 @@ Limits and steps:
 {predictions}
 ## What it means
 
-- **Redis**: a key whose TTL has passed is no lock any more, and still takes its memory until Redis
-  removes it. It does so when a command names the key (lazy), and in cycles of 25 ms at most, ten a
-  second (active). Until then `DBSIZE` and `used_memory` count it; with `maxmemory` and `noeviction`,
-  dead locks would refuse new ones.
-- **etcd**: ended leases are revoked at 1,000 a second at most, so very many locks with leases of their
-  own stay held long after their TTL. Locks on shared leases end together, in few revocations. Each
-  acquire and each release is a revision that stays until compaction; without it, the quota is reached
-  by few keys too. Then etcd refuses acquires until the database was compacted and defragmented and the
-  alarm was disarmed.
-- **Palisade**: the leader ends due sessions in sweeps, a bounded number of claims each, so that other
-  clients are served meanwhile; that bounds how fast very many locks go. One session holds 10,000
-  locks at most, and a cluster has 1,000,000 sessions unless `--max-sessions` says otherwise: with a
-  session for each lock, the second limit is where it ends.
+- **Redis**: a key whose TTL has passed is no lock any more, and still takes its memory until
+  Redis removes it. It does so when a command names the key (lazy), and in cycles of 25 ms at
+  most, ten a second (active). Until then `DBSIZE` and `used_memory` count it; with `maxmemory`
+  and `noeviction`, dead locks would refuse new ones.
+- **etcd**: ended leases are revoked at 1,000 a second at most, so very many locks with leases of
+  their own stay held long after their TTL. Locks on shared leases end together, in few
+  revocations. Each acquire and each release is a revision that stays until compaction; without
+  it, the quota is reached by few keys too. Then etcd refuses acquires until the database was
+  compacted and defragmented and the alarm was disarmed.
+- **Palisade**: the leader ends due sessions in sweeps, a bounded number of claims each, so that
+  other clients are served meanwhile; that bounds how fast very many locks go. One session holds
+  10,000 locks at most, and a cluster has 1,000,000 sessions unless `--max-sessions` says
+  otherwise: with a session for each lock, the second limit is where it ends.
 
 ## What bounds it
 
-- All servers share one machine with the load generator: three nodes of a replicated system do three
-  times the work of one Redis.
-- The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s (`--duration` sets another
-  time), so that the experiment takes about a quarter of an hour. The column *ended* says so.
-- Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it falls
-  late or not at all.
+- All servers share one machine with the load generator: three nodes of a replicated system do
+  three times the work of one Redis.
+- The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s
+  (`--duration` sets another time), so that the experiment takes about a quarter of an hour. The
+  column *ended* says so.
+- Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
+  falls late or not at all.
 "
     );
     let mut files = vec![("cases.csv".to_owned(), csv(results))];
