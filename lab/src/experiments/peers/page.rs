@@ -85,8 +85,8 @@ The systems take turns: each round has the reverse order of the one before, so t
 machine falls on all alike. In its turn a system is measured in all cells. All servers are started
 once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
 ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
-clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not counted: 1 ms more
-for each client, and until 20 pairs were complete. There were {rounds} rounds.
+clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not
+counted: 1 ms more for each client, and until 20 pairs were complete. There were {rounds} rounds.
 
 All clients of a window are tasks of one thread, in a closed loop, each with a key of its own.
 Leases and sessions are opened once for each client, not for each pair. Clients of etcd are

@@ -1,7 +1,7 @@
 //! The page of `ten-million`.
 
 use super::watch::Sample;
-use super::{Case, Figures};
+use super::{Case, Figures, KEYS};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::Table;
 use crate::report::{Page, Results};
@@ -12,13 +12,18 @@ pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (fills, expiries, notes, plots) = (fills(results), expiries(results), notes(results), plots(results));
     let keys = results.runs.iter().map(|run| run.figures.keys).max().unwrap_or(0);
+    let trial = if keys < KEYS {
+        format!("\n**A trial with {keys} keys: no basis for a comparison.**\n")
+    } else {
+        String::new()
+    };
     let (etcd_limit, palisade_limit) = (super::etcd::SHARED_LIMIT.as_secs(), super::palisade::LIMIT.as_secs());
     let markdown = format!(
         "# Ten million short-lived locks
 
 Locks that are not released end with their TTL. What a lock service takes for them depends on when
 it removes what has ended, and not on the TTL.
-
+{trial}
 **Question.** What do {keys} locks take in memory and on disk, how fast are they acquired, what
 remains of them when their TTLs have passed, and where does each system end?
 
