@@ -37,7 +37,8 @@ fn few(results: &Results<Figures>) -> String {
         return String::new();
     }
     let window = window as f64 / 1e6;
-    format!("\n**A trial of {rounds} round(s) with windows of {window} s: no basis for a comparison.**\n")
+    let rounds = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") };
+    format!("\n**A trial of {rounds} with windows of {window} s: no basis for a comparison.**\n")
 }
 
 fn rounds(results: &Results<Figures>) -> u64 {
@@ -86,7 +87,7 @@ machine falls on all alike. In its turn a system is measured in all cells. All s
 once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
 ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
 clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not
-counted: 1 ms more for each client, and until 20 pairs were complete. There were {rounds} rounds.
+counted: 1 ms more for each client, and until 20 pairs were complete. Rounds: {rounds}.
 
 All clients of a window are tasks of one thread, in a closed loop, each with a key of its own.
 Leases and sessions are opened once for each client, not for each pair. Clients of etcd are
