@@ -7,6 +7,7 @@
 //! | [`worker`] | a worker that takes a lock, pauses, and writes to the resource |
 //! | [`servers`] | the real servers, started with pinned configurations: `palisade-lab up` |
 //! | [`contend`] | contenders on one key or many, at an offered rate: latency, throughput, order |
+//! | [`generate`] | very many short-lived locks, whose keys come from a seed |
 //! | [`experiments`] | what is shown: each writes figures, plots and its page in docs/lab/ |
 //! | [`stores`] | stores that check fencing tokens by themselves: a PostgreSQL row, an object |
 //! | [`history`] | histories of several processes on one clock, for the checkers of `conformance` |
@@ -16,6 +17,7 @@
 pub mod contend;
 pub mod dlock;
 pub mod experiments;
+pub mod generate;
 pub mod history;
 pub mod metrics;
 pub mod report;

@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_lab::{contend, experiments, resource, servers, worker};
+use palisade_lab::{contend, experiments, generate, resource, servers, worker};
 
 /// Show on real systems where locks without fencing break, and what they cost
 #[derive(Debug, Parser)]
@@ -18,10 +18,13 @@ enum Command {
     Resource(resource::Command),
     Worker(Box<worker::Command>),
     Contend(Box<contend::Command>),
+    Gen(generate::Command),
     #[command(hide = true)]
     StopParent(worker::StopParent),
     #[command(hide = true)]
     StoreWorker(Box<experiments::fenced_stores::StoreWorker>),
+    #[command(hide = true)]
+    StepClient(Box<experiments::steps::StepClient>),
     Up(servers::Up),
     Down(servers::Down),
     Run(experiments::Run),
@@ -33,8 +36,10 @@ async fn main() -> ExitCode {
         Command::Resource(command) => command.run().await,
         Command::Worker(command) => command.run().await,
         Command::Contend(command) => command.run().await,
+        Command::Gen(command) => command.run().await,
         Command::StopParent(command) => command.run().await,
         Command::StoreWorker(command) => command.run().await,
+        Command::StepClient(command) => command.run().await,
         Command::Up(command) => command.run().await,
         Command::Down(command) => command.run().await,
         Command::Run(command) => command.run().await,

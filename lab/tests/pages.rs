@@ -45,25 +45,68 @@ fn committed_pages_are_what_their_results_render_to() {
     }
 }
 
-/// One round of the centrepiece on a real Redis, with two workers and the resource as processes.
+/// docs/performance.md quotes the short table of `peers` as it was rendered.
 #[test]
-fn a_pause_corrupts_without_the_fence_only() {
+fn performance_page_quotes_the_peers() {
+    let summary = pages().join("peers/summary.md");
+    let Ok(table) = std::fs::read_to_string(&summary) else {
+        eprintln!("SKIPPED: there are no results of `peers` yet");
+        return;
+    };
+    let performance = std::fs::read_to_string(pages().parent().unwrap().join("performance.md")).unwrap();
+    assert!(table.lines().count() > 2, "{table}");
+    assert!(performance.contains(&table), "put the table of {} into docs/performance.md:\n{table}", summary.display());
+}
+
+/// Runs an experiment on real Redis servers for one round; all of these lines are in its page.
+fn page_has(name: &str, backend: &str, lines: &[&str]) {
     if Command::new("redis-server").arg("--version").output().is_err() {
         eprintln!("SKIPPED: redis-server is not installed");
         return;
     }
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
-    let output = lab(&["run", "pause", "--backend", "redis", "--rounds", "1", "--out", out]);
+    let output = lab(&["run", name, "--backend", backend, "--rounds", "1", "--out", out]);
     let told = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{told}");
-    let page = std::fs::read_to_string(directory.path().join("pause.md")).unwrap();
-    for line in [
+    let page = std::fs::read_to_string(directory.path().join(format!("{name}.md"))).unwrap();
+    for line in lines {
+        assert!(page.contains(line), "{line} is missing in\n{page}");
+    }
+}
+
+/// One round of the centrepiece on a real Redis, with two workers and the resource as processes.
+#[test]
+fn a_pause_corrupts_without_the_fence_only() {
+    let lines = [
         "| redis | stop | off | 1 | 2 | 1 | 0 | 0 | 1 | 1 |",
         "| redis | stop | on | 1 | 1 | 0 | 1 | 1 | 0 | 0 |",
         "| redis | sleep | off | 1 | 2 | 1 | 0 | 0 | 1 | 1 |",
         "| redis | sleep | on | 1 | 1 | 0 | 1 | 1 | 0 | 0 |",
-    ] {
-        assert!(page.contains(line), "{line} is missing in\n{page}");
-    }
+    ];
+    page_has("pause", "redis", &lines);
+}
+
+/// Redis follows the gallery's traces step by step.
+#[test]
+fn redis_does_what_the_gallery_predicts() {
+    let lines = [
+        "| `gallery-redis-failover` | as it is | 3 of 3 | mutual exclusion | **violated** |",
+        "| `gallery-redis-release` | as it is | 6 of 6 | mutual exclusion | **violated** |",
+        "| `gallery-redis-release` | with the repair | 6 of 6 | mutual exclusion | holds |",
+    ];
+    page_has("prediction", "redis", &lines);
+}
+
+/// Redlock loses the lock by a crash without sync only, and the fence needs tokens from one counter.
+#[test]
+fn redlock_needs_sync_and_a_counter_elsewhere() {
+    let lines = [
+        "| minority partition | 1 | 1 | 1 | 0 | 0 |",
+        "| crash with sync | 1 | 1 | 1 | 0 | 0 |",
+        "| crash without sync | 3 | 3 | 0 | 3 | 3 |",
+        "| crash without sync | on | Redlock's own | 1 | 4, 1 | 2 | 1 | 0 | 0 |",
+        "| crash without sync | on | one counter | 1 | 1, 2 | 1 | 0 | 1 | 0 |",
+    ];
+    page_has("redlock", "redlock", &lines);
 }

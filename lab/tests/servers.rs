@@ -289,9 +289,26 @@ async fn wall_clock_of_one_node_is_set() {
     let ahead = now(0).await - now(1).await;
     assert!((3595..=3605).contains(&ahead), "{ahead} s");
     assert_eq!(redis(cluster.address(0), &["GET", "key"]).await, Ok(redis::Value::Nil), "the key outlived the jump");
+    cluster.set_clock(1, "+60s").unwrap();
+    assert!(cluster.clock_offset(1).await.unwrap().abs_diff(60_000) < 5_000);
+    assert!(cluster.clock_offset(2).await.unwrap().abs_diff(0) < 5_000);
+    cluster.set_clock(1, "+0").unwrap();
     cluster.set_clock(0, "-3600s").unwrap();
     let behind = now(1).await - now(0).await;
     assert!((3595..=3605).contains(&behind), "{behind} s");
+}
+
+/// etcd is written in Go, which reads the clock without the C library.
+#[tokio::test]
+async fn libfaketime_reaches_zookeeper_and_not_etcd() {
+    for (kind, seen) in [(Kind::Zookeeper, 60_000), (Kind::Etcd, 0)] {
+        let Some(cluster) = started(kind, &Options { fake_clock: true, ..Options::default() }).await else { continue };
+        cluster.set_clock(1, "+60s").unwrap();
+        for (node, expected) in [(0, 0), (1, seen)] {
+            let offset = cluster.clock_offset(node).await.unwrap();
+            assert!(offset.abs_diff(expected) < 5_000, "{kind}, node {node}: {offset} ms");
+        }
+    }
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use super::{Error, Locks, etcd, etcd_lock, guarded, palisade, redis, redlock, zo
 pub enum Backend {
     /// A Palisade cluster.
     Palisade,
-    /// One Redis.
+    /// One Redis, or a primary and its replicas.
     Redis,
     /// Independent Redis servers, by majority.
     Redlock,
@@ -147,13 +147,10 @@ pub fn connect(backend: Backend, endpoints: &[String], options: &Options) -> Res
         return wrong(format!("its fencing tokens cannot be {}; use --tokens default", options.tokens));
     }
     Ok(match (backend, options.renewal) {
-        (Backend::Redis, _) if endpoints.len() > 1 => {
-            return wrong(format!("it uses one server, and {} are named; use redlock for several", endpoints.len()));
-        }
         (Backend::Redlock, _) if endpoints.len() < 3 => {
             return wrong(format!("a majority needs at least 3 servers, and {} are named", endpoints.len()));
         }
-        (Backend::Redis, _) => Arc::new(redis::Redis::new(&endpoints[0], options)?),
+        (Backend::Redis, _) => Arc::new(redis::Redis::replicated(endpoints, options)?),
         (Backend::Redlock, _) => Arc::new(redlock::Redlock::new(endpoints, options)?),
         (Backend::Etcd, _) => Arc::new(etcd::Etcd::new(endpoints, options)),
         (Backend::EtcdLock, _) => Arc::new(etcd_lock::EtcdLock::new(endpoints, options)),

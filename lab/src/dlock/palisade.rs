@@ -15,185 +15,28 @@
 //! finds its queue position again, or its grant with the same token. Each waiting request has an HTTP connection of its own,
 //! whatever `--connections` says. Dropping a waiting acquire closes its session, which releases what it may have been granted.
 
-use std::fmt::Display;
+mod cluster;
+
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use hyper::Method;
 use parking_lot::Mutex;
-use serde_json::{Value, json};
+use serde_json::json;
 
-use super::cleanup::{Background, Patience, Undo};
-use super::http::{Answer, Http, encode};
+use self::cluster::{Cluster, Session, Told};
+use super::cleanup::{Patience, Undo};
+use super::http::encode;
 use super::redis_node::millis;
 use super::{Error, Handle, Held, Locks, Options, Released, Request};
 
 const NAME: &str = "palisade";
-/// The pause before a request that no leader answered is repeated.
-const RETRY: Duration = Duration::from_millis(25);
-
 /// Locks in a Palisade cluster.
 #[derive(Debug)]
 pub struct Palisade {
     cluster: Cluster,
     idle: Arc<Mutex<Vec<Session>>>,
-}
-
-/// The cluster's nodes, and which of them leads.
-#[derive(Debug, Clone)]
-struct Cluster {
-    http: Http,
-    endpoints: Arc<[String]>,
-    leader: tokio::sync::watch::Sender<String>,
-    timeout: Duration,
-}
-
-/// A session, which one acquire uses at a time.
-#[derive(Debug, Clone)]
-struct Session {
-    id: String,
-    owner: String,
-    ttl_ms: u64,
-    /// The sending of the last request that set the session to a whole TTL.
-    leased_at: Instant,
-    /// Every request was answered at the first attempt: no repetition is on its way that could acquire the lock later.
-    clean: bool,
-}
-
-/// What the leader answered, and how many attempts that took.
-struct Told {
-    answer: Answer,
-    attempts: u32,
-}
-
-impl Cluster {
-    fn new(endpoints: &[String], timeout: Duration) -> Cluster {
-        let leader = tokio::sync::watch::Sender::new(endpoints[0].clone());
-        Cluster { http: Http::new(), endpoints: endpoints.into(), leader, timeout }
-    }
-
-    fn error(&self, reason: impl Display) -> Error {
-        Error::Backend { backend: NAME, reason: format!("{}: {reason}", self.endpoints.join(",")) }
-    }
-
-    /// Another server than the one that failed, unless another request has found one already.
-    fn leave(&self, failed: &str) {
-        self.leader.send_if_modified(|leader| {
-            let same = leader == failed;
-            if same {
-                let place = self.endpoints.iter().position(|endpoint| endpoint == failed).map_or(0, |place| place + 1);
-                leader.clone_from(&self.endpoints[place % self.endpoints.len()]);
-            }
-            same
-        });
-    }
-
-    /// Asks the leader, again until it answers. The leader may take `wait` longer than a usual request. A waiting request is
-    /// sent again when another request has found another leader.
-    async fn ask(
-        &self,
-        method: Method,
-        path: &str,
-        body: impl Fn() -> Option<Value>,
-        wait: Duration,
-    ) -> Result<Told, Error> {
-        let (mut attempts, mut trouble) = (0, String::new());
-        let repeated = async {
-            loop {
-                attempts += 1;
-                let mut leader = self.leader.subscribe();
-                let server = leader.borrow_and_update().clone();
-                let body = body();
-                let sent = self.http.send(&method, &server, path, body.as_ref());
-                let answer = tokio::select! {
-                    answer = sent => answer,
-                    _ = leader.changed(), if !wait.is_zero() => Err("another node leads".to_owned()),
-                };
-                match answer {
-                    Ok(Answer { status: 307, location: Some(location), .. }) => {
-                        trouble = format!("{server} names {location} as the leader");
-                        self.leader.send_if_modified(|leader| {
-                            let stale = *leader == server && *leader != location;
-                            if stale {
-                                leader.clone_from(&location);
-                            }
-                            stale
-                        });
-                        if attempts <= 2 {
-                            continue;
-                        }
-                    }
-                    Ok(answer) if answer.status != 503 => return answer,
-                    Ok(answer) => {
-                        trouble = format!("{server} answered: {}", answer.sentence());
-                        self.leave(&server);
-                    }
-                    Err(error) => {
-                        trouble = format!("{server}: {error}");
-                        self.leave(&server);
-                    }
-                }
-                tokio::time::sleep(RETRY).await;
-            }
-        };
-        let limit = self.timeout + wait;
-        match tokio::time::timeout(limit, repeated).await {
-            Ok(answer) => Ok(Told { answer, attempts }),
-            Err(_) => {
-                // The guard of `borrow` must be gone before `leave` writes.
-                let silent = self.leader.borrow().clone();
-                self.leave(&silent);
-                Err(self.error(format!("no leader answered within {limit:?}; {trouble}")))
-            }
-        }
-    }
-
-    async fn open(&self, owner: &str, ttl_ms: u64) -> Result<Session, Error> {
-        let leased_at = Instant::now();
-        let body = || Some(json!({ "ttl_ms": ttl_ms, "owner": owner }));
-        // A repetition may open a second session, which ends with its TTL.
-        let Told { answer, .. } = self.ask(Method::POST, "/v1/sessions", body, Duration::ZERO).await?;
-        let id = answer.body["session"].as_str().map(str::to_owned);
-        let id = id.ok_or_else(|| self.error(format!("no session was opened: {}", answer.sentence())))?;
-        Ok(Session { id, owner: owner.to_owned(), ttl_ms, leased_at, clean: true })
-    }
-
-    /// Keeps a session alive; false if it has ended.
-    async fn keep_alive(&self, id: &str) -> Result<bool, Error> {
-        let path = format!("/v1/sessions/{id}/keepalive");
-        let Told { answer, .. } = self.ask(Method::POST, &path, || None, Duration::ZERO).await?;
-        match (answer.status, answer.code()) {
-            (200, _) => Ok(true),
-            (_, "no_session") => Ok(false),
-            _ => Err(self.error(answer.sentence())),
-        }
-    }
-
-    /// Closes a session: what it holds is released, and it leaves its queue.
-    async fn close(&self, id: &str) {
-        let _ = self.ask(Method::DELETE, &format!("/v1/sessions/{id}"), || None, Duration::ZERO).await;
-    }
-
-    /// Keeps a waiter's session alive, three times in its TTL.
-    fn keep(&self, session: &Session, leased_at: Arc<Mutex<Instant>>) -> Background {
-        let (cluster, id) = (self.clone(), session.id.clone());
-        let pause = Duration::from_millis(session.ttl_ms) / 3;
-        // A session that was used before has less than its TTL left.
-        let first = pause.saturating_sub(session.leased_at.elapsed());
-        Background::spawn(async move {
-            tokio::time::sleep(first).await;
-            loop {
-                let sent = Instant::now();
-                match cluster.keep_alive(&id).await {
-                    Ok(true) => *leased_at.lock() = sent,
-                    Ok(false) => return,
-                    Err(_) => {}
-                }
-                tokio::time::sleep(pause).await;
-            }
-        })
-    }
 }
 
 impl Palisade {

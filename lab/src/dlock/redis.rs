@@ -56,7 +56,16 @@ impl Redis {
     /// # Errors
     /// The address is none.
     pub fn new(address: &str, options: &Options) -> Result<Redis, Error> {
-        let node = Node::new("redis", address, options.connections, options.request_timeout)?;
+        Redis::replicated(&[address.to_owned()], options)
+    }
+
+    /// Locks in the primary among these Redis servers, of which the others are its replicas. Replication is asynchronous:
+    /// a replica that takes over may lack locks and tokens that the primary had granted.
+    ///
+    /// # Errors
+    /// An address is none.
+    pub fn replicated(addresses: &[String], options: &Options) -> Result<Redis, Error> {
+        let node = Node::replicated("redis", addresses, options.connections, options.request_timeout)?;
         Ok(Redis { node, tokens: options.tokens, spin_max: options.spin_max, release: ReleaseHow::Script })
     }
 

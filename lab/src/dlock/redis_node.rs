@@ -3,6 +3,9 @@
 //! The scripts run by EVALSHA, and are loaded when the server answers NOSCRIPT. A script is one step to every other
 //! client: between the comparison and the change nothing happens. The value of a lock is the owner's name with a random
 //! number, so that a handle never takes a later lock of its own owner for its own.
+//!
+//! A server may have replicas. Connections then go to the one that says it is the primary, and a renewal or a release
+//! whose connection broke is sent once more to the primary that is found then, as by a client that asks Sentinel.
 
 use std::fmt;
 use std::sync::{Arc, LazyLock};
@@ -49,13 +52,20 @@ static RELEASE: LazyLock<Script> = LazyLock::new(|| {
 /// A connection that an acquire uses, and the handle after it.
 pub(super) type Connection = Pooled<MultiplexedConnection>;
 
-/// A Redis server.
+/// How long one of several servers may take to say whether it is the primary.
+const LOOK: Duration = Duration::from_millis(250);
+/// The pause before the servers are asked again which is the primary.
+const RETRY: Duration = Duration::from_millis(10);
+
+/// A Redis server, or a primary with its replicas.
 #[derive(Clone)]
 pub(super) struct Node {
     backend: &'static str,
     address: Arc<str>,
     pool: Arc<Pool<MultiplexedConnection>>,
     timeout: Duration,
+    /// Whether another server may take over.
+    replicated: bool,
 }
 
 /// The value of a lock: who holds it, and which of the owner's acquires it is.
@@ -75,20 +85,34 @@ impl Node {
         connections: Connections,
         timeout: Duration,
     ) -> Result<Node, Error> {
-        let client = Client::open(format!("redis://{address}/"))
-            .map_err(|error| Error::Backend { backend, reason: format!("{address} is no address: {error}") })?;
-        let address: Arc<str> = Arc::from(address);
+        Node::replicated(backend, &[address.to_owned()], connections, timeout)
+    }
+
+    /// A primary and its replicas, in any order.
+    pub(super) fn replicated(
+        backend: &'static str,
+        addresses: &[String],
+        connections: Connections,
+        timeout: Duration,
+    ) -> Result<Node, Error> {
+        let client = |address: &String| {
+            Client::open(format!("redis://{address}/"))
+                .map_err(|error| Error::Backend { backend, reason: format!("{address} is no address: {error}") })
+        };
+        let clients: Arc<[Client]> = addresses.iter().map(client).collect::<Result<_, _>>()?;
+        let replicated = clients.len() > 1;
+        let address: Arc<str> = Arc::from(addresses.join(","));
         let server = Arc::clone(&address);
         let pool = Pool::new(connections, move || {
-            let (client, server) = (client.clone(), Arc::clone(&server));
+            let (clients, server) = (clients.clone(), Arc::clone(&server));
             Box::pin(async move {
-                // The deadlines are ours: the crate's own are shorter.
-                let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-                let dial = client.get_multiplexed_async_connection_with_config(&config);
-                within(timeout, backend, &server, dial).await
+                match &*clients {
+                    [only] => within(timeout, backend, &server, dial(only)).await,
+                    several => within(timeout, backend, &server, primary(several)).await,
+                }
             })
         });
-        Ok(Node { backend, address, pool, timeout })
+        Ok(Node { backend, address, pool, timeout, replicated })
     }
 
     pub(super) async fn connection(&self) -> Result<Connection, Error> {
@@ -107,6 +131,22 @@ impl Node {
             connection.broke();
         }
         answer
+    }
+
+    /// Runs a script that may run twice. With replicas, a broken connection is replaced by one to the present primary, and
+    /// the script is sent again. The second value is whether it was.
+    async fn run_again<T: FromRedisValue>(
+        &self,
+        connection: &mut Connection,
+        invocation: &ScriptInvocation<'_>,
+    ) -> Result<(T, bool), Error> {
+        match self.run(connection, invocation).await {
+            Err(_) if self.replicated => {
+                *connection = self.connection().await?;
+                Ok((self.run(connection, invocation).await?, true))
+            }
+            answer => Ok((answer?, false)),
+        }
     }
 
     /// Takes the lock: its fencing token, or `None` if another value holds it.
@@ -130,12 +170,21 @@ impl Node {
         value: &str,
         ttl: Duration,
     ) -> Result<bool, Error> {
-        self.run(connection, RENEW.key(key).arg(value).arg(millis(ttl))).await
+        Ok(self.run_again(connection, RENEW.key(key).arg(value).arg(millis(ttl))).await?.0)
     }
 
     /// Deletes the lock; false if another value holds it, or none.
     pub(super) async fn release(&self, connection: &mut Connection, key: &str, value: &str) -> Result<bool, Error> {
-        self.run(connection, RELEASE.key(key).arg(value)).await
+        match self.run_again(connection, RELEASE.key(key).arg(value)).await? {
+            (false, true) => {
+                let reason = format!(
+                    "{}: the answer to the release was lost; the lock is not this owner's now, by this release or before",
+                    self.address
+                );
+                Err(Error::Backend { backend: self.backend, reason })
+            }
+            (released, _) => Ok(released),
+        }
     }
 
     /// Deletes what an acquire may have left, over a connection of the pool. An acquire whose answer is late may take
@@ -158,6 +207,32 @@ impl Node {
             connection.broke();
         }
         answer
+    }
+}
+
+/// Makes a connection. The deadlines are ours: the crate's own are shorter.
+async fn dial(client: &Client) -> Result<MultiplexedConnection, ::redis::RedisError> {
+    let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    client.get_multiplexed_async_connection_with_config(&config).await
+}
+
+/// Asks the servers until one says that it is the primary.
+async fn primary(clients: &[Client]) -> Result<MultiplexedConnection, ::redis::RedisError> {
+    loop {
+        for client in clients {
+            let asked = tokio::time::timeout(LOOK, async {
+                let mut connection = dial(client).await?;
+                let mut ask = ::redis::cmd("INFO");
+                let told: String = ask.arg("replication").query_async(&mut connection).await?;
+                Ok::<_, ::redis::RedisError>((told, connection))
+            });
+            if let Ok(Ok((told, connection))) = asked.await
+                && told.lines().any(|line| line.trim() == "role:master")
+            {
+                return Ok(connection);
+            }
+        }
+        tokio::time::sleep(RETRY).await;
     }
 }
 

@@ -47,7 +47,8 @@ pub struct Redlock {
 type Answer<T> = Result<T, Error>;
 
 /// What the page subtracts from a TTL for the clocks of the instances.
-fn drift(ttl: Duration) -> Duration {
+#[must_use]
+pub fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 

@@ -8,23 +8,40 @@
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
+//! | [`failover`] | what a failover does to locks, tokens and queues |
+//! | [`clocks`] | what jumps of the servers' wall clocks do to leases |
+//! | [`redlock`] | whether a majority of instances is enough, under a partition, a pause and a crash |
+//! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
+//! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
+//! | [`ten_million`] | what ten million short-lived locks take, and what becomes of them when their TTLs have passed |
 //! | [`contenders`] | contenders of this process, for those two |
+//! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
+//! | [`steps`] | clients as processes that do one step at a time |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 
+pub mod clients;
+pub mod clocks;
 pub mod contenders;
 pub mod contention;
+pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
 pub mod pause;
+pub mod peers;
+pub mod prediction;
 pub mod processes;
+pub mod redlock;
 pub mod release;
 pub mod renew;
+pub mod steps;
+pub mod ten_million;
 pub mod ttl;
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::ValueEnum;
@@ -54,6 +71,18 @@ pub enum Name {
     Fairness,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
+    /// Redlock under partition, pause, and crash without sync
+    Redlock,
+    /// The gallery's traces beside real runs, step by step
+    Prediction,
+    /// Ten million short-lived locks: memory, disk and expiry
+    TenMillion,
+    /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
+    Peers,
+    /// The leader is killed under load
+    Failover,
+    /// The wall clocks of servers are set
+    Clocks,
 }
 
 /// Run experiments on real servers; write figures, plots and pages
@@ -77,9 +106,15 @@ pub struct Run {
     /// Contention: numbers of contenders; by default, what the page states
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     contenders: Vec<u32>,
-    /// Contention, fairness: how long attempts arrive; by default, what the page states
+    /// Contention, fairness: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
+    /// Ten million: number of keys; by default, that
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    keys: Option<u64>,
+    /// Peers: how long each measurement takes; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    window: Option<Duration>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -112,12 +147,18 @@ pub struct Context {
     pub backend: Backend,
     /// Its servers.
     pub endpoints: Vec<String>,
+    /// Those servers, for experiments that break them.
+    pub cluster: Arc<Cluster>,
     /// The resource's rule: each of these.
     pub fences: Vec<Fence>,
     /// How often each case is run, if not as often as the experiment says.
     pub rounds: Option<u64>,
     /// Numbers of contenders, if not those of the experiment.
     pub contenders: Vec<u32>,
+    /// Number of keys, if not that of the experiment.
+    pub keys: Option<u64>,
+    /// The Palisade program, for experiments that start servers of their own.
+    pub palisade: Option<PathBuf>,
     /// How long attempts arrive, if not as long as the experiment says.
     pub duration: Option<Duration>,
     /// Seed of everything random.
@@ -144,6 +185,12 @@ impl Run {
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
+                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
+                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await?,
+                Name::Peers => self.peers().await?,
+                Name::Failover => self.one("failover", failover::run, failover::page).await?,
+                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await?,
             };
         }
         Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
@@ -158,38 +205,87 @@ impl Run {
     ) -> Result<bool, String> {
         let mut results = Results::load(&self.out, name)?;
         if self.render {
-            results.save(&self.out, name, &page(&results))?;
-            return Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)));
+            return self.rendered(name, &results, &page);
         }
-        let backends = if self.backend.is_empty() { &Backend::ALL[..] } else { &self.backend };
+        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
         let mut as_predicted = true;
-        for &backend in backends {
+        for backend in backends {
             eprintln!("{name}: starting {backend}");
-            let options = servers::Options { palisade: self.palisade.clone(), ..servers::Options::default() };
-            let cluster = servers::start(kind(backend), &options).await.map_err(|error| error.to_string())?;
-            let fences = match self.fence {
-                Fences::On => vec![Fence::On],
-                Fences::Off => vec![Fence::Off],
-                Fences::Both => vec![Fence::Off, Fence::On],
-            };
-            let endpoints = cluster.endpoints().to_vec();
-            let (contenders, duration) = (self.contenders.clone(), self.duration);
-            let context =
-                Context { backend, endpoints, fences, rounds: self.rounds, contenders, duration, seed: self.seed };
+            let cluster =
+                servers::start(kind(backend), &self.servers(name)).await.map_err(|error| error.to_string())?;
+            let cluster = Arc::new(cluster);
+            let context = self.context(backend, &cluster);
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
-            for Prediction { predicted, seen, holds } in &predictions {
-                eprintln!(
-                    "{name}: {backend}: {} {predicted}: {seen}",
-                    if *holds { "as predicted:" } else { "NOT AS PREDICTED:" }
-                );
-                as_predicted &= holds;
-            }
+            as_predicted &= tell(name, backend.name(), &predictions);
             results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
         }
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
         Ok(as_predicted)
+    }
+
+    /// Renders a page again from its results, if there are any; returns whether all predictions held.
+    fn rendered<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        results: &Results<T>,
+        page: impl Fn(&Results<T>) -> Page,
+    ) -> Result<bool, String> {
+        if results.runs.is_empty() {
+            eprintln!("{name}: there are no results in {} yet", self.out.display());
+            return Ok(true);
+        }
+        results.save(&self.out, name, &page(results))?;
+        Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
+    }
+
+    /// Runs `peers`, which measures all systems in turns.
+    async fn peers(&self) -> Result<bool, String> {
+        let mut results = Results::load(&self.out, "peers")?;
+        if self.render {
+            return self.rendered("peers", &results, peers::page::page);
+        }
+        let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
+        let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
+        let window_text = humantime::format_duration(window);
+        let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
+        let kinds = self.backend.iter().copied().map(kind).collect();
+        let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
+        let mut as_predicted = true;
+        for run in peers::run(&plan).await? {
+            as_predicted &= tell("peers", &run.backend, &run.predictions);
+            results.put(run);
+        }
+        results.save(&self.out, "peers", &peers::page::page(&results))?;
+        eprintln!("peers: wrote {}", self.out.join("peers.md").display());
+        Ok(as_predicted)
+    }
+
+    fn context(&self, backend: Backend, cluster: &Arc<Cluster>) -> Context {
+        Context {
+            backend,
+            endpoints: cluster.endpoints().to_vec(),
+            cluster: cluster.clone(),
+            fences: match self.fence {
+                Fences::On => vec![Fence::On],
+                Fences::Off => vec![Fence::Off],
+                Fences::Both => vec![Fence::Off, Fence::On],
+            },
+            rounds: self.rounds,
+            contenders: self.contenders.clone(),
+            keys: self.keys,
+            palisade: self.palisade.clone(),
+            duration: self.duration,
+            seed: self.seed,
+        }
+    }
+
+    /// How an experiment's servers are started.
+    fn servers(&self, name: &str) -> servers::Options {
+        let palisade = self.palisade.clone();
+        let (replicas, fake_clock) = (usize::from(name == "failover"), name == "clocks");
+        servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
     }
 
     fn command(&self, name: &str, backend: Backend) -> String {
@@ -204,11 +300,28 @@ impl Run {
             let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
             command.push_str(&format!(" --contenders {}", numbers.join(",")));
         }
+        if let Some(keys) = self.keys {
+            command.push_str(&format!(" --keys {keys}"));
+        }
         if let Some(duration) = self.duration {
             command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
         }
         command
     }
+}
+
+/// The lock services of an experiment, if the command line names none.
+fn backends(name: &str) -> Vec<Backend> {
+    let fits = |backend: &Backend| match name {
+        "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
+        "ten-million" => matches!(backend, Backend::Redis | Backend::Etcd | Backend::Palisade),
+        "redlock" => *backend == Backend::Redlock,
+        "failover" => *backend != Backend::Redlock,
+        // Both kinds of locks of etcd use the same servers.
+        "clocks" => *backend != Backend::EtcdLock,
+        _ => true,
+    };
+    Backend::ALL.into_iter().filter(fits).collect()
 }
 
 /// The servers of a lock service.
@@ -220,6 +333,15 @@ fn kind(backend: Backend) -> Kind {
         Backend::ZooKeeper => Kind::Zookeeper,
         Backend::Palisade => Kind::Palisade,
     }
+}
+
+/// Says what was predicted and seen; returns whether all predictions held.
+fn tell(name: &str, backend: &str, predictions: &[Prediction]) -> bool {
+    for Prediction { predicted, seen, holds } in predictions {
+        let word = if *holds { "as predicted:" } else { "NOT AS PREDICTED:" };
+        eprintln!("{name}: {backend}: {word} {predicted}: {seen}");
+    }
+    predictions.iter().all(|prediction| prediction.holds)
 }
 
 fn servers_of(cluster: &Cluster) -> String {

@@ -52,7 +52,7 @@ impl Resource {
         let mut command = program()?;
         command.args(["resource", "--addr", "127.0.0.1:0", "--fence", fence, "--data", text(&data)?]);
         command.args(["--history", text(&history)?]);
-        let (child, mut lines) = spawn(command)?;
+        let (child, mut lines) = spawn(command, Stdio::null())?;
         let line = next(&mut lines, "the resource").await?.ok_or("the resource has ended before it listened")?;
         let Listening { listening } =
             serde_json::from_str(&line).map_err(|error| format!("the resource printed {line}: {error}"))?;
@@ -110,7 +110,7 @@ impl Worker {
         let mut command = program()?;
         command.args([name, "--backend", context.backend.name(), "--endpoints", &context.endpoints.join(",")]);
         command.args(["--owner", owner]).args(flags);
-        let (child, lines) = spawn(command)?;
+        let (child, lines) = spawn(command, Stdio::null())?;
         Ok(Worker { child, lines, owner: owner.to_owned(), seen: Vec::new() })
     }
 
@@ -159,19 +159,19 @@ impl Worker {
     }
 }
 
-fn program() -> Result<Command, String> {
+pub(super) fn program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's file is unknown: {error}"))?;
     Ok(Command::new(program))
 }
 
-fn spawn(mut command: Command) -> Result<(Child, Lines<BufReader<ChildStdout>>), String> {
-    command.stdin(Stdio::null()).stdout(Stdio::piped()).kill_on_drop(true);
+pub(super) fn spawn(mut command: Command, input: Stdio) -> Result<(Child, Lines<BufReader<ChildStdout>>), String> {
+    command.stdin(input).stdout(Stdio::piped()).kill_on_drop(true);
     let mut child = command.spawn().map_err(|error| format!("cannot start {command:?}: {error}"))?;
     let output = child.stdout.take().ok_or("the process has no standard output")?;
     Ok((child, BufReader::new(output).lines()))
 }
 
-async fn next(lines: &mut Lines<BufReader<ChildStdout>>, who: &str) -> Result<Option<String>, String> {
+pub(super) async fn next(lines: &mut Lines<BufReader<ChildStdout>>, who: &str) -> Result<Option<String>, String> {
     let line = tokio::time::timeout(PATIENCE, lines.next_line()).await;
     let line = line.map_err(|_| format!("{who} has printed nothing for {PATIENCE:?}"))?;
     line.map_err(|error| format!("{who}: {error}"))

@@ -8,9 +8,11 @@
 //! |---|---|
 //! | [`setup`] | what a run ran on: commit, machine, servers |
 //! | [`table`] | tables for pages and files |
+//! | `records` | the form of results.json |
 //! | [`plot`] | plots that read on light and on dark pages |
 
 pub mod plot;
+mod records;
 pub mod setup;
 pub mod table;
 
@@ -112,7 +114,7 @@ impl<T: Serialize + DeserializeOwned> Results<T> {
     /// # Errors
     /// A file cannot be written.
     pub fn save(&self, out: &Path, name: &str, page: &Page) -> Result<(), String> {
-        let json = serde_json::to_string_pretty(self).map_err(|error| error.to_string())? + "\n";
+        let json = records::encode(self)?;
         let directory = out.join(name);
         let write = |path: &Path, text: &str| {
             std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))

@@ -7,13 +7,16 @@ use plotters::prelude::*;
 /// Text, axes and whatever is neutral.
 pub const GREY: RGBColor = RGBColor(0x7d, 0x84, 0x8e);
 /// Colours of series, in their order.
-pub const COLOURS: [RGBColor; 6] = [
+pub const COLOURS: [RGBColor; 9] = [
     RGBColor(0x3b, 0x82, 0xc4),
     RGBColor(0xd2, 0x73, 0x0a),
     RGBColor(0x2f, 0x96, 0x5c),
     RGBColor(0xd6, 0x45, 0x5d),
     RGBColor(0x8b, 0x6f, 0xc0),
     RGBColor(0x1f, 0x90, 0x96),
+    RGBColor(0xa8, 0x71, 0x4a),
+    RGBColor(0x86, 0x8c, 0x1e),
+    RGBColor(0xc0, 0x52, 0xa8),
 ];
 /// What is right.
 pub const GOOD: RGBColor = COLOURS[2];

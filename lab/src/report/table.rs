@@ -19,8 +19,16 @@ impl Table {
     /// # Panics
     /// If it has another number of columns than the head.
     pub fn row<const N: usize>(&mut self, row: [String; N]) {
+        self.cells(row.into());
+    }
+
+    /// Adds a row of a table whose number of columns is computed.
+    ///
+    /// # Panics
+    /// If it has another number of columns than the head.
+    pub fn cells(&mut self, row: Vec<String>) {
         assert_eq!(row.len(), self.head.len(), "a row has a value for each column");
-        self.rows.push(row.into());
+        self.rows.push(row);
     }
 
     /// As Markdown.

@@ -227,6 +227,30 @@ impl Cluster {
         }
     }
 
+    /// The node that leads: the leader, or the primary of replicated Redis. Waits for it.
+    ///
+    /// # Errors
+    /// No running node says that it leads within the time that a server may take to serve.
+    pub async fn leader(&self) -> Result<usize, Error> {
+        let start = Instant::now();
+        loop {
+            let mut reason = "no node leads".to_owned();
+            for node in (0..self.len()).filter(|&node| self.pid(node).is_some()) {
+                let asked = tokio::time::timeout(Duration::from_secs(2), kinds::leads(self.kind, self.address(node)));
+                match asked.await {
+                    Ok(Ok(true)) => return Ok(node),
+                    Ok(Ok(false)) => {}
+                    Ok(Err(error)) => reason = format!("{}: {error}", self.name(node)),
+                    Err(_) => reason = format!("{} does not answer within 2 s", self.name(node)),
+                }
+            }
+            if start.elapsed() >= self.options.ready_timeout {
+                return Err(Error::Unfit { node: self.kind.to_string(), reason });
+            }
+            tokio::time::sleep(Duration::from_millis(50)).await;
+        }
+    }
+
     /// How the process ended; none while it runs.
     fn ended(&self, node: usize) -> Result<Option<ExitStatus>, Error> {
         let Node { plan, running } = &self.nodes[node];

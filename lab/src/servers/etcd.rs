@@ -57,3 +57,23 @@ pub(super) async fn version(address: &str) -> Result<String, String> {
     let server = parsed["etcdserver"].as_str().ok_or_else(|| format!("states no version: {version}"))?;
     Ok(format!("etcd {server}"))
 }
+
+/// The member says that it is the leader.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    let ask = async {
+        let mut client = etcd_client::Client::connect([address], None).await?;
+        client.status().await
+    };
+    let status = ask.await.map_err(|error| error.to_string())?;
+    Ok(status.header().is_some_and(|header| header.member_id() == status.leader()))
+}
+
+/// Compacts up to a revision of its own, which all members note in their logs.
+pub(super) async fn compact(address: &str) -> Result<(), String> {
+    let ask = async {
+        let mut client = etcd_client::Client::connect([address], None).await?;
+        let now = client.put("compact", "", None).await?.header().map_or(0, |header| header.revision());
+        client.compact(now, None).await
+    };
+    ask.await.map(drop).map_err(|error| error.to_string())
+}

@@ -56,6 +56,28 @@ pub(super) async fn probe(kind: Kind, address: &str) -> Result<(), String> {
     }
 }
 
+/// Whether a node leads: the leader of a cluster that agrees, or the primary of replicated Redis.
+pub(super) async fn leads(kind: Kind, address: &str) -> Result<bool, String> {
+    match kind {
+        Kind::Redis => redis::leads(address).await,
+        Kind::Etcd => etcd::leads(address).await,
+        Kind::Zookeeper => zookeeper::leads(address).await,
+        Kind::Palisade => palisade::leads(address).await,
+        Kind::Redlock | Kind::Postgres | Kind::Objects => Err(format!("{kind} has no leader")),
+    }
+}
+
+/// Makes a node state the time of its wall clock: in the answer, in milliseconds since 1970, or in a line of its log.
+pub(super) async fn state_time(kind: Kind, address: &str) -> Result<Option<i64>, String> {
+    match kind {
+        Kind::Redis | Kind::Redlock => redis::time(address).await.map(Some),
+        Kind::Etcd => etcd::compact(address).await.map(|()| None),
+        Kind::Zookeeper => zookeeper::leads(address).await.map(|_| None),
+        Kind::Palisade => palisade::snapshot(address).await.map(|()| None),
+        Kind::Postgres | Kind::Objects => Err(format!("{kind} is not asked for its time")),
+    }
+}
+
 /// Waits for what only all nodes together have, once each of them serves.
 pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
     match cluster.kind() {

@@ -21,6 +21,7 @@
 //! | `config`, `lab/config/` | the pinned configurations, and how an experiment replaces a setting |
 //! | `process` | processes by their identity: ID and start time |
 //! | `ports`, `home`, `find`, `clock` | free ports, directories, programs, clocks of their own |
+//! | `link` | [`Link`]: a network link that an experiment can interrupt |
 //! | `up`, `down`, `state` | the commands, and the file by which `down` finds what `up` has started |
 
 mod clock;
@@ -33,6 +34,7 @@ mod find;
 mod home;
 mod http;
 mod kinds;
+mod link;
 pub mod objects;
 mod options;
 mod palisade;
@@ -48,6 +50,7 @@ pub use cluster::{Cluster, Stopped};
 pub use down::Down;
 pub use error::Error;
 pub use find::{Missing, missing};
+pub use link::Link;
 pub use options::{Durability, Kind, Options};
 pub use process::Identity;
 pub use state::{Node, Server, State};

@@ -60,3 +60,18 @@ pub(super) async fn version(options: &Options) -> Result<String, String> {
     let version = text.trim().strip_prefix("palisade ").filter(|_| output.status.success());
     version.map(|version| format!("Palisade {version}")).ok_or_else(|| format!("states no version: {text}"))
 }
+
+/// The node says that it is the leader.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    let status = http::get(address, "/v1/status").await?;
+    let parsed: serde_json::Value = serde_json::from_str(&status).map_err(|error| format!("{error} in {status}"))?;
+    Ok(parsed["role"] == "leader")
+}
+
+/// Takes a snapshot, which the node notes in its log if its state has changed since the last one.
+pub(super) async fn snapshot(address: &str) -> Result<(), String> {
+    match http::request("POST", &format!("http://{address}/v1/snapshot"), &[]).await? {
+        (200, _) => Ok(()),
+        (status, body) => Err(format!("/v1/snapshot answers {status}: {body}")),
+    }
+}

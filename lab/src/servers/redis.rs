@@ -58,19 +58,57 @@ pub(super) async fn probe(address: &str) -> Result<(), String> {
 pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
     let primaries = cluster.endpoints().len();
     for node in primaries..cluster.len() {
-        let mut outcome = Err(String::new());
-        for _ in 0..600 {
-            let replication = ask(cluster.address(node), &["INFO", "replication"]).await?;
-            if replication.lines().any(|line| line.trim() == "master_link_status:up") {
-                outcome = Ok(());
-                break;
-            }
-            outcome = Err(format!("{} does not follow its primary within 30 s:\n{replication}", cluster.name(node)));
-            wait(Duration::from_millis(50), || false).await;
-        }
-        outcome?;
+        follows(cluster.name(node), cluster.address(node)).await?;
     }
     Ok(())
+}
+
+/// Waits until a replica follows its primary.
+async fn follows(name: &str, address: &str) -> Result<(), String> {
+    let mut replication = String::new();
+    for _ in 0..600 {
+        replication = ask(address, &["INFO", "replication"]).await?;
+        if replication.lines().any(|line| line.trim() == "master_link_status:up") {
+            return Ok(());
+        }
+        wait(Duration::from_millis(50), || false).await;
+    }
+    Err(format!("{name} does not follow its primary within 30 s:\n{replication}"))
+}
+
+/// The server says that it is a primary.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    let replication = ask(address, &["INFO", "replication"]).await?;
+    Ok(replication.lines().any(|line| line.trim() == "role:master"))
+}
+
+/// The server's wall clock, in milliseconds since 1970.
+pub(super) async fn time(address: &str) -> Result<i64, String> {
+    let info = ask(address, &["INFO", "server"]).await?;
+    let time = info.lines().find_map(|line| line.strip_prefix("server_time_usec:")?.trim().parse::<i64>().ok());
+    time.map(|time| time / 1000).ok_or_else(|| format!("states no time: {info}"))
+}
+
+impl Cluster {
+    /// Sends a command to a Redis, and returns the answer as text.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or refuses the command.
+    pub async fn redis(&self, node: usize, command: &[&str]) -> Result<String, Error> {
+        let answer = ask(self.address(node), command).await;
+        answer.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
+    }
+
+    /// Makes a Redis the replica of another one, and waits until it follows.
+    ///
+    /// # Errors
+    /// The server cannot be reached, or does not follow within 30 s.
+    pub async fn replicate(&self, node: usize, primary: usize) -> Result<(), Error> {
+        let (host, port) = self.address(primary).rsplit_once(':').unwrap_or_default();
+        self.redis(node, &["REPLICAOF", host, port]).await?;
+        let following = follows(self.name(node), self.address(node)).await;
+        following.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
+    }
 }
 
 pub(super) async fn version(address: &str) -> Result<String, String> {

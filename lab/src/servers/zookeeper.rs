@@ -69,6 +69,11 @@ pub(super) async fn probe(address: &str) -> Result<(), String> {
     zookeeper_client::Client::connect(address).await.map(drop).map_err(|error| format!("no session: {error}"))
 }
 
+/// The node says that it is the leader.
+pub(super) async fn leads(address: &str) -> Result<bool, String> {
+    Ok(four_letters(address, "srvr").await?.lines().any(|line| line == "Mode: leader"))
+}
+
 pub(super) async fn version(address: &str) -> Result<String, String> {
     let state = four_letters(address, "srvr").await?;
     let version = state.lines().find_map(|line| line.strip_prefix("Zookeeper version: "));

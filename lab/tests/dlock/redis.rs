@@ -5,12 +5,13 @@ use std::time::Duration;
 
 use palisade_lab::dlock::redis::{Redis, ReleaseHow};
 use palisade_lab::dlock::tokens::Tokens;
-use palisade_lab::dlock::{Backend, Locks, Options, Released};
+use palisade_lab::dlock::{Backend, Locks, Options, Released, connect};
+use palisade_lab::servers;
 use tokio::sync::Notify;
 
 use crate::entries::entries;
 use crate::suite::suite;
-use crate::support::{Bench, MINUTE, acquire, assert_held, bench};
+use crate::support::{Bench, MINUTE, acquire, assert_held, bench, bench_with, eventually};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn redis_keeps_the_rules() {
@@ -118,4 +119,29 @@ async fn a_connection_is_made_again_after_a_restart() {
     }
     let handle = acquire(&*locks, "restart", "worker", MINUTE).await;
     assert_eq!(handle.release().await.unwrap(), Released::Done);
+}
+
+/// A client that knows the replica as well finds it when it is the primary, with a lock that it holds already too.
+#[tokio::test(flavor = "multi_thread")]
+async fn promoted_replica_is_found() {
+    let options = servers::Options { replicas: 1, ..servers::Options::default() };
+    let Some(bench) = bench_with(Backend::Redis, options).await else { return };
+    let cluster = &bench.cluster;
+    // In either order: the server that comes first need not be the primary.
+    let addresses = [cluster.address(1).to_owned(), cluster.address(0).to_owned()];
+    let locks = connect(Backend::Redis, &addresses, &Options::default()).unwrap();
+    let mut renewed = acquire(&*locks, "renewed", "worker", MINUTE).await;
+    let released = acquire(&*locks, "released", "worker", MINUTE).await;
+    assert_eq!(cluster.leader().await.unwrap(), 0);
+    eventually("replicated", "1".to_owned(), || async { cluster.redis(1, &["EXISTS", "released"]).await.unwrap() })
+        .await;
+    cluster.kill(0).await.unwrap();
+    cluster.redis(1, &["REPLICAOF", "NO", "ONE"]).await.unwrap();
+    assert!(renewed.renew().await.unwrap());
+    assert_eq!(released.release().await.unwrap(), Released::Done);
+    assert_held(&*locks, "renewed").await;
+    assert_eq!(acquire(&*locks, "released", "other", MINUTE).await.fence(), 2);
+    cluster.restart(0).await.unwrap();
+    cluster.replicate(0, 1).await.unwrap();
+    assert_eq!(cluster.leader().await.unwrap(), 1);
 }

@@ -1,0 +1,143 @@
+use super::super::clients::{Grant, Wrote};
+use super::*;
+
+fn job(asked_us: u64, at_us: u64, token: u64, wrote: Option<Wrote>, release_us: Option<u64>) -> Job {
+    Job { asked_us, granted: Some(Grant { at_us, token }), wrote, release_us, ..Job::default() }
+}
+
+fn accepted(at_us: u64) -> Option<Wrote> {
+    Some(Wrote::Accepted { at_us })
+}
+
+fn line(token: u64) -> String {
+    crate::worker::job::line("client", 1, token)
+}
+
+/// The other client has the lock after its release.
+fn safe(fence: Fence) -> Party {
+    Party {
+        fence,
+        holder: job(0, 10, 1, accepted(2_800_000), Some(2_800_000)),
+        other: job(300_000, 2_900_000, 2, accepted(2_900_000), Some(2_900_000)),
+        value: [1, 2].map(line).concat(),
+        counts: Counts::default(),
+        judged: Judgement::default(),
+    }
+}
+
+/// The other client has the lock at once.
+fn broken(fence: Fence) -> Party {
+    let mut party = safe(fence);
+    party.other = job(300_000, 310_000, 2, accepted(320_000), Some(320_000));
+    party.judged.service.push("two holders".to_owned());
+    if fence == Fence::Off {
+        party.counts.stale_accepted = 1;
+        party.judged.resource.push("stale".to_owned());
+        party.value = line(1);
+    } else {
+        party.counts.stale_rejections = 1;
+        party.holder.wrote = Some(Wrote::Refused { at_us: 2_800_000, seen: 2 });
+        party.value = line(2);
+    }
+    party
+}
+
+/// The holder is silent; the other client has the lock after so many microseconds, or never.
+fn silent(fence: Fence, waited_us: Option<u64>) -> Party {
+    let mut party = safe(fence);
+    (party.holder.wrote, party.holder.release_us) = (None, None);
+    party.other = waited_us.map_or_else(Job::default, |at_us| job(300_000, at_us, 2, accepted(at_us), Some(at_us)));
+    party.value = waited_us.map(|_| line(2)).unwrap_or_default();
+    party
+}
+
+fn figures(leases: Leases, servers: usize, party: impl Fn(Case, Fence) -> Party) -> Figures {
+    let clock = |case: Case, place| {
+        let set_ms = case.offset_s(place) * 1000;
+        let seen_ms = if leases == Leases::Untestable { 3 } else { set_ms + 3 };
+        Clock { server: "server-1".to_owned(), set_ms, seen_ms }
+    };
+    let round = |case| Round {
+        case,
+        round: 1,
+        set_us: 300_000,
+        clocks: (0..servers).map(|place| clock(case, place)).collect(),
+        parties: vec![party(case, Fence::Off), party(case, Fence::On)],
+    };
+    Figures { leases, servers, rounds: Case::all(servers).into_iter().map(round).collect() }
+}
+
+fn failed(figures: &Figures) -> Vec<String> {
+    let failed = predictions(figures).into_iter().filter(|prediction| !prediction.holds);
+    failed.map(|prediction| prediction.predicted).collect()
+}
+
+fn like_redlock(case: Case, fence: Fence) -> Party {
+    match case {
+        Case::Ahead(3..) => broken(fence),
+        Case::Back => silent(fence, None),
+        Case::Skew | Case::Ahead(_) => safe(fence),
+    }
+}
+
+fn like_palisade(case: Case, fence: Fence) -> Party {
+    match case {
+        Case::Back => silent(fence, Some(TTL_MS * 1000 + 20_000)),
+        Case::Skew | Case::Ahead(_) => safe(fence),
+    }
+}
+
+#[test]
+fn cases_follow_the_number_of_servers() {
+    assert_eq!(Case::all(1), [Case::Ahead(1), Case::Back]);
+    assert_eq!(Case::all(3), [Case::Skew, Case::Ahead(1), Case::Ahead(2), Case::Ahead(3), Case::Back]);
+    assert_eq!(Case::all(5), [Case::Skew, Case::Ahead(2), Case::Ahead(3), Case::Ahead(5), Case::Back]);
+    assert_eq!([0, 1, 2].map(|place| Case::Ahead(2).offset_s(place)), [JUMP_S, JUMP_S, 0]);
+}
+
+#[test]
+fn predicted_outcomes_hold() {
+    assert_eq!(failed(&figures(Leases::WallClock, 5, like_redlock)), Vec::<String>::new());
+    assert_eq!(failed(&figures(Leases::Monotonic, 3, like_palisade)), Vec::<String>::new());
+    assert_eq!(failed(&figures(Leases::Untestable, 3, like_palisade)), Vec::<String>::new());
+}
+
+#[test]
+fn wall_clock_that_breaks_nothing_has_failed() {
+    let failed = failed(&figures(Leases::WallClock, 5, like_palisade));
+    // Three predictions for each of two numbers of servers, and the silent holder's.
+    assert_eq!(failed.len(), 7, "{failed:?}");
+}
+
+#[test]
+fn second_holder_under_a_monotonic_clock_has_failed() {
+    let figures = figures(Leases::Monotonic, 5, |case, fence| match case {
+        Case::Back => silent(fence, Some(TTL_MS * 1000 - 1_000)),
+        _ => like_redlock(case, fence),
+    });
+    let failed = failed(&figures);
+    // Twice ahead, and back; there the checkers were silent about the second holder.
+    assert_eq!(failed.len(), 4, "{failed:?}");
+}
+
+#[test]
+fn clock_that_was_not_set_proves_nothing() {
+    let mut unmoved = figures(Leases::Monotonic, 3, like_palisade);
+    unmoved.rounds[1].clocks[0].seen_ms = 0;
+    assert_eq!(failed(&unmoved), ["each server shows the offset to which its clock was set"]);
+    let mut moved = figures(Leases::Untestable, 3, like_palisade);
+    moved.rounds[1].clocks[0].seen_ms = JUMP_S * 1000;
+    assert_eq!(failed(&moved), ["no server notices that its clock was set"]);
+}
+
+#[test]
+fn sources_that_disagree_are_found() {
+    assert!(broken(Fence::Off).agrees() && broken(Fence::On).agrees() && safe(Fence::On).agrees());
+    let mut silent_checkers = broken(Fence::On);
+    silent_checkers.judged.service.clear();
+    let mut blind_resource = broken(Fence::Off);
+    blind_resource.counts.stale_accepted = 0;
+    let mut false_alarm = safe(Fence::On);
+    false_alarm.judged.service.push("two holders".to_owned());
+    assert!(!silent_checkers.agrees() && !blind_resource.agrees() && !false_alarm.agrees());
+}

@@ -1,0 +1,289 @@
+//! The systems, and what one client does in a pair: it acquires a lock and releases it.
+//!
+//! Each system is used as its users would use it for speed: a lease or a session is opened once for each client and serves all
+//! of its pairs.
+
+use std::fmt::Display;
+use std::sync::Arc;
+use std::time::Duration;
+
+use etcd_client::{Client as Etcd, Compare, CompareOp, LockOptions, PutOptions, Txn, TxnOp};
+use futures_util::future::try_join_all;
+use serde::{Deserialize, Serialize};
+use zookeeper_client::{Acls, Client as ZooKeeper, CreateMode};
+
+use crate::dlock::{self, Backend, Connections, Handle, Locks, Released, Renewal, Request};
+use crate::servers::{Durability, Kind, Options};
+
+/// How long a client waits for its lock at most, and how long a lock lasts without a renewal: longer than a window.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A system with its way of use.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum System {
+    /// Palisade by its Rust client, over a WebSocket.
+    Palisade,
+    /// Palisade by plain HTTP.
+    PalisadeHttp,
+    /// etcd's own lock service.
+    EtcdLock,
+    /// etcd: a transaction that puts the key if it is absent, and a delete.
+    EtcdTxn,
+    /// ZooKeeper's recipe: ephemeral sequential nodes.
+    Zookeeper,
+    /// ZooKeeper: one ephemeral node, created and deleted.
+    ZookeeperNode,
+    /// One Redis that syncs each write.
+    Redis,
+    /// One Redis that writes nothing to the disk.
+    RedisVolatile,
+    /// Five Redis, by majority; each syncs each write.
+    Redlock,
+}
+
+/// Systems that use the same servers.
+#[derive(Debug)]
+pub struct Servers {
+    /// The kind.
+    pub kind: Kind,
+    /// When Redis syncs.
+    pub durability: Durability,
+    /// The systems.
+    pub systems: &'static [System],
+}
+
+/// All servers, in the order of the first round.
+pub const ALL: [Servers; 6] = [
+    Servers {
+        kind: Kind::Palisade,
+        durability: Durability::Always,
+        systems: &[System::Palisade, System::PalisadeHttp],
+    },
+    Servers { kind: Kind::Etcd, durability: Durability::Always, systems: &[System::EtcdLock, System::EtcdTxn] },
+    Servers {
+        kind: Kind::Zookeeper,
+        durability: Durability::Always,
+        systems: &[System::Zookeeper, System::ZookeeperNode],
+    },
+    Servers { kind: Kind::Redis, durability: Durability::Always, systems: &[System::Redis] },
+    Servers { kind: Kind::Redis, durability: Durability::Volatile, systems: &[System::RedisVolatile] },
+    Servers { kind: Kind::Redlock, durability: Durability::Always, systems: &[System::Redlock] },
+];
+
+impl System {
+    /// The name in tables, and as the results have it.
+    #[must_use]
+    pub fn name(self) -> &'static str {
+        match self {
+            System::Palisade => "palisade",
+            System::PalisadeHttp => "palisade-http",
+            System::EtcdLock => "etcd-lock",
+            System::EtcdTxn => "etcd-txn",
+            System::Zookeeper => "zookeeper",
+            System::ZookeeperNode => "zookeeper-node",
+            System::Redis => "redis",
+            System::RedisVolatile => "redis-volatile",
+            System::Redlock => "redlock",
+        }
+    }
+
+    /// What a pair is, and what it promises.
+    #[must_use]
+    pub fn promise(self) -> [&'static str; 4] {
+        match self {
+            System::Palisade => {
+                ["acquire and release by the Rust client over a WebSocket", "3, a majority synced", "yes", "yes"]
+            }
+            System::PalisadeHttp => ["one POST each, a session for each client", "3, a majority synced", "yes", "yes"],
+            System::EtcdLock => {
+                ["`Lock` and `Unlock` of v3lock, a lease for each client", "3, a majority synced", "yes", "yes"]
+            }
+            System::EtcdTxn => [
+                "a transaction that puts the key if it is absent, a delete; a lease for each client. One hot key: a lease for each acquire, waiters watch their predecessors",
+                "3, a majority synced",
+                "yes",
+                "hot key only",
+            ],
+            System::Zookeeper => [
+                "the recipe: creates a sequential node, lists the queue, deletes the node; a session for each client",
+                "3, a majority synced",
+                "yes",
+                "yes",
+            ],
+            System::ZookeeperNode => {
+                ["creates and deletes one node; a session for each client", "3, a majority synced", "yes", "no"]
+            }
+            System::Redis => ["scripts: SET NX PX with INCR, and compare-and-DEL", "1, synced", "yes", "no: spins"],
+            System::RedisVolatile => ["the same", "1, in memory only", "until a restart", "no: spins"],
+            System::Redlock => ["the same at five servers", "5 independent, a majority synced", "no", "no: spins"],
+        }
+    }
+
+    /// Whether many requests in flight share a few connections in its usual client.
+    #[must_use]
+    pub fn shares(self) -> bool {
+        matches!(self, System::Palisade | System::Redis | System::RedisVolatile)
+    }
+
+    /// Whether hand-overs of one hot lock are measured.
+    #[must_use]
+    pub fn hands_over(self) -> bool {
+        !matches!(self, System::ZookeeperNode | System::RedisVolatile | System::Redlock)
+    }
+
+    fn backend(self) -> Backend {
+        match self {
+            System::Palisade | System::PalisadeHttp => Backend::Palisade,
+            System::EtcdLock => Backend::EtcdLock,
+            System::EtcdTxn => Backend::Etcd,
+            System::Zookeeper | System::ZookeeperNode => Backend::ZooKeeper,
+            System::Redis | System::RedisVolatile => Backend::Redis,
+            System::Redlock => Backend::Redlock,
+        }
+    }
+}
+
+impl Servers {
+    /// How they are started.
+    #[must_use]
+    pub fn options(&self, palisade: Option<&std::path::PathBuf>) -> Options {
+        Options { palisade: palisade.cloned(), durability: self.durability, ..Options::default() }
+    }
+}
+
+/// The clients of a window.
+pub enum Driver {
+    /// By the lab's lock library, which has a connection for each client.
+    Locks(Arc<dyn Locks>),
+    /// etcd clients, each with a lease.
+    EtcdLock(Vec<(Etcd, i64)>),
+    /// etcd clients, each with a lease.
+    EtcdTxn(Vec<(Etcd, i64)>),
+    /// ZooKeeper sessions.
+    Nodes(Vec<ZooKeeper>),
+}
+
+impl Driver {
+    /// Makes the connections of all clients. `leader` is the leader's address: clients of etcd use it directly.
+    ///
+    /// # Errors
+    /// A connection could not be made.
+    pub async fn connect(
+        system: System,
+        endpoints: &[String],
+        leader: &str,
+        clients: usize,
+        shared: Option<usize>,
+        hot: bool,
+    ) -> Result<Driver, String> {
+        match system {
+            System::EtcdLock => Ok(Driver::EtcdLock(leases(leader, clients).await?)),
+            System::EtcdTxn if !hot => Ok(Driver::EtcdTxn(leases(leader, clients).await?)),
+            System::ZookeeperNode => {
+                let servers = endpoints.join(",");
+                let open = async |_| {
+                    let mut connector = ZooKeeper::connector().with_session_timeout(Duration::from_secs(20));
+                    connector = connector.with_fail_eagerly();
+                    connector.connect(&servers).await.map_err(text)
+                };
+                Ok(Driver::Nodes(try_join_all((0..clients).map(open)).await?))
+            }
+            _ => {
+                let renewal = if system == System::PalisadeHttp { Renewal::OnRequest } else { Renewal::Automatic };
+                let connections = shared.map_or(Connections::Own, Connections::Shared);
+                let options = dlock::Options {
+                    connections,
+                    renewal,
+                    request_timeout: PATIENCE,
+                    // A Redlock instance that answers late gives no vote, so that throughput would measure the timeout.
+                    instance_timeout: Duration::from_secs(5),
+                    ..dlock::Options::default()
+                };
+                let alone = [leader.to_owned()];
+                let endpoints = if system == System::EtcdTxn { &alone[..] } else { endpoints };
+                let locks = dlock::connect(system.backend(), endpoints, &options).map_err(text)?;
+                warm(&locks, clients).await?;
+                Ok(Driver::Locks(locks))
+            }
+        }
+    }
+
+    /// Acquires the lock of `key`, waits for it if another client holds it, and releases it.
+    ///
+    /// # Errors
+    /// What the system answered.
+    pub async fn pair(&self, client: usize, key: &str) -> Result<(), String> {
+        match self {
+            Driver::Locks(locks) => {
+                let handle = locks.acquire(key, &request(client)).await.map_err(text)?;
+                released(handle).await
+            }
+            Driver::EtcdLock(clients) => {
+                let (mut etcd, lease) = clients[client].clone();
+                let options = LockOptions::new().with_lease(lease);
+                let locked = etcd.lock(key, Some(options)).await.map_err(text)?;
+                etcd.unlock(locked.key()).await.map(drop).map_err(text)
+            }
+            Driver::EtcdTxn(clients) => {
+                let (mut etcd, lease) = clients[client].clone();
+                let absent = Compare::create_revision(key, CompareOp::Equal, 0);
+                let put = TxnOp::put(key, client.to_string(), Some(PutOptions::new().with_lease(lease)));
+                let answer = etcd.txn(Txn::new().when([absent]).and_then([put])).await.map_err(text)?;
+                if !answer.succeeded() {
+                    return Err(format!("{key} is held"));
+                }
+                match etcd.delete(key, None).await.map_err(text)?.deleted() {
+                    1 => Ok(()),
+                    deleted => Err(format!("the release deleted {deleted} keys")),
+                }
+            }
+            Driver::Nodes(sessions) => {
+                let (session, path) = (&sessions[client], format!("/{key}"));
+                let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
+                session.create(&path, client.to_string().as_bytes(), &options).await.map_err(text)?;
+                session.delete(&path, None).await.map_err(text)
+            }
+        }
+    }
+
+    /// Ends what the clients would leave behind.
+    pub async fn close(self) {
+        if let Driver::EtcdLock(clients) | Driver::EtcdTxn(clients) = self {
+            let revoke = async |(mut etcd, lease): (Etcd, i64)| drop(etcd.lease_revoke(lease).await);
+            futures_util::future::join_all(clients.into_iter().map(revoke)).await;
+        }
+    }
+}
+
+async fn leases(leader: &str, clients: usize) -> Result<Vec<(Etcd, i64)>, String> {
+    let one = async |_| {
+        let mut etcd = Etcd::connect([leader], None).await.map_err(text)?;
+        let seconds = i64::try_from(2 * PATIENCE.as_secs()).unwrap_or(i64::MAX);
+        let lease = etcd.lease_grant(seconds, None).await.map_err(text)?.id();
+        Ok::<_, String>((etcd, lease))
+    };
+    try_join_all((0..clients).map(one)).await
+}
+
+/// Makes as many connections as there are clients: each takes a lock of its own while the others hold theirs.
+async fn warm(locks: &Arc<dyn Locks>, clients: usize) -> Result<(), String> {
+    let take = async |client: usize| locks.acquire(&format!("warm-{client}"), &request(client)).await.map_err(text);
+    let handles = try_join_all((0..clients).map(take)).await?;
+    try_join_all(handles.into_iter().map(released)).await.map(drop)
+}
+
+async fn released(handle: Handle) -> Result<(), String> {
+    match handle.release().await.map_err(text)? {
+        Released::Done => Ok(()),
+        Released::NotOwner => Err("the lock was lost before its release".to_owned()),
+    }
+}
+
+fn request(client: usize) -> Request {
+    Request { owner: format!("client-{client}"), ttl: PATIENCE, wait: PATIENCE }
+}
+
+fn text(error: impl Display) -> String {
+    error.to_string()
+}

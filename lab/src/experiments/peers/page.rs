@@ -1,0 +1,210 @@
+//! The page of `peers`, and the short table that docs/performance.md quotes.
+
+use super::drivers::System;
+use super::tables::{bounded, comparison, disturbances, promises, rates, systems};
+use super::window::{Cell, Use, Window};
+use super::{Figures, HOT, OWN, ROUNDS, SHARED, WINDOW};
+use crate::report::plot::{Axes, Series, series};
+use crate::report::table::{Table, ms};
+use crate::report::{Page, Results};
+use crate::worker::event::micros;
+
+/// A window in one line.
+#[must_use]
+pub fn line(system: System, window: &Window) -> String {
+    let Window { cell, rate, p50_us, p99_us, errors, sync_us, cores, .. } = window;
+    let error = window.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+    format!(
+        "{:<14} {:>4} {:<6} {rate:>9.1}/s p50 {} ms p99 {} ms, sync {} ms, cores: generator {:.2} servers {:.2} others {:.2} stolen {:.2}; {errors} errors{error}",
+        system.name(),
+        cell.clients,
+        format!("{:?}", cell.how).to_lowercase(),
+        ms(*p50_us),
+        ms(*p99_us),
+        ms(*sync_us),
+        cores.generator,
+        cores.servers,
+        cores.others,
+        cores.stolen,
+    )
+}
+
+/// Says that a run was shorter than that of a committed comparison.
+fn few(results: &Results<Figures>) -> String {
+    let rounds = rounds(results);
+    let window = results.runs.iter().map(|run| run.figures.window_us).min().unwrap_or(0);
+    if rounds >= ROUNDS && window >= micros(WINDOW) {
+        return String::new();
+    }
+    let window = window as f64 / 1e6;
+    let rounds = if rounds == 1 { "one round".to_owned() } else { format!("{rounds} rounds") };
+    format!("\n**A trial of {rounds} with windows of {window} s: no basis for a comparison.**\n")
+}
+
+fn rounds(results: &Results<Figures>) -> u64 {
+    results.runs.iter().flat_map(|run| &run.figures.windows).map(|window| window.round).max().unwrap_or(0)
+}
+
+/// The table that docs/performance.md quotes.
+fn summary(results: &Results<Figures>) -> String {
+    format!("{}{}", rates(results, Use::Own, &OWN, false), few(results))
+}
+
+/// Renders the page.
+#[must_use]
+pub fn page(results: &Results<Figures>) -> Page {
+    let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
+    let rounds = rounds(results);
+    let window = results.runs.first().map_or(0.0, |run| run.figures.window_us as f64 / 1e6);
+    let few = few(results);
+    let own = rates(results, Use::Own, &OWN, true);
+    let shared = rates(results, Use::Shared, &SHARED, true);
+    let hot = rates(results, Use::Hot, &HOT, true);
+    let (losses, wins) = (comparison(results, true), comparison(results, false));
+    let (promises, disturbances, bounded) = (promises(results), disturbances(results), bounded(results));
+    let markdown = format!(
+        "# Palisade beside its peers
+
+Pairs of acquire and release a second, and hand-overs of one hot lock, of systems that promise
+different things: read the table of promises first.
+{few}
+**Question.** How many pairs does each system make with 1 to 256 clients that have connections of
+their own, with up to 1024 requests in flight on four connections, and how often does one hot lock
+change hands?
+
+## What is compared
+
+{promises}
+A system that syncs on one server, or on none, promises less than one that syncs on a majority. One
+without a queue may let a waiter starve.
+
+## Set-up
+
+{setups}
+{commands}
+The systems take turns: each round has the reverse order of the one before, so that a drift of the
+machine falls on all alike. In its turn a system is measured in all cells. All servers are started
+once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
+ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
+clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not
+counted: 1 ms more for each client, and until 20 pairs were complete. Rounds: {rounds}.
+
+All clients of a window are tasks of one thread, in a closed loop, each with a key of its own.
+Leases and sessions are opened once for each client, not for each pair. Clients of etcd are
+connected to the leader, as Palisade's are; those of ZooKeeper to any server. Locks last 60 s and
+are not renewed within a window.
+
+## Figures
+
+Pairs a second: the median of the rounds, the least and the greatest in parentheses, and the
+median of the ratios to Palisade in the same round.
+
+**Each client has its own connection**, by the number of clients:
+
+{own}
+![Pairs a second](peers/own.svg)
+
+**All clients share four connections**, by the number of clients:
+
+{shared}
+**One hot lock**: hand-overs a second by the number of waiters. A holder releases at once.
+
+{hot}
+## Where the others are faster
+
+{losses}
+## Where the others are slower
+
+{wins}
+## What disturbed the windows
+
+A probe of the disk before each window: the median of 15 appends of 512 bytes with `fdatasync`.
+*Others* are processes that are neither the measured servers nor the load generator; *stolen* is
+what the hypervisor took. Medians over the windows of a system; the least and the greatest in
+parentheses.
+
+{disturbances}
+{bounded}
+
+## Predicted and seen
+
+{predictions}
+## What bounds it
+
+- Servers and load generator share the machine's cores. Three nodes on one machine do three times
+  the work of one; on machines of their own they would share nothing, and a network would be
+  between them.
+- The clients differ: a client that needs more processor leaves less to the servers. The column
+  *generator* says how much.
+- The hand-overs of Redis are those of waiters that spin: the more of them there are, the sooner a
+  free lock is found, and the less they can be held to an order.
+"
+    );
+    let files = vec![
+        ("own.svg".to_owned(), plot(results)),
+        ("windows.csv".to_owned(), csv(results)),
+        ("summary.md".to_owned(), summary(results)),
+    ];
+    Page { markdown, files }
+}
+
+fn plot(results: &Results<Figures>) -> String {
+    let lines = systems(results).into_iter().map(|figures| {
+        let point = |&clients: &usize| {
+            let (_, median, _) = figures.rate(Cell { how: Use::Own, clients })?;
+            (median > 0.0).then_some((clients as f64, median))
+        };
+        Series { name: figures.system.name().to_owned(), points: OWN.iter().filter_map(point).collect(), line: true }
+    });
+    let lines: Vec<_> = lines.collect();
+    let rates = || lines.iter().flat_map(|line| &line.points).map(|point| point.1);
+    let (least, most) = (rates().fold(f64::MAX, f64::min), rates().fold(0.0, f64::max));
+    let axes = Axes {
+        x: "clients".to_owned(),
+        y: "pairs a second".to_owned(),
+        x_range: (0.2, 400.0),
+        y_range: if most > 0.0 { (least / 1.5, most * 1.5) } else { (1.0, 10.0) },
+        logarithmic: true,
+    };
+    series(&axes, &lines)
+}
+
+fn csv(results: &Results<Figures>) -> String {
+    let mut table = Table::new(&[
+        "system",
+        "round",
+        "use",
+        "clients",
+        "pairs_per_second",
+        "p50_us",
+        "p99_us",
+        "errors",
+        "sync_us",
+        "generator_cores",
+        "servers_cores",
+        "others_cores",
+        "stolen_cores",
+    ]);
+    for figures in systems(results) {
+        for window in &figures.windows {
+            let cores = [window.cores.generator, window.cores.servers, window.cores.others, window.cores.stolen];
+            let [generator, servers, others, stolen] = cores.map(|cores| format!("{cores:.3}"));
+            table.row([
+                figures.system.name().to_owned(),
+                window.round.to_string(),
+                format!("{:?}", window.cell.how).to_lowercase(),
+                window.cell.clients.to_string(),
+                format!("{:.1}", window.rate),
+                window.p50_us.to_string(),
+                window.p99_us.to_string(),
+                window.errors.to_string(),
+                window.sync_us.to_string(),
+                generator,
+                servers,
+                others,
+                stolen,
+            ]);
+        }
+    }
+    table.csv()
+}

@@ -1,0 +1,133 @@
+//! A fill whose locks all end at the same moment, and what becomes of them then.
+
+use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
+use std::time::{Duration, Instant};
+
+use super::watch::Watch;
+use super::{Case, text};
+use crate::dlock::Backend;
+use crate::generate::fill::{Fill, Lasts};
+use crate::servers::Cluster;
+use crate::worker::event::micros;
+
+/// How long the locks of the trial may take to end.
+const TRIAL_ENDS: Duration = Duration::from_secs(5);
+/// Time between the estimated end of the fill and the end of all TTLs.
+const SLACK: Duration = Duration::from_secs(6);
+
+/// What to fill.
+#[derive(Debug, Clone, Copy)]
+pub struct Plan<'a> {
+    /// The case's name, and what keys begin with.
+    pub name: &'a str,
+    /// The lock service.
+    pub backend: Backend,
+    /// Its servers.
+    pub cluster: &'a Cluster,
+    /// Number of locks.
+    pub keys: u64,
+    /// Locks on each session or lease.
+    pub share: u64,
+    /// How long the fill may take.
+    pub fill_limit: Duration,
+    /// How many times as long as the trial promises, because the system slows down as it grows.
+    pub margin: f64,
+    /// How long to wait for the expiry after all TTLs have passed; zero: the caller waits.
+    pub expiry_limit: Duration,
+    /// Seed of the keys.
+    pub seed: u64,
+}
+
+impl Plan<'_> {
+    /// Keys of this case, whose locks last so long.
+    #[must_use]
+    pub fn fill(&self, prefix: &str, keys: u64, lasts: Lasts) -> Fill {
+        Fill {
+            backend: self.backend,
+            endpoints: self.cluster.endpoints().to_vec(),
+            keys,
+            prefix: prefix.to_owned(),
+            seed: self.seed,
+            lasts,
+            share: self.share,
+            rate: None,
+            until: None,
+        }
+    }
+
+    /// Time between two samples: some hundred of them in a case.
+    #[must_use]
+    pub fn interval(&self) -> Duration {
+        Duration::from_millis((self.keys / 5_000).clamp(100, 2_000))
+    }
+
+    /// Acquires the locks and waits until all TTLs have passed, and then until no lock is left.
+    ///
+    /// # Errors
+    /// The servers cannot be used.
+    pub async fn run(&self) -> Result<Case, String> {
+        self.run_after_trial(async || Ok(())).await
+    }
+
+    /// As [`Plan::run`], with a change of the servers between the trial of their speed and the fill.
+    ///
+    /// # Errors
+    /// As [`Plan::run`], and those of the change.
+    pub async fn run_after_trial(&self, change: impl AsyncFn() -> Result<(), String>) -> Result<Case, String> {
+        let Plan { name, backend, keys, .. } = *self;
+        eprintln!("ten-million: {backend}: {name}: {keys} locks");
+        // The trial measures the backend's speed, from which the TTL is computed.
+        let trial = (keys / 100).clamp(1_000, 50_000).min(keys);
+        let trial = self.fill(&format!("trial-{name}"), trial, Lasts::For(Duration::from_secs(1)));
+        let filled = trial.run(&Arc::default()).await?;
+        let estimate = filled.took.mul_f64(self.margin * keys as f64 / filled.keys.max(1) as f64);
+        // The trial's locks end, so that they count in no sample.
+        tokio::time::sleep(TRIAL_ENDS).await;
+        change().await?;
+        let watch = Watch::new(self.cluster, name).await?;
+        let begin = Instant::now();
+        let passed = begin + estimate.min(self.fill_limit) + SLACK;
+        let recording = watch.record(self.interval());
+        tokio::time::sleep(self.interval()).await;
+        let mut fill = self.fill(name, keys, Lasts::Until(passed));
+        fill.until = Some(begin + self.fill_limit);
+        let taken = Arc::new(AtomicU64::new(0));
+        let filled = fill.run(&taken).await?;
+        let seconds = filled.took.as_secs_f64();
+        eprintln!(
+            "ten-million: {backend}: {name}: {} locks after {seconds:.1} s{}",
+            filled.keys,
+            because(&filled.ended)
+        );
+        // A fill that was slower than its trial ends after its first locks: the moment at which all have ended is later.
+        let passed = passed.max(Instant::now() + Duration::from_secs(1));
+        tokio::time::sleep_until(passed.into()).await;
+        let passed_ms = micros(passed - begin) / 1_000;
+        let gone_ms = watch.until_left(0, self.expiry_limit).await?;
+        if !self.expiry_limit.is_zero() {
+            let gone = gone_ms.map_or_else(
+                || "not in time".to_owned(),
+                |ms| format!("{} ms after their TTL", ms.saturating_sub(passed_ms)),
+            );
+            eprintln!("ten-million: {backend}: {name}: all locks gone: {gone}");
+        }
+        let last = watch.sample().await.map_err(text)?;
+        let mut samples = recording.end();
+        samples.push(last);
+        Ok(Case {
+            name: name.to_owned(),
+            asked: keys,
+            taken: filled.keys,
+            fill_ms: micros(filled.took) / 1_000,
+            ended: filled.ended,
+            passed_ms,
+            gone_ms,
+            samples,
+        })
+    }
+}
+
+fn because(ended: &Option<String>) -> String {
+    ended.as_ref().map_or_else(String::new, |reason| format!(": {reason}"))
+}

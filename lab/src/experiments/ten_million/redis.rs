@@ -1,0 +1,124 @@
+//! Redis: active expiry at its default pace, and lazy expiry alone.
+
+use std::time::Duration;
+
+use super::cases::Plan;
+use super::watch::{Sample, Watch};
+use super::{Case, Context, Figures, Found, KEYS, Note, fill_limit, text};
+use crate::generate::fill::key;
+use crate::report::Prediction;
+use crate::servers::{self, Durability, Kind, Options};
+
+/// Reads in a pipeline.
+const READS: u64 = 1_000;
+
+pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
+    let keys = context.keys.unwrap_or(KEYS);
+    let plan = Plan {
+        name: "active",
+        backend: context.backend,
+        cluster: &context.cluster,
+        keys,
+        share: 1,
+        fill_limit: fill_limit(context, Duration::from_secs(300)),
+        margin: 1.3,
+        expiry_limit: Duration::from_secs(300),
+        seed: context.seed,
+    };
+    let active = plan.run().await?;
+    let settings = vec![("enable-debug-command".to_owned(), "local".to_owned())];
+    let options = Options { durability: Durability::Volatile, settings, ..Options::default() };
+    let cluster = servers::start(Kind::Redis, &options).await.map_err(text)?;
+    let client = redis::Client::open(format!("redis://{}/", cluster.endpoints()[0])).map_err(text)?;
+    let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.map_err(text)?;
+    let active_expiry = |on: &'static str| {
+        let mut command = redis::cmd("DEBUG");
+        command.arg("SET-ACTIVE-EXPIRE").arg(on);
+        command
+    };
+    let plan = Plan {
+        name: "lazy",
+        cluster: &cluster,
+        keys: (keys / 20).max(1_000),
+        expiry_limit: Duration::from_secs(10),
+        ..plan
+    };
+    // The trial's keys are gone before active expiry ends.
+    let off = async || active_expiry("0").query_async(&mut connection.clone()).await.map_err(text);
+    let lazy = plan.run_after_trial(off).await?;
+    let watch = Watch::new(&cluster, plan.name).await?;
+    let kept = watch.sample().await?;
+    let half = lazy.taken / 2;
+    for first in (0..half).step_by(usize::try_from(READS).unwrap_or(1)) {
+        let mut pipeline = redis::Pipeline::new();
+        for number in first..half.min(first + READS) {
+            pipeline.cmd("EXISTS").arg(key(plan.name, plan.seed, number)).ignore();
+        }
+        pipeline.query_async::<()>(&mut connection).await.map_err(text)?;
+    }
+    let read = watch.sample().await?;
+    active_expiry("1").query_async::<()>(&mut connection).await.map_err(text)?;
+    let gone = watch.until_left(0, Duration::from_secs(60)).await?;
+    let end = watch.sample().await?;
+    let notes = vec![
+        Note::new("10 s after all TTLs, no key read, active expiry off", state(&kept)),
+        Note::new(format!("{half} of the keys read with EXISTS"), state(&read)),
+        Note::new("active expiry on again, after it was done", state(&end)),
+    ];
+    let passed = lazy.at_passed().and_then(|sample| sample.used).unwrap_or(u64::MAX);
+    let before = active.samples.first().and_then(|sample| sample.used).unwrap_or(0);
+    let filled = active.samples.iter().filter_map(|sample| sample.used).max().unwrap_or(0);
+    let after = active.samples.last().and_then(|sample| sample.used).unwrap_or(u64::MAX);
+    let predictions = vec![
+        one("all keys are set", format!("{} of {keys}", active.taken), active.taken == keys),
+        held(&[&active, &lazy]),
+        one(
+            "active expiry removes all keys, and a fifth of their memory at most stays",
+            format!(
+                "{} left, used_memory {before}, then {filled}, then {after} bytes",
+                active.samples.last().map_or(0, |sample| sample.locks)
+            ),
+            active.gone_ms.is_some() && after.saturating_sub(before) <= filled.saturating_sub(before) / 5,
+        ),
+        one(
+            "without active expiry, expired keys that are not read stay, with all their memory",
+            format!("{} of {} keys, {} of {passed} bytes", kept.locks, lazy.taken, kept.used.unwrap_or(0)),
+            kept.locks == lazy.taken
+                && kept.used.unwrap_or(0).saturating_mul(20) >= passed.saturating_mul(19)
+                && kept.other == lazy.samples.first().and_then(|sample| sample.other),
+        ),
+        one(
+            "a read removes the expired key that it names, and no other",
+            format!("{} left", read.locks),
+            read.locks == lazy.taken - half,
+        ),
+        one("active expiry removes the others", format!("{} left", end.locks), gone.is_some()),
+    ];
+    Ok((Figures { keys, cases: vec![active, lazy], notes }, predictions))
+}
+
+/// Otherwise the first locks ended before the last ones were acquired, and the figures for each lock are too low.
+pub(super) fn held(cases: &[&Case]) -> Prediction {
+    let most = |case: &Case| case.samples.iter().map(|sample| sample.locks).max().unwrap_or(0);
+    let seen = cases.iter().map(|case| format!("{} of {}", most(case), case.taken)).collect::<Vec<_>>().join("; ");
+    one(
+        "all locks that were acquired are held at the same time",
+        seen,
+        cases.iter().all(|case| most(case) == case.taken),
+    )
+}
+
+fn state(sample: &Sample) -> String {
+    let mib = |bytes: u64| bytes >> 20;
+    format!(
+        "DBSIZE {}, used_memory {} MiB, VmRSS {} MiB",
+        sample.locks,
+        mib(sample.used.unwrap_or(0)),
+        mib(sample.resident)
+    )
+}
+
+pub(super) fn one(predicted: &str, seen: String, holds: bool) -> Prediction {
+    Prediction { predicted: predicted.to_owned(), seen, holds }
+}

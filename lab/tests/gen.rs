@@ -1,0 +1,52 @@
+//! `palisade-lab gen` against a real Redis.
+
+use std::process::{Command, Output};
+
+use palisade_lab::servers::{self, Kind, Options};
+
+async fn fill(endpoint: &str, flags: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
+    command.args(["gen", "--backend", "redis", "--endpoints", endpoint, "--keys", "3000"]).args(flags);
+    tokio::task::spawn_blocking(move || command.output().unwrap()).await.unwrap()
+}
+
+#[tokio::test]
+async fn locks_come_from_the_seed_and_end_with_their_ttl() {
+    let missing = servers::missing(&[Kind::Redis], &Options::default());
+    if !missing.is_empty() {
+        eprintln!("SKIPPED: redis-server is not installed");
+        return;
+    }
+    let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();
+    let endpoint = redis.endpoints()[0].clone();
+    let client = redis::Client::open(format!("redis://{endpoint}/")).unwrap();
+    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+
+    let filled = fill(&endpoint, &["--ttl", "60s", "--rate", "6000"]).await;
+    assert!(filled.status.success(), "{filled:?}");
+    let told = String::from_utf8_lossy(&filled.stdout).into_owned();
+    assert!(told.starts_with("redis: 3000 of 3000 locks in "), "{told}");
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+    assert_eq!(keys, 3000);
+    // The first output of SplitMix64 for seed 1.
+    let ttl: i64 = redis::cmd("PTTL").arg("gen/910a2dec89025cc1").query_async(&mut connection).await.unwrap();
+    assert!((1..=60_000).contains(&ttl), "the first key of seed 1 has a TTL of {ttl} ms");
+
+    let again = fill(&endpoint, &["--ttl", "60s"]).await;
+    assert!(!again.status.success(), "all keys of the seed are held: {again:?}");
+    let told = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(told.starts_with("redis: 0 of 3000 locks in ") && told.contains("were held already"), "{told}");
+
+    let other = fill(&endpoint, &["--ttl", "1s", "--seed", "2"]).await;
+    assert!(other.status.success(), "another seed has other keys: {other:?}");
+    let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+    assert!(keys > 3000, "{keys}");
+    for _ in 0..100 {
+        let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
+        if keys == 3000 {
+            return;
+        }
+        tokio::time::sleep(std::time::Duration::from_millis(100)).await;
+    }
+    panic!("the locks of seed 2 did not end with their TTL");
+}
