@@ -3,7 +3,7 @@
 use super::super::clients::Job;
 use super::{Case, Clock, Figures, JUMP_S, LATE_MS, Leases, Party, Round, TTL_MS};
 use crate::report::plot::{BAD, COLOURS, GREY, Lane, timeline};
-use crate::report::table::{Table, ms};
+use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
 
@@ -142,7 +142,7 @@ fn summary(results: &Results<Figures>) -> String {
                     sum(&|party| u64::from(!party.whole())),
                     sum(&|party| party.judged.service.len() as u64),
                     sum(&|party| party.judged.resource.len() as u64),
-                    waited.get(waited.len() / 2).map_or_else(|| "–".to_owned(), |&waited| ms(waited)),
+                    median(&waited, u64::midpoint).map_or_else(|| "–".to_owned(), ms),
                 ]);
             }
         }

@@ -3,7 +3,7 @@
 use super::super::clients::{Job, Wrote};
 use super::{Case, Figures, PROMOTION_MS, Party, Round};
 use crate::report::plot::{BAD, COLOURS, GOOD, GREY, Lane, timeline};
-use crate::report::table::{Table, ms};
+use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
 
@@ -140,7 +140,7 @@ fn gaps(results: &Results<Figures>) -> String {
                 run.backend.clone(),
                 case.name().to_owned(),
                 gaps.len().to_string(),
-                ms(gaps[gaps.len() / 2]),
+                median(&gaps, u64::midpoint).map_or_else(String::new, ms),
                 ms(longest),
                 queues.max().map_or_else(|| "–".to_owned(), ms),
             ]);

@@ -4,7 +4,7 @@ use super::drivers::System;
 use super::window::{Cell, Use, Window};
 use super::{Figures, HOT, OWN, SHARED};
 use crate::report::Results;
-use crate::report::table::Table;
+use crate::report::table::{Table, median};
 
 /// Cores of the generator's one thread above which it may be what bounds a window.
 const FULL: f64 = 0.9;
@@ -14,9 +14,7 @@ fn spread(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (least, most) = (*values.first()?, *values.last()?);
-    let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-    Some((least, median, most))
+    Some((least, median(&values, f64::midpoint)?, most))
 }
 
 impl Figures {
