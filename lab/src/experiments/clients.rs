@@ -2,7 +2,7 @@
 //! experiment says so. Here the servers break, and not the clients.
 //!
 //! A client acquires the key and reads the value, later writes the value back with a line of its own, and releases. An
-//! acquire that finds no server is not_above, as every client would do.
+//! acquire that finds no server is repeated, as usual clients do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ use crate::resource::log::Op;
 use crate::worker::event::{micros, millis};
 use crate::worker::job;
 
-/// The pause before an acquire that has failed is not_above.
+/// The pause before an acquire that has failed is repeated.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// The clients of one key. The key's history is recorded on its own: the tokens of some backends compare within one key
@@ -49,7 +49,7 @@ pub struct Job {
     pub release_us: Option<u64>,
     /// What the release did.
     pub release: Option<Release>,
-    /// Acquires that failed and were not_above: the first error.
+    /// Acquires that failed and were repeated: the first error.
     pub error: Option<String>,
 }
 
