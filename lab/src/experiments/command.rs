@@ -177,11 +177,10 @@ impl Run {
         Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
     }
 
-    /// Runs `peers`, which measures all systems in turns.
+    /// Runs `peers`, which measures all systems in turns. It replaces all earlier results: ratios are of the same run.
     async fn peers(&self) -> Result<bool, String> {
-        let mut results = Results::load(&self.out, "peers")?;
         if self.render {
-            return self.rendered("peers", &results, peers::page::page);
+            return self.rendered("peers", &Results::load(&self.out, "peers")?, peers::page::page);
         }
         let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
         let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
@@ -189,12 +188,14 @@ impl Run {
         let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
         let kinds = self.backend.iter().copied().map(kind).collect();
         let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
-        let mut as_predicted = true;
-        for run in peers::run(&plan).await? {
-            as_predicted &= tell("peers", &run.backend, &run.predictions);
-            results.put(run);
-        }
-        results.save(&self.out, "peers", &peers::page::page(&results))?;
+        let save = |runs: Vec<OneRun<peers::Figures>>| {
+            let mut results = Results { runs: Vec::new() };
+            runs.into_iter().for_each(|run| results.put(run));
+            results.save(&self.out, "peers", &peers::page::page(&results))
+        };
+        let runs = peers::run(&plan, save).await?;
+        let told = runs.iter().map(|run| tell("peers", &run.backend, &run.predictions));
+        let as_predicted = told.fold(true, |all, holds| all && holds);
         eprintln!("peers: wrote {}", self.out.join("peers.md").display());
         Ok(as_predicted)
     }
