@@ -194,8 +194,10 @@ impl Run {
             results.save(&self.out, "peers", &peers::page::page(&results))
         };
         let runs = peers::run(&plan, save).await?;
-        let told = runs.iter().map(|run| tell("peers", &run.backend, &run.predictions));
-        let as_predicted = told.fold(true, |all, holds| all && holds);
+        let mut as_predicted = true;
+        for run in &runs {
+            as_predicted &= tell("peers", &run.backend, &run.predictions);
+        }
         eprintln!("peers: wrote {}", self.out.join("peers.md").display());
         Ok(as_predicted)
     }
