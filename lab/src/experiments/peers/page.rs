@@ -92,14 +92,14 @@ machine falls on all alike. In its turn a system is measured in all cells. All s
 once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
 ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
 clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not
-counted: 1 ms more for each client, and until as many pairs as clients were complete, so that a queue
-of that length has moved once. A cell that is not so far after {warm_up} s is *not steady*: it is not
+counted: 1 ms more for each client, and until as many pairs as clients were complete, so that a
+queue of that length has moved once. A cell that is not so far after {warm_up} s is *not steady*: it is not
 ranked, and later rounds leave it out. Rounds: {rounds}.
 
 All clients of a window are tasks of one thread, in a closed loop; each has a key of its own, except
 at the hot lock. Leases and sessions are opened once for each client, except by etcd-txn at the hot
-lock: one for each acquire, which costs it two more rounds of agreement. Leases are 20 to 120 s long,
-so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are; those of
+lock: one for each acquire, which costs it two more rounds of agreement. Leases are 20 to 120 s
+long, so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are; those of
 ZooKeeper to any server.
 
 ## Figures

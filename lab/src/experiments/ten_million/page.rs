@@ -31,8 +31,8 @@ of them when their TTLs have passed, and where does each system end?
 
 {setups}
 {commands}
-Keys come from a seed (`palisade-lab gen` acquires the same). A calibration run measures how fast the
-system is; the locks then get TTLs that all end at the same moment, some seconds after the last of
+Keys come from a seed (`palisade-lab gen` acquires the same). A calibration run measures how fast
+the system is; the locks then get TTLs that all end at the same moment, some seconds after the last of
 them was acquired. etcd's TTLs are whole seconds, rounded up: its locks end up to a second later. No
 lock is renewed or released. Samples are of the only server, or of the leader. Each case begins with
 newly started servers.
