@@ -133,7 +133,7 @@ lab: programs
     cargo test --profile lab -p palisade-lab -- --test-threads 1
 
 # Needs protoc and Redis.
-# The lab's lints, its tests without lock services, and its central experiment on Redis and Palisade.
+# The lab's lints, its tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
 lab-fast: programs
     cargo clippy --profile lab -p palisade-lab --all-targets -- -D warnings
     cargo test --profile lab -p palisade-lab --lib --bins --test resource --test pages

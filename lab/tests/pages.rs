@@ -3,6 +3,9 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
+use clap::ValueEnum;
+use palisade_lab::experiments::Name;
+
 fn lab(arguments: &[&str]) -> Output {
     Command::new(env!("CARGO_BIN_EXE_palisade-lab")).args(arguments).output().unwrap()
 }
@@ -11,15 +14,39 @@ fn pages() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap().join("docs/lab")
 }
 
+/// The names of all experiments, sorted.
+fn experiments() -> Vec<String> {
+    let names = Name::value_variants().iter().filter_map(ValueEnum::to_possible_value);
+    let mut names: Vec<_> = names.map(|name| name.get_name().to_owned()).collect();
+    names.sort();
+    names
+}
+
+/// docs/lab/README.md's table has one row for each experiment, which links its page.
+#[test]
+fn readme_has_a_row_for_each_experiment() {
+    let readme = std::fs::read_to_string(pages().join("README.md")).unwrap();
+    let (_, table) = readme.split_once("| page | question |").unwrap();
+    let rows = table.lines().skip(2).take_while(|line| line.starts_with('|'));
+    let mut rows: Vec<_> = rows
+        .map(|row| {
+            let name = row.strip_prefix("| [").and_then(|row| row.split_once(']')).unwrap_or_else(|| panic!("{row}")).0;
+            assert!(row.starts_with(&format!("| [{name}]({name}.md) |")), "{row}");
+            name.to_owned()
+        })
+        .collect();
+    rows.sort();
+    assert_eq!(rows, experiments());
+}
+
 /// Each committed page, plot and table is what its committed results render to.
 #[test]
 fn committed_pages_are_what_their_results_render_to() {
     let found = std::fs::read_dir(pages()).unwrap().map(|entry| entry.unwrap().path());
     let found = found.filter(|directory| directory.join("results.json").exists());
-    let names: Vec<_> = found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
-    for name in ["pause", "release", "ttl", "renew", "fenced-stores"] {
-        assert!(names.iter().any(|found| found == name), "docs/lab/{name}/results.json is missing");
-    }
+    let mut names: Vec<_> = found.map(|path| path.file_name().unwrap().to_str().unwrap().to_owned()).collect();
+    names.sort();
+    assert_eq!(names, experiments(), "each experiment has its docs/lab/NAME/results.json");
     for name in &names {
         let directory = tempfile::tempdir().unwrap();
         let committed = pages().join(name);

@@ -9,11 +9,11 @@ use palisade_lab::experiments::fenced_stores::{WRITERS, races};
 use palisade_lab::resource::rule::Fence;
 use palisade_lab::servers::{self, Error, Options, missing};
 use palisade_lab::stores::objects::Objects;
-use palisade_lab::stores::{Answer, Kind, Running, Value};
+use palisade_lab::stores::{Answer, Kind, StoreServer, Value};
 
 /// Starts the store; none if it is not installed here.
-async fn started(kind: Kind) -> Option<Running> {
-    let reason = match Running::start(kind, &Options { allow_tmpfs: true, ..Options::default() }).await {
+async fn started(kind: Kind) -> Option<StoreServer> {
+    let reason = match StoreServer::start(kind, &Options { allow_tmpfs: true, ..Options::default() }).await {
         Ok(running) => return Some(running),
         Err(error @ Error::Missing(_)) => error.to_string(),
         // The object store's packages come from PyPI at the first use.

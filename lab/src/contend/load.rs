@@ -123,19 +123,19 @@ async fn closed(contender: Arc<Contender>, load: &Load, rate: Option<f64>, stop:
     let mut tasks = JoinSet::new();
     let start = Instant::now();
     let count = load.contenders as u64;
-    for place in 0..count {
+    for index in 0..count {
         let (contender, load, stop) = (contender.clone(), *load, stop.clone());
         tasks.spawn(async move {
             let mut attempts = Vec::new();
             // Without a rate only the keys of this schedule are used.
             let each = rate.map_or(1.0, |rate| rate / count as f64);
-            let schedule = Schedule::new(each, load.gaps, load.keys, load.seed.wrapping_add(place));
+            let schedule = Schedule::new(each, load.gaps, load.keys, load.seed.wrapping_add(index));
             for arrival in schedule {
                 let at = if rate.is_some() { arrival.at } else { start.elapsed() };
                 if at >= load.duration || !stop.sleep_until(start + at).await {
                     break;
                 }
-                let number = place + count * attempts.len() as u64;
+                let number = index + count * attempts.len() as u64;
                 attempts.push(contender.attempt(number, arrival.key, start, at).await);
             }
             attempts

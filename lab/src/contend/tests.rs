@@ -215,12 +215,12 @@ async fn the_checkers_accept_a_run_and_refuse_a_corrupted_one() {
         _ => None,
     };
     let grants: Vec<_> = (0..history.operations.len())
-        .filter(|place| matches!(history.operations[*place].end, Some((_, End::Ok(Answer::Granted { .. })))))
+        .filter(|index| matches!(history.operations[*index].end, Some((_, End::Ok(Answer::Granted { .. })))))
         .collect();
     let (first, last) = (grants[0], grants[grants.len() - 1]);
     let (low, high) = (tokens(&mut history.operations[first]), tokens(&mut history.operations[last]));
-    for (place, token) in [(first, high), (last, low)] {
-        if let Some((_, End::Ok(Answer::Granted { token: swapped, .. }))) = &mut history.operations[place].end {
+    for (index, token) in [(first, high), (last, low)] {
+        if let Some((_, End::Ok(Answer::Granted { token: swapped, .. }))) = &mut history.operations[index].end {
             *swapped = token.unwrap();
         }
     }

@@ -35,7 +35,7 @@ mod options;
 pub mod palisade;
 mod pool;
 pub mod redis;
-mod redis_node;
+pub(crate) mod redis_node;
 pub mod redlock;
 pub mod reentrant;
 pub mod tokens;

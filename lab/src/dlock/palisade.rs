@@ -50,8 +50,8 @@ impl Palisade {
     fn used(&self, owner: &str, ttl_ms: u64) -> Option<Session> {
         let mut idle = self.idle.lock();
         idle.retain(|session| session.leased_at.elapsed() < Duration::from_millis(session.ttl_ms) / 2);
-        let place = idle.iter().position(|session| session.ttl_ms == ttl_ms && session.owner == owner)?;
-        Some(idle.swap_remove(place))
+        let index = idle.iter().position(|session| session.ttl_ms == ttl_ms && session.owner == owner)?;
+        Some(idle.swap_remove(index))
     }
 
     async fn wait(&self, key: &str, request: &Request) -> Result<Handle, Error> {

@@ -58,9 +58,9 @@ impl<C: Clone + Send + 'static> Pool<C> {
             };
             return Ok(Pooled { connection, pool, slot: None, broken: false });
         }
-        let place = self.turn.fetch_add(1, Ordering::Relaxed) % self.shared.len();
+        let index = self.turn.fetch_add(1, Ordering::Relaxed) % self.shared.len();
         // The dial has a deadline, and so has the wait for the connection that another acquire dials.
-        let mut slot = self.shared[place].0.lock().await;
+        let mut slot = self.shared[index].0.lock().await;
         let connection = match &slot.0 {
             Some(connection) => connection.clone(),
             None => {
@@ -69,7 +69,7 @@ impl<C: Clone + Send + 'static> Pool<C> {
                 connection
             }
         };
-        Ok(Pooled { connection, pool, slot: Some((place, slot.1)), broken: false })
+        Ok(Pooled { connection, pool, slot: Some((index, slot.1)), broken: false })
     }
 }
 
@@ -85,8 +85,8 @@ impl<C: Clone + Send + 'static> Drop for Pooled<C> {
         match self.slot {
             None if !self.broken => self.pool.idle.lock().push(self.connection.clone()),
             // If the slot is locked, another acquire replaces the connection just now.
-            Some((place, count)) if self.broken => {
-                if let Ok(mut slot) = self.pool.shared[place].0.try_lock()
+            Some((index, count)) if self.broken => {
+                if let Ok(mut slot) = self.pool.shared[index].0.try_lock()
                     && slot.1 == count
                 {
                     slot.0 = None;

@@ -95,18 +95,18 @@ impl Node {
         connections: Connections,
         timeout: Duration,
     ) -> Result<Node, Error> {
-        let client = |address: &String| {
-            Client::open(format!("redis://{address}/"))
-                .map_err(|error| Error::Backend { backend, reason: format!("{address} is no address: {error}") })
-        };
-        let clients: Arc<[Client]> = addresses.iter().map(client).collect::<Result<_, _>>()?;
-        let replicated = clients.len() > 1;
+        for address in addresses {
+            client(address)
+                .map_err(|error| Error::Backend { backend, reason: format!("{address} is no address: {error}") })?;
+        }
+        let servers: Arc<[String]> = Arc::from(addresses);
+        let replicated = servers.len() > 1;
         let address: Arc<str> = Arc::from(addresses.join(","));
         let server = Arc::clone(&address);
         let pool = Pool::new(connections, move || {
-            let (clients, server) = (clients.clone(), Arc::clone(&server));
+            let (servers, server) = (servers.clone(), Arc::clone(&server));
             Box::pin(async move {
-                match &*clients {
+                match &*servers {
                     [only] => within(timeout, backend, &server, dial(only)).await,
                     several => within(timeout, backend, &server, primary(several)).await,
                 }
@@ -210,18 +210,22 @@ impl Node {
     }
 }
 
-/// Makes a connection. The deadlines are ours: the crate's own are shorter.
-async fn dial(client: &Client) -> Result<MultiplexedConnection, ::redis::RedisError> {
+fn client(address: &str) -> Result<Client, ::redis::RedisError> {
+    Client::open(format!("redis://{address}/"))
+}
+
+/// Makes a connection to HOST:PORT. The caller sets the deadlines: the crate's own are short.
+pub(crate) async fn dial(address: &str) -> Result<MultiplexedConnection, ::redis::RedisError> {
     let config = AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    client.get_multiplexed_async_connection_with_config(&config).await
+    client(address)?.get_multiplexed_async_connection_with_config(&config).await
 }
 
 /// Asks the servers until one says that it is the primary.
-async fn primary(clients: &[Client]) -> Result<MultiplexedConnection, ::redis::RedisError> {
+async fn primary(addresses: &[String]) -> Result<MultiplexedConnection, ::redis::RedisError> {
     loop {
-        for client in clients {
+        for address in addresses {
             let asked = tokio::time::timeout(LOOK, async {
-                let mut connection = dial(client).await?;
+                let mut connection = dial(address).await?;
                 let mut ask = ::redis::cmd("INFO");
                 let told: String = ask.arg("replication").query_async(&mut connection).await?;
                 Ok::<_, ::redis::RedisError>((told, connection))

@@ -2,7 +2,7 @@
 //! experiment says so. Here the servers break, and not the clients.
 //!
 //! A client acquires the key and reads the value, later writes the value back with a line of its own, and releases. An
-//! acquire that finds no server is repeated, as every client would do.
+//! acquire that finds no server is repeated, as usual clients do.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -114,15 +114,15 @@ impl Job {
 
 /// Grants whose token is not above those of all grants before it.
 #[must_use]
-pub fn repeated_tokens<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> usize {
+pub fn tokens_not_above<'a>(jobs: impl IntoIterator<Item = &'a Job>) -> usize {
     let mut grants: Vec<_> = jobs.into_iter().filter_map(Job::grant).collect();
     grants.sort_unstable();
-    let (mut highest, mut repeated) = (0, 0);
+    let (mut highest, mut not_above) = (0, 0);
     for (_, token) in grants {
-        repeated += usize::from(token <= highest);
+        not_above += usize::from(token <= highest);
         highest = highest.max(token);
     }
-    repeated
+    not_above
 }
 
 /// Whether the value has the line of each accepted write.
@@ -330,8 +330,8 @@ mod tests {
 
     #[test]
     fn tokens_that_do_not_grow_are_counted_in_the_order_of_grants() {
-        assert_eq!(repeated_tokens(&[job(3, 9, 0), job(1, 4, 0), job(2, 8, 0)]), 0);
-        assert_eq!(repeated_tokens(&[job(1, 4, 0), job(2, 5, 0), job(3, 4, 0), job(4, 5, 0), job(5, 6, 0)]), 2);
+        assert_eq!(tokens_not_above(&[job(3, 9, 0), job(1, 4, 0), job(2, 8, 0)]), 0);
+        assert_eq!(tokens_not_above(&[job(1, 4, 0), job(2, 5, 0), job(3, 4, 0), job(4, 5, 0), job(5, 6, 0)]), 2);
     }
 
     #[test]

@@ -45,12 +45,12 @@ pub struct Figures {
     /// The first error of those.
     pub cold_error: Option<String>,
     /// The cases.
-    pub cases: Vec<Case>,
+    pub cases: Vec<ContentionCase>,
 }
 
 /// A number of contenders.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
-pub struct Case {
+pub struct ContentionCase {
     /// The number.
     pub contenders: u32,
     /// What was measured.
@@ -61,7 +61,7 @@ pub struct Case {
     pub violations: Vec<String>,
 }
 
-impl Case {
+impl ContentionCase {
     /// Whether most attempts were granted. If not, the latencies of those that were say little about waiting.
     fn mostly_granted(&self) -> bool {
         2 * self.summary.granted > self.summary.arrivals - self.summary.overflow
@@ -77,7 +77,7 @@ impl Figures {
     /// The lowest number of contenders with 90 % of the highest throughput: beyond it, more contenders buy only waiting.
     fn enough(&self) -> Option<u32> {
         let highest = self.cases.iter().map(|case| case.summary.handovers_per_second).fold(0.0, f64::max);
-        let enough = |case: &&Case| highest > 0.0 && case.summary.handovers_per_second >= 0.9 * highest;
+        let enough = |case: &&ContentionCase| highest > 0.0 && case.summary.handovers_per_second >= 0.9 * highest;
         self.cases.iter().find(enough).map(|case| case.contenders)
     }
 }
@@ -112,7 +112,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
         eprint!("{}", crate::contend::describe(&summary));
         let (operations, violations) = (judgement.operations, judgement.service);
-        cases.push(Case { contenders: number, summary, operations, violations });
+        cases.push(ContentionCase { contenders: number, summary, operations, violations });
     }
     let duration_us = micros(duration);
     let figures = Figures { load_average, duration_us, acquire, work, release, cold, cold_error, cases };
@@ -226,7 +226,7 @@ Errors:
 "
     );
     let quantile = |of: fn(&Latency) -> u64| {
-        move |case: &Case| if case.mostly_granted() { of(&case.summary.latency) as f64 / 1e3 } else { 0.0 }
+        move |case: &ContentionCase| if case.mostly_granted() { of(&case.summary.latency) as f64 / 1e3 } else { 0.0 }
     };
     let milliseconds = |name: &str| format!("{name} of the latency, ms");
     let files = vec![
@@ -391,7 +391,7 @@ fn csv(results: &Results<Figures>) -> String {
 }
 
 /// A line for each backend; cases without a value are left out, because both axes are logarithmic.
-fn plot(results: &Results<Figures>, y: &str, value: impl Fn(&Case) -> f64) -> String {
+fn plot(results: &Results<Figures>, y: &str, value: impl Fn(&ContentionCase) -> f64) -> String {
     let lines = results.runs.iter().map(|run| {
         let points = run.figures.cases.iter().map(|case| (f64::from(case.contenders), value(case)));
         Series { name: run.backend.clone(), points: points.filter(|point| point.1 > 0.0).collect(), line: true }
@@ -420,12 +420,12 @@ mod tests {
 
     fn figures(rates: [f64; 3], medians: [u64; 3], violations: usize) -> Figures {
         let latency = |p50_us| Latency { p50_us, ..Latency::default() };
-        let cases = CONTENDERS.iter().enumerate().map(|(place, &contenders)| Case {
+        let cases = CONTENDERS.iter().enumerate().map(|(index, &contenders)| ContentionCase {
             contenders,
             summary: Summary {
-                handovers_per_second: rates[place],
-                latency: latency(medians[place]),
-                granted: if rates[place] > 100.0 { 100 } else { u64::from(rates[place] > 0.0) },
+                handovers_per_second: rates[index],
+                latency: latency(medians[index]),
+                granted: if rates[index] > 100.0 { 100 } else { u64::from(rates[index] > 0.0) },
                 ..Summary::default()
             },
             operations: 10,

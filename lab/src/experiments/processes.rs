@@ -8,7 +8,7 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
-use super::{Context, text};
+use super::{Context, path_text};
 use crate::resource::Listening;
 use crate::resource::client::Client;
 use crate::resource::rule::Fence;
@@ -50,8 +50,8 @@ impl Resource {
         let data = directory.join("data");
         let fence = fence.name();
         let mut command = program()?;
-        command.args(["resource", "--addr", "127.0.0.1:0", "--fence", fence, "--data", text(&data)?]);
-        command.args(["--history", text(&history)?]);
+        command.args(["resource", "--addr", "127.0.0.1:0", "--fence", fence, "--data", path_text(&data)?]);
+        command.args(["--history", path_text(&history)?]);
         let (child, mut lines) = spawn(command, Stdio::null())?;
         let line = next(&mut lines, "the resource").await?.ok_or("the resource has ended before it listened")?;
         let Listening { listening } =

@@ -50,7 +50,7 @@ pub enum Write {
 
 /// How a worker renews, and how and where it is paused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Case {
+pub struct RenewCase {
     /// Whether a renews.
     pub renews: bool,
     /// How a is paused.
@@ -63,7 +63,7 @@ pub struct Case {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     /// How a renewed and was paused.
-    pub case: Case,
+    pub case: RenewCase,
     /// The pause, in hundredths of the TTL.
     pub pause: u64,
     /// The resource's rule.
@@ -79,7 +79,7 @@ pub struct Round {
 }
 
 impl Round {
-    fn is(&self, case: Case, pause: u64) -> bool {
+    fn is(&self, case: RenewCase, pause: u64) -> bool {
         self.case == case && self.pause == pause
     }
 
@@ -89,18 +89,18 @@ impl Round {
     }
 }
 
-const RENEWED_SLEEP: Case = Case { renews: true, how: How::Sleep, after_check: false };
-const RENEWED_STOP: Case = Case { renews: true, how: How::Stop, after_check: false };
-const STOP_AFTER_CHECK: Case = Case { renews: true, how: How::Stop, after_check: true };
-const CASES: [Case; 5] = [
-    Case { renews: false, how: How::Sleep, after_check: false },
-    Case { renews: false, how: How::Stop, after_check: false },
+const RENEWED_SLEEP: RenewCase = RenewCase { renews: true, how: How::Sleep, after_check: false };
+const RENEWED_STOP: RenewCase = RenewCase { renews: true, how: How::Stop, after_check: false };
+const STOP_AFTER_CHECK: RenewCase = RenewCase { renews: true, how: How::Stop, after_check: true };
+const CASES: [RenewCase; 5] = [
+    RenewCase { renews: false, how: How::Sleep, after_check: false },
+    RenewCase { renews: false, how: How::Stop, after_check: false },
     RENEWED_SLEEP,
     RENEWED_STOP,
     STOP_AFTER_CHECK,
 ];
 
-impl Case {
+impl RenewCase {
     fn renewals(self) -> &'static str {
         if self.renews { "every third of the TTL" } else { "none" }
     }
@@ -166,7 +166,7 @@ async fn one(
     context: &Context,
     resource: &Resource,
     seed: u64,
-    (case, pause, fence, round): (Case, u64, Fence, u64),
+    (case, pause, fence, round): (RenewCase, u64, Fence, u64),
 ) -> Result<Round, String> {
     let how_flag = case.how.name();
     let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
@@ -401,7 +401,7 @@ fn hundredths(number: u64) -> String {
 mod tests {
     use super::*;
 
-    fn round(case: Case, fence: Fence, write: Write) -> Round {
+    fn round(case: RenewCase, fence: Fence, write: Write) -> Round {
         Round { case, pause: 250, fence, round: 1, granted_ttl_ms: 2000, held_us: 0, write }
     }
 

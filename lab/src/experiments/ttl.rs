@@ -13,7 +13,7 @@ use super::processes::Worker;
 use super::{Context, Found};
 use crate::history::monotonic;
 use crate::report::plot::{Axes, Series, series};
-use crate::report::table::{Table, ms};
+use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Prediction, Results};
 use crate::worker::event::Event;
 
@@ -222,8 +222,9 @@ fn summary(results: &Results<Figures>) -> String {
                     lasted.map(|lasted| lasted.saturating_sub(first.granted_ttl_ms * 1000)).collect();
                 blocked.sort_unstable();
                 late.sort_unstable();
+                let median = |sorted: &[u64]| median(sorted, u64::midpoint).map_or_else(String::new, ms);
                 let (late_median, late_maximum) = match end {
-                    End::Killed => (ms(late[late.len() / 2]), ms(late[late.len() - 1])),
+                    End::Killed => (median(&late), ms(late[late.len() - 1])),
                     End::Released => ("–".to_owned(), "–".to_owned()),
                 };
                 table.row([
@@ -232,7 +233,7 @@ fn summary(results: &Results<Figures>) -> String {
                     ttl_ms.to_string(),
                     first.granted_ttl_ms.to_string(),
                     rounds.len().to_string(),
-                    ms(blocked[blocked.len() / 2]),
+                    median(&blocked),
                     ms(blocked[blocked.len() - 1]),
                     late_median,
                     late_maximum,

@@ -33,6 +33,8 @@ const PALISADE_AT_ONCE: usize = 500;
 const LIBRARY_AT_ONCE: usize = 32;
 /// How long a server of Palisade may take to send the next answer.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long a batch of another backend may take.
+const BATCH: Duration = Duration::from_secs(60);
 /// Attempts at what a server left unanswered.
 const ATTEMPTS: usize = 10;
 /// The pause before another attempt.
@@ -97,6 +99,17 @@ impl Filler {
 
     /// Locks the keys with these numbers, and counts them in `taken`.
     pub(super) async fn take(&mut self, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
+        match self {
+            // It waits for each answer as long as `ANSWER`, and repeats what was left unanswered.
+            Filler::Palisade(fill) => sessions(fill, numbers, taken).await,
+            _ => {
+                let late = |_| Some(format!("the server did not answer a batch within {} s", BATCH.as_secs()));
+                tokio::time::timeout(BATCH, self.batch(numbers, taken)).await.unwrap_or_else(late)
+            }
+        }
+    }
+
+    async fn batch(&mut self, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
         match self {
             Filler::Redis(fill, connection) => pipeline(fill, connection, numbers, taken).await,
             Filler::Etcd(fill, client) if fill.share > 1 => transactions(fill, client, numbers, taken).await,
@@ -269,14 +282,14 @@ async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64) -> Refusa
             let acquire = |&number: &u64| Op::Acquire { key: fill.key(number), options: options.clone(), number: None };
             let mut held = vec![false; left.len()];
             let mut refusal = None;
-            let answered = |place, outcome| match outcome {
+            let answered = |index, outcome| match outcome {
                 Outcome::Error(failure) if passes(failure.error) => {}
                 // An earlier attempt acquired it, and its answer was lost.
                 Outcome::Error(failure) if failure.error != Code::Held => {
                     refusal.get_or_insert(failure.message);
                 }
                 _ => {
-                    if let Some(held) = usize::try_from(place).ok().and_then(|place| held.get_mut(place)) {
+                    if let Some(held) = usize::try_from(index).ok().and_then(|index| held.get_mut(index)) {
                         *held = true;
                         add(taken, 1);
                     }

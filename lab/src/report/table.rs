@@ -54,6 +54,13 @@ impl Table {
     }
 }
 
+/// The median of sorted values: the middle one, or the midpoint of the middle two.
+#[must_use]
+pub fn median<T: Copy>(sorted: &[T], midpoint: fn(T, T) -> T) -> Option<T> {
+    let upper = *sorted.get(sorted.len() / 2)?;
+    Some(if sorted.len() % 2 == 1 { upper } else { midpoint(sorted[sorted.len() / 2 - 1], upper) })
+}
+
 /// A number of microseconds in milliseconds: `12.3`.
 #[must_use]
 pub fn ms(microseconds: u64) -> String {
@@ -64,6 +71,14 @@ pub fn ms(microseconds: u64) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn median_of_an_even_number_is_between_the_middle_two() {
+        assert_eq!(median(&[], u64::midpoint), None);
+        assert_eq!(median(&[3, 5, 90], u64::midpoint), Some(5));
+        assert_eq!(median(&[3, 5, 9, 90], u64::midpoint), Some(7));
+        assert_eq!(median(&[1.0, 2.0], f64::midpoint), Some(1.5));
+    }
 
     #[test]
     fn cells_keep_to_their_columns() {

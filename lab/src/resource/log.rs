@@ -187,7 +187,7 @@ fn frame_header(rest: &[u8]) -> Option<(usize, u32)> {
 fn is_unwritten(bytes: &[u8], at: usize) -> bool {
     let sectors = (at / SECTOR * SECTOR..bytes.len()).step_by(SECTOR);
     let mut parts = sectors.map(|sector| &bytes[sector.max(at)..bytes.len().min(sector + SECTOR)]);
-    let newlines = (at..bytes.len()).filter(|place| bytes[*place] == b'\n');
+    let newlines = (at..bytes.len()).filter(|index| bytes[*index] == b'\n');
     parts.any(|part| part.iter().all(|byte| *byte == 0))
         && newlines.into_iter().all(|newline| frame_header(&bytes[newline + 1..]).is_none())
 }

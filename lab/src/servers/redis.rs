@@ -58,22 +58,24 @@ pub(super) async fn probe(address: &str) -> Result<(), String> {
 pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
     let primaries = cluster.endpoints().len();
     for node in primaries..cluster.len() {
-        follows(cluster.name(node), cluster.address(node)).await?;
+        follows(cluster.name(node), cluster.address(node), cluster.address(0)).await?;
     }
     Ok(())
 }
 
-/// Waits until a replica follows its primary.
-async fn follows(name: &str, address: &str) -> Result<(), String> {
+/// Waits until a replica follows this primary.
+async fn follows(name: &str, address: &str, primary: &str) -> Result<(), String> {
+    let (_, port) = primary.rsplit_once(':').unwrap_or_default();
+    let wanted = [format!("master_port:{port}"), "master_link_status:up".to_owned()];
     let mut replication = String::new();
     for _ in 0..600 {
         replication = ask(address, &["INFO", "replication"]).await?;
-        if replication.lines().any(|line| line.trim() == "master_link_status:up") {
+        if wanted.iter().all(|wanted| replication.lines().any(|line| line.trim() == wanted)) {
             return Ok(());
         }
         wait(Duration::from_millis(50), || false).await;
     }
-    Err(format!("{name} does not follow its primary within 30 s:\n{replication}"))
+    Err(format!("{name} does not follow {primary} within 30 s:\n{replication}"))
 }
 
 /// The server says that it is a primary.
@@ -99,14 +101,14 @@ impl Cluster {
         answer.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
     }
 
-    /// Makes a Redis the replica of another one, and waits until it follows.
+    /// Makes a Redis the replica of the one at this address, which may be a link's, and waits until it follows.
     ///
     /// # Errors
     /// The server cannot be reached, or does not follow within 30 s.
-    pub async fn replicate(&self, node: usize, primary: usize) -> Result<(), Error> {
-        let (host, port) = self.address(primary).rsplit_once(':').unwrap_or_default();
+    pub async fn replicate(&self, node: usize, primary: &str) -> Result<(), Error> {
+        let (host, port) = primary.rsplit_once(':').unwrap_or_default();
         self.redis(node, &["REPLICAOF", host, port]).await?;
-        let following = follows(self.name(node), self.address(node)).await;
+        let following = follows(self.name(node), self.address(node), primary).await;
         following.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
     }
 }

@@ -8,7 +8,7 @@
 //! |---|---|
 //! | [`postgres`] | a row with a column `fence`: one conditional statement |
 //! | [`objects`] | an object that contains its token: compare-and-swap on its ETag |
-//! | `running` | [`Running`]: the store's server, as the experiment and the tests start it |
+//! | `running` | [`StoreServer`]: the store's server, as the experiment and the tests start it |
 //!
 //! Both keep one rule: a write is accepted if its token is above the stored one, or if nothing is
 //! stored. The stored token therefore never falls, as long as no client deletes the row or the
@@ -27,7 +27,7 @@ use clap::ValueEnum;
 use futures_util::future::BoxFuture;
 use serde::{Deserialize, Serialize};
 
-pub use self::running::Running;
+pub use self::running::StoreServer;
 use crate::resource::rule::Fence;
 use crate::servers;
 

@@ -11,8 +11,8 @@
 //! Why the loop is safe, although a pause may be between the steps: the store tests the condition and
 //! replaces the object in one step. A put that is accepted has replaced exactly the object that was
 //! read, and that object's token was lower. So the stored token never falls. A writer that is paused
-//! between 1 and 2 is refused in 2 if anybody has written meanwhile. The loop ends: a put is refused
-//! only because another writer's was accepted, and each of those raises the token.
+//! between 1 and 2 is refused in 2 if another client has written meanwhile. The loop ends: a put is
+//! refused only because another writer's was accepted, and each of those raises the token.
 //!
 //! Two details carry this argument:
 //!

@@ -11,20 +11,20 @@ use crate::servers::{self, Cluster, Options};
 
 /// A store's server; it ends with the value.
 #[derive(Debug)]
-pub struct Running {
+pub struct StoreServer {
     kind: Kind,
     cluster: Cluster,
     table: OnceCell<()>,
 }
 
-impl Running {
+impl StoreServer {
     /// Starts the server.
     ///
     /// # Errors
     /// As [`servers::start`].
-    pub async fn start(kind: Kind, options: &Options) -> Result<Running, servers::Error> {
+    pub async fn start(kind: Kind, options: &Options) -> Result<StoreServer, servers::Error> {
         let cluster = servers::start(kind.server(), options).await?;
-        Ok(Running { kind, cluster, table: OnceCell::new() })
+        Ok(StoreServer { kind, cluster, table: OnceCell::new() })
     }
 
     /// Which store it is.

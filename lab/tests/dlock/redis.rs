@@ -142,6 +142,6 @@ async fn promoted_replica_is_found() {
     assert_held(&*locks, "renewed").await;
     assert_eq!(acquire(&*locks, "released", "other", MINUTE).await.fence(), 2);
     cluster.restart(0).await.unwrap();
-    cluster.replicate(0, 1).await.unwrap();
+    cluster.replicate(0, cluster.address(1)).await.unwrap();
     assert_eq!(cluster.leader().await.unwrap(), 1);
 }

@@ -64,8 +64,8 @@ impl Cluster {
         self.leader.send_if_modified(|leader| {
             let same = leader == failed;
             if same {
-                let place = self.endpoints.iter().position(|endpoint| endpoint == failed).map_or(0, |place| place + 1);
-                leader.clone_from(&self.endpoints[place % self.endpoints.len()]);
+                let index = self.endpoints.iter().position(|endpoint| endpoint == failed).map_or(0, |index| index + 1);
+                leader.clone_from(&self.endpoints[index % self.endpoints.len()]);
             }
             same
         });

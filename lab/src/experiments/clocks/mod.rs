@@ -62,7 +62,7 @@ impl Leases {
 /// What happens to the clocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Case {
+pub enum ClockCase {
     /// They differ before the grant, and do not change.
     Skew,
     /// So many of them jump ahead during the lease; the leader's first.
@@ -71,41 +71,41 @@ pub enum Case {
     Back,
 }
 
-impl Case {
+impl ClockCase {
     /// The cases with so many servers: none, a minority, a majority, all of them.
     #[must_use]
-    pub fn all(servers: usize) -> Vec<Case> {
+    pub fn all(servers: usize) -> Vec<ClockCase> {
         let mut numbers = vec![(servers - 1) / 2, servers / 2 + 1, servers];
         numbers.retain(|&number| number > 0);
         numbers.dedup();
-        let ahead = numbers.into_iter().map(Case::Ahead);
+        let ahead = numbers.into_iter().map(ClockCase::Ahead);
         // One clock cannot differ from others.
-        let skew = (servers > 1).then_some(Case::Skew);
-        skew.into_iter().chain(ahead).chain([Case::Back]).collect()
+        let skew = (servers > 1).then_some(ClockCase::Skew);
+        skew.into_iter().chain(ahead).chain([ClockCase::Back]).collect()
     }
 
-    /// By how many seconds the clock of a server is set off in this case; `place` is the server's place, the leader's 0.
+    /// By how many seconds the clock of a server is set off in this case; the leader's `index` is 0.
     #[must_use]
-    pub fn offset_s(self, place: usize) -> i64 {
+    pub fn offset_s(self, index: usize) -> i64 {
         const SKEW: [i64; 5] = [200, -200, 100, -100, 0];
         match self {
-            Case::Skew => SKEW[place % SKEW.len()],
-            Case::Ahead(number) => {
-                if place < number {
+            ClockCase::Skew => SKEW[index % SKEW.len()],
+            ClockCase::Ahead(number) => {
+                if index < number {
                     JUMP_S
                 } else {
                     0
                 }
             }
-            Case::Back => -JUMP_S,
+            ClockCase::Back => -JUMP_S,
         }
     }
 
     fn describe(self, servers: usize) -> String {
         match self {
-            Case::Skew => "clocks differ by up to 400 s".to_owned(),
-            Case::Ahead(number) => format!("{number} of {servers} jump ahead by {JUMP_S} s"),
-            Case::Back => format!("all jump back by {JUMP_S} s"),
+            ClockCase::Skew => "clocks differ by up to 400 s".to_owned(),
+            ClockCase::Ahead(number) => format!("{number} of {servers} jump ahead by {JUMP_S} s"),
+            ClockCase::Back => format!("all jump back by {JUMP_S} s"),
         }
     }
 }
@@ -114,7 +114,7 @@ impl Case {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     /// What happened to the clocks.
-    pub case: Case,
+    pub case: ClockCase,
     /// The round's number.
     pub round: u64,
     /// When the clocks were set, in microseconds since the start of the round.
@@ -122,7 +122,7 @@ pub struct Round {
     /// By how much each server's clock was set off, the leader's first.
     pub clocks: Vec<Clock>,
     /// The rest, for each rule of the resource.
-    pub parties: Vec<Party>,
+    pub contests: Vec<Contest>,
 }
 
 /// A server's clock.
@@ -143,9 +143,9 @@ impl Clock {
     }
 }
 
-/// A holder and the client that wants its lock; under one rule of the resource.
+/// A holder and its competitor, under one rule of the resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Party {
+pub struct Contest {
     /// The resource's rule.
     pub fence: Fence,
     /// The holder.
@@ -160,7 +160,7 @@ pub struct Party {
     pub judged: Judgement,
 }
 
-impl Party {
+impl Contest {
     /// Whether the other client was granted the lock within the TTL of a holder that had not released it.
     #[must_use]
     pub fn two_holders(&self) -> bool {
@@ -195,7 +195,7 @@ impl Party {
 pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let servers = context.cluster.len();
     let mut rounds = Vec::new();
-    for case in Case::all(servers) {
+    for case in ClockCase::all(servers) {
         for round in 1..=context.rounds.unwrap_or(ROUNDS) {
             eprintln!("clocks: {}: {}, round {round}", context.backend, case.describe(servers));
             rounds.push(round::one(context, case, round).await?);
@@ -216,55 +216,55 @@ fn predictions(figures: &Figures) -> Vec<Prediction> {
     }
     let moved = clocks.iter().filter(|clock| clock.shows(clock.set_ms)).count();
     predictions.push(Prediction::all("each server shows the offset to which its clock was set", clocks.len(), moved));
-    for case in Case::all(figures.servers) {
-        let parties: Vec<_> =
-            figures.rounds.iter().filter(|round| round.case == case).flat_map(|round| &round.parties).collect();
-        let mut all = |fence: Option<Fence>, what: &str, holds: &dyn Fn(&Party) -> bool| {
-            let parties: Vec<_> =
-                parties.iter().filter(|party| fence.is_none_or(|fence| fence == party.fence)).collect();
-            if parties.is_empty() && fence.is_some() {
+    for case in ClockCase::all(figures.servers) {
+        let contests: Vec<_> =
+            figures.rounds.iter().filter(|round| round.case == case).flat_map(|round| &round.contests).collect();
+        let mut all = |fence: Option<Fence>, what: &str, holds: &dyn Fn(&Contest) -> bool| {
+            let contests: Vec<_> =
+                contests.iter().filter(|contest| fence.is_none_or(|fence| fence == contest.fence)).collect();
+            if contests.is_empty() && fence.is_some() {
                 return;
             }
-            let seen = parties.iter().filter(|party| holds(party)).count();
+            let seen = contests.iter().filter(|contest| holds(contest)).count();
             let rule = fence.map_or_else(String::new, |fence| format!(", fence {}", fence.name()));
             let what = format!("{}{rule}: {what}", case.describe(figures.servers));
-            predictions.push(Prediction::all(what, parties.len(), seen));
+            predictions.push(Prediction::all(what, contests.len(), seen));
         };
         if breaks(figures, case) {
-            all(None, "a second client is granted the lock within the holder's TTL", &Party::two_holders);
-            all(Some(Fence::Off), "the holder's stale write is accepted, and the value loses a line", &|party| {
-                party.counts.stale_accepted == 1 && !party.whole()
+            all(None, "a second client is granted the lock within the holder's TTL", &Contest::two_holders);
+            all(Some(Fence::Off), "the holder's stale write is accepted, and the value loses a line", &|contest| {
+                contest.counts.stale_accepted == 1 && !contest.whole()
             });
-            all(Some(Fence::On), "the holder's stale write is refused, and the value is whole", &|party| {
-                party.holder.refused() && party.counts.stale_rejections == 1 && party.whole()
+            all(Some(Fence::On), "the holder's stale write is refused, and the value is whole", &|contest| {
+                contest.holder.refused() && contest.counts.stale_rejections == 1 && contest.whole()
             });
-        } else if case == Case::Back && figures.leases == Leases::WallClock {
-            all(None, &format!("the lock is still held {LATE_MS} ms after the end of its TTL"), &|party| {
-                !party.other.granted()
+        } else if case == ClockCase::Back && figures.leases == Leases::WallClock {
+            all(None, &format!("the lock is still held {LATE_MS} ms after the end of its TTL"), &|contest| {
+                !contest.other.granted() && contest.other.error.is_none()
             });
-        } else if case == Case::Back {
+        } else if case == ClockCase::Back {
             all(
                 None,
                 &format!("the lock is granted at the end of its TTL, and {LATE_MS} ms later at most"),
-                &|party| !party.two_holders() && party.other.granted(),
+                &|contest| !contest.two_holders() && contest.other.granted(),
             );
         } else {
-            all(None, "the lock is granted after its release, and the value is whole", &|party| {
-                !party.two_holders() && party.other.granted() && party.whole()
+            all(None, "the lock is granted after its release, and the value is whole", &|contest| {
+                !contest.two_holders() && contest.other.granted() && contest.whole()
             });
         }
     }
-    let parties: Vec<_> = figures.rounds.iter().flat_map(|round| &round.parties).collect();
-    let agree = parties.iter().filter(|party| party.agrees()).count();
+    let contests: Vec<_> = figures.rounds.iter().flat_map(|round| &round.contests).collect();
+    let agree = contests.iter().filter(|contest| contest.agrees()).count();
     let what = "the checkers find what the resource counts, and two holders where there were two";
-    predictions.push(Prediction::all(what, parties.len(), agree));
+    predictions.push(Prediction::all(what, contests.len(), agree));
     predictions
 }
 
 /// Whether a case is predicted to give the lock to a second holder: the clocks of a majority jump ahead, and leases
 /// follow them.
-fn breaks(figures: &Figures, case: Case) -> bool {
-    figures.leases == Leases::WallClock && matches!(case, Case::Ahead(number) if number > figures.servers / 2)
+fn breaks(figures: &Figures, case: ClockCase) -> bool {
+    figures.leases == Leases::WallClock && matches!(case, ClockCase::Ahead(number) if number > figures.servers / 2)
 }
 
 #[cfg(test)]

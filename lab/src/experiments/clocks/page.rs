@@ -1,9 +1,9 @@
 //! The page of experiment `clocks`.
 
-use super::super::clients::Job;
-use super::{Case, Clock, Figures, JUMP_S, LATE_MS, Leases, Party, Round, TTL_MS};
+use super::super::lanes::{end_us, lane, seconds};
+use super::{Clock, ClockCase, Contest, Figures, JUMP_S, LATE_MS, Leases, Round, TTL_MS};
 use crate::report::plot::{BAD, COLOURS, GREY, Lane, timeline};
-use crate::report::table::{Table, ms};
+use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
 
@@ -96,7 +96,7 @@ the other client's grant; a dash means that there was none.
     Page { markdown, files }
 }
 
-fn rounds(figures: &Figures, case: Case) -> impl Iterator<Item = &Round> {
+fn rounds(figures: &Figures, case: ClockCase) -> impl Iterator<Item = &Round> {
     figures.rounds.iter().filter(move |round| round.case == case)
 }
 
@@ -121,28 +121,29 @@ fn summary(results: &Results<Figures>) -> String {
         "waited, median, ms",
     ]);
     for Run { backend, figures, .. } in testable(results) {
-        for case in Case::all(figures.servers) {
+        for case in ClockCase::all(figures.servers) {
             for fence in [Fence::Off, Fence::On] {
-                let parties = rounds(figures, case).flat_map(|round| &round.parties);
-                let parties: Vec<_> = parties.filter(|party| party.fence == fence).collect();
-                if parties.is_empty() {
+                let contests = rounds(figures, case).flat_map(|round| &round.contests);
+                let contests: Vec<_> = contests.filter(|contest| contest.fence == fence).collect();
+                if contests.is_empty() {
                     continue;
                 }
-                let sum = |of: &dyn Fn(&Party) -> u64| parties.iter().map(|party| of(party)).sum::<u64>().to_string();
-                let mut waited: Vec<_> = parties.iter().filter_map(|party| party.waited_us()).collect();
+                let sum =
+                    |of: &dyn Fn(&Contest) -> u64| contests.iter().map(|contest| of(contest)).sum::<u64>().to_string();
+                let mut waited: Vec<_> = contests.iter().filter_map(|contest| contest.waited_us()).collect();
                 waited.sort_unstable();
                 table.row([
                     backend.clone(),
                     case.describe(figures.servers),
                     fence.name().to_owned(),
-                    parties.len().to_string(),
-                    sum(&|party| u64::from(party.two_holders())),
-                    sum(&|party| party.counts.stale_accepted),
-                    sum(&|party| party.counts.stale_rejections),
-                    sum(&|party| u64::from(!party.whole())),
-                    sum(&|party| party.judged.service.len() as u64),
-                    sum(&|party| party.judged.resource.len() as u64),
-                    waited.get(waited.len() / 2).map_or_else(|| "–".to_owned(), |&waited| ms(waited)),
+                    contests.len().to_string(),
+                    sum(&|contest| u64::from(contest.two_holders())),
+                    sum(&|contest| contest.counts.stale_accepted),
+                    sum(&|contest| contest.counts.stale_rejections),
+                    sum(&|contest| u64::from(!contest.whole())),
+                    sum(&|contest| contest.judged.service.len() as u64),
+                    sum(&|contest| contest.judged.resource.len() as u64),
+                    median(&waited, u64::midpoint).map_or_else(|| "–".to_owned(), ms),
                 ]);
             }
         }
@@ -191,19 +192,19 @@ fn csv(results: &Results<Figures>) -> String {
             let list = |of: &dyn Fn(&Clock) -> i64| {
                 round.clocks.iter().map(|clock| of(clock).to_string()).collect::<Vec<_>>().join(" ")
             };
-            for party in &round.parties {
+            for contest in &round.contests {
                 table.row([
                     backend.clone(),
                     round.case.describe(figures.servers),
                     round.round.to_string(),
-                    party.fence.name().to_owned(),
+                    contest.fence.name().to_owned(),
                     list(&|clock| clock.set_ms),
                     list(&|clock| clock.seen_ms),
-                    party.two_holders().to_string(),
-                    party.waited_us().map(ms).unwrap_or_default(),
-                    party.counts.stale_accepted.to_string(),
-                    party.counts.stale_rejections.to_string(),
-                    party.whole().to_string(),
+                    contest.two_holders().to_string(),
+                    contest.waited_us().map(ms).unwrap_or_default(),
+                    contest.counts.stale_accepted.to_string(),
+                    contest.counts.stale_rejections.to_string(),
+                    contest.whole().to_string(),
                 ]);
             }
         }
@@ -213,29 +214,15 @@ fn csv(results: &Results<Figures>) -> String {
 
 /// The first round in which all clocks jump ahead, with the last rule.
 fn plot(run: &Run<Figures>) -> String {
-    let all = Case::Ahead(run.figures.servers);
+    let all = ClockCase::Ahead(run.figures.servers);
     let Some(round) = rounds(&run.figures, all).next() else { return String::new() };
-    let Some(party) = round.parties.last() else { return String::new() };
-    let seconds = |at: u64| at as f64 / 1e6;
-    let end = |job: &Job| job.release_us.or(job.granted.map(|grant| grant.at_us)).unwrap_or(job.asked_us);
-    let to = seconds(end(&party.holder).max(end(&party.other))) + 0.8;
-    let lane = |job: &Job, colour| {
-        let granted = job.granted.map_or(to, |grant| seconds(grant.at_us));
-        let mut spans = vec![(seconds(job.asked_us), granted, GREY)];
-        // A short span must be seen.
-        spans.extend(job.granted.map(|_| (granted, seconds(end(job)).max(granted + 0.02), colour)));
-        let write = if job.refused() { ("refused", BAD) } else { ("written", colour) };
-        let mut marks =
-            vec![(granted, job.granted.map_or_else(String::new, |grant| format!("token {}", grant.token)), colour)];
-        marks.retain(|_| job.granted());
-        if job.owner == "holder" {
-            marks.push((seconds(end(job)), write.0.to_owned(), write.1));
-        }
-        Lane { name: job.owner.clone(), spans, marks }
-    };
+    let Some(contest) = round.contests.last() else { return String::new() };
+    let to = seconds(end_us(&contest.holder).max(end_us(&contest.other))) + 0.8;
+    let mut holder = lane(&contest.holder, to, COLOURS[0]);
+    let (what, colour) = if contest.holder.refused() { ("refused", BAD) } else { ("written", COLOURS[0]) };
+    holder.marks.push((seconds(end_us(&contest.holder)), what.to_owned(), colour));
     let jump = vec![(seconds(round.set_us), format!("all jump ahead by {JUMP_S} s"), BAD)];
     let clocks = Lane { name: "clocks of the servers".to_owned(), spans: Vec::new(), marks: jump };
-    let other = if party.two_holders() { BAD } else { COLOURS[0] };
-    let lanes = [clocks, lane(&party.holder, COLOURS[0]), lane(&party.other, other)];
-    timeline("seconds", to, &lanes, &[("holds", COLOURS[0]), ("second holder", BAD), ("waits", GREY)])
+    let other = lane(&contest.other, to, if contest.two_holders() { BAD } else { COLOURS[0] });
+    timeline("seconds", to, &[clocks, holder, other], &[("holds", COLOURS[0]), ("second holder", BAD), ("waits", GREY)])
 }

@@ -14,8 +14,8 @@ fn line(token: u64) -> String {
 }
 
 /// The other client has the lock after its release.
-fn safe(fence: Fence) -> Party {
-    Party {
+fn safe(fence: Fence) -> Contest {
+    Contest {
         fence,
         holder: job(0, 10, 1, accepted(2_800_000), Some(2_800_000)),
         other: job(300_000, 2_900_000, 2, accepted(2_900_000), Some(2_900_000)),
@@ -26,34 +26,34 @@ fn safe(fence: Fence) -> Party {
 }
 
 /// The other client has the lock at once.
-fn broken(fence: Fence) -> Party {
-    let mut party = safe(fence);
-    party.other = job(300_000, 310_000, 2, accepted(320_000), Some(320_000));
-    party.judged.service.push("two holders".to_owned());
+fn broken(fence: Fence) -> Contest {
+    let mut contest = safe(fence);
+    contest.other = job(300_000, 310_000, 2, accepted(320_000), Some(320_000));
+    contest.judged.service.push("two holders".to_owned());
     if fence == Fence::Off {
-        party.counts.stale_accepted = 1;
-        party.judged.resource.push("stale".to_owned());
-        party.value = line(1);
+        contest.counts.stale_accepted = 1;
+        contest.judged.resource.push("stale".to_owned());
+        contest.value = line(1);
     } else {
-        party.counts.stale_rejections = 1;
-        party.holder.wrote = Some(Wrote::Refused { at_us: 2_800_000, seen: 2 });
-        party.value = line(2);
+        contest.counts.stale_rejections = 1;
+        contest.holder.wrote = Some(Wrote::Refused { at_us: 2_800_000, seen: 2 });
+        contest.value = line(2);
     }
-    party
+    contest
 }
 
 /// The holder is silent; the other client has the lock after so many microseconds, or never.
-fn silent(fence: Fence, waited_us: Option<u64>) -> Party {
-    let mut party = safe(fence);
-    (party.holder.wrote, party.holder.release_us) = (None, None);
-    party.other = waited_us.map_or_else(Job::default, |at_us| job(300_000, at_us, 2, accepted(at_us), Some(at_us)));
-    party.value = waited_us.map(|_| line(2)).unwrap_or_default();
-    party
+fn silent(fence: Fence, waited_us: Option<u64>) -> Contest {
+    let mut contest = safe(fence);
+    (contest.holder.wrote, contest.holder.release_us) = (None, None);
+    contest.other = waited_us.map_or_else(Job::default, |at_us| job(300_000, at_us, 2, accepted(at_us), Some(at_us)));
+    contest.value = waited_us.map(|_| line(2)).unwrap_or_default();
+    contest
 }
 
-fn figures(leases: Leases, servers: usize, party: impl Fn(Case, Fence) -> Party) -> Figures {
-    let clock = |case: Case, place| {
-        let set_ms = case.offset_s(place) * 1000;
+fn figures(leases: Leases, servers: usize, contest: impl Fn(ClockCase, Fence) -> Contest) -> Figures {
+    let clock = |case: ClockCase, index| {
+        let set_ms = case.offset_s(index) * 1000;
         let seen_ms = if leases == Leases::Untestable { 3 } else { set_ms + 3 };
         Clock { server: "server-1".to_owned(), set_ms, seen_ms }
     };
@@ -61,10 +61,10 @@ fn figures(leases: Leases, servers: usize, party: impl Fn(Case, Fence) -> Party)
         case,
         round: 1,
         set_us: 300_000,
-        clocks: (0..servers).map(|place| clock(case, place)).collect(),
-        parties: vec![party(case, Fence::Off), party(case, Fence::On)],
+        clocks: (0..servers).map(|index| clock(case, index)).collect(),
+        contests: vec![contest(case, Fence::Off), contest(case, Fence::On)],
     };
-    Figures { leases, servers, rounds: Case::all(servers).into_iter().map(round).collect() }
+    Figures { leases, servers, rounds: ClockCase::all(servers).into_iter().map(round).collect() }
 }
 
 fn failed(figures: &Figures) -> Vec<String> {
@@ -72,27 +72,33 @@ fn failed(figures: &Figures) -> Vec<String> {
     failed.map(|prediction| prediction.predicted).collect()
 }
 
-fn like_redlock(case: Case, fence: Fence) -> Party {
+fn like_redlock(case: ClockCase, fence: Fence) -> Contest {
     match case {
-        Case::Ahead(3..) => broken(fence),
-        Case::Back => silent(fence, None),
-        Case::Skew | Case::Ahead(_) => safe(fence),
+        ClockCase::Ahead(3..) => broken(fence),
+        ClockCase::Back => silent(fence, None),
+        ClockCase::Skew | ClockCase::Ahead(_) => safe(fence),
     }
 }
 
-fn like_palisade(case: Case, fence: Fence) -> Party {
+fn like_palisade(case: ClockCase, fence: Fence) -> Contest {
     match case {
-        Case::Back => silent(fence, Some(TTL_MS * 1000 + 20_000)),
-        Case::Skew | Case::Ahead(_) => safe(fence),
+        ClockCase::Back => silent(fence, Some(TTL_MS * 1000 + 20_000)),
+        ClockCase::Skew | ClockCase::Ahead(_) => safe(fence),
     }
 }
 
 #[test]
 fn cases_follow_the_number_of_servers() {
-    assert_eq!(Case::all(1), [Case::Ahead(1), Case::Back]);
-    assert_eq!(Case::all(3), [Case::Skew, Case::Ahead(1), Case::Ahead(2), Case::Ahead(3), Case::Back]);
-    assert_eq!(Case::all(5), [Case::Skew, Case::Ahead(2), Case::Ahead(3), Case::Ahead(5), Case::Back]);
-    assert_eq!([0, 1, 2].map(|place| Case::Ahead(2).offset_s(place)), [JUMP_S, JUMP_S, 0]);
+    assert_eq!(ClockCase::all(1), [ClockCase::Ahead(1), ClockCase::Back]);
+    assert_eq!(
+        ClockCase::all(3),
+        [ClockCase::Skew, ClockCase::Ahead(1), ClockCase::Ahead(2), ClockCase::Ahead(3), ClockCase::Back]
+    );
+    assert_eq!(
+        ClockCase::all(5),
+        [ClockCase::Skew, ClockCase::Ahead(2), ClockCase::Ahead(3), ClockCase::Ahead(5), ClockCase::Back]
+    );
+    assert_eq!([0, 1, 2].map(|index| ClockCase::Ahead(2).offset_s(index)), [JUMP_S, JUMP_S, 0]);
 }
 
 #[test]
@@ -112,7 +118,7 @@ fn wall_clock_that_breaks_nothing_has_failed() {
 #[test]
 fn second_holder_under_a_monotonic_clock_has_failed() {
     let figures = figures(Leases::Monotonic, 5, |case, fence| match case {
-        Case::Back => silent(fence, Some(TTL_MS * 1000 - 1_000)),
+        ClockCase::Back => silent(fence, Some(TTL_MS * 1000 - 1_000)),
         _ => like_redlock(case, fence),
     });
     let failed = failed(&figures);
@@ -128,6 +134,16 @@ fn clock_that_was_not_set_proves_nothing() {
     let mut moved = figures(Leases::Untestable, 3, like_palisade);
     moved.rounds[1].clocks[0].seen_ms = JUMP_S * 1000;
     assert_eq!(failed(&moved), ["no server notices that its clock was set"]);
+}
+
+#[test]
+fn silent_server_has_failed() {
+    let mut unreachable = figures(Leases::WallClock, 5, like_redlock);
+    let back = unreachable.rounds.last_mut().unwrap();
+    back.contests[0].other.error = Some("no server answers".to_owned());
+    let failed = failed(&unreachable);
+    assert_eq!(failed.len(), 1, "{failed:?}");
+    assert!(failed[0].contains("still held"), "{failed:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! Experiment `failover`: the leader is killed under load, on each backend that is replicated.
 //!
-//! Three things happen at the same time. Clients take locks that nobody else wants, which shows for how long the
+//! Three things happen at the same time. Clients take locks without a competitor, which shows for how long the
 //! service grants nothing. A holder keeps its lock over the failover while another client waits for it. And
 //! waiters stand in a queue that another holder releases after the failover.
 //!
@@ -14,7 +14,7 @@ mod round;
 pub use page::page;
 use serde::{Deserialize, Serialize};
 
-use super::clients::{Job, repeated_tokens, whole};
+use super::clients::{Job, tokens_not_above, whole};
 use super::processes::Counts;
 use super::{Context, Found};
 use crate::dlock::Backend;
@@ -25,6 +25,8 @@ use crate::resource::rule::Fence;
 const ROUNDS: u64 = 3;
 /// From the kill of Redis's primary to its replica's promotion, by the experiment in Sentinel's place.
 const PROMOTION_MS: u64 = 1_000;
+/// From the order to kill the leader to the last grant that it had answered.
+const KILL_MS: u64 = 100;
 
 /// The rounds of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -40,23 +42,23 @@ pub struct Figures {
 /// How a round begins.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
-pub enum Case {
+pub enum FailoverCase {
     /// All servers have the holder's grant.
     InSync,
     /// One follower lacks it.
     Lagging,
 }
 
-impl Case {
+impl FailoverCase {
     /// Both.
-    pub const ALL: [Case; 2] = [Case::InSync, Case::Lagging];
+    pub const ALL: [FailoverCase; 2] = [FailoverCase::InSync, FailoverCase::Lagging];
 
     /// The name in tables.
     #[must_use]
     pub fn name(self) -> &'static str {
         match self {
-            Case::InSync => "in sync",
-            Case::Lagging => "lagging",
+            FailoverCase::InSync => "in sync",
+            FailoverCase::Lagging => "lagging",
         }
     }
 }
@@ -65,7 +67,7 @@ impl Case {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Round {
     /// How it begins.
-    pub case: Case,
+    pub case: FailoverCase,
     /// Its number.
     pub round: u64,
     /// The server that was killed.
@@ -79,12 +81,12 @@ pub struct Round {
     /// The longest time without such a grant.
     pub gap_us: u64,
     /// The rest, for each rule of the resource.
-    pub parties: Vec<Party>,
+    pub contests: Vec<Contest>,
 }
 
-/// A holder with the client that waits for it, and a queue; under one rule of the resource.
+/// A holder and its competitor, which waits for the lock, and a queue; under one rule of the resource.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Party {
+pub struct Contest {
     /// The resource's rule.
     pub fence: Fence,
     /// A client that had the lock before the holder, and released it.
@@ -105,7 +107,7 @@ pub struct Party {
     pub judged: [Judgement; 2],
 }
 
-impl Party {
+impl Contest {
     /// Whether the challenger was granted the lock while the holder held it.
     #[must_use]
     pub fn lost(&self) -> bool {
@@ -113,7 +115,7 @@ impl Party {
     }
 
     /// The jobs of the holder's key.
-    pub fn contest(&self) -> impl Iterator<Item = &Job> {
+    pub fn held_jobs(&self) -> impl Iterator<Item = &Job> {
         [&self.earlier, &self.holder, &self.challenger].into_iter()
     }
 
@@ -131,14 +133,14 @@ impl Party {
 
     /// Grants, on either key, whose token is not above those before it.
     #[must_use]
-    pub fn repeated(&self) -> usize {
-        repeated_tokens(self.contest()) + repeated_tokens(&self.queue)
+    pub fn tokens_not_above(&self) -> usize {
+        tokens_not_above(self.held_jobs()) + tokens_not_above(&self.queue)
     }
 
     /// Whether both values have a line of each accepted write.
     #[must_use]
     pub fn whole(&self) -> bool {
-        whole(&self.value, self.contest()) && whole(&self.queue_value, &self.queue)
+        whole(&self.value, self.held_jobs()) && whole(&self.queue_value, &self.queue)
     }
 
     /// Whether the checkers accuse neither the lock service nor the resource, which has counted no stale write.
@@ -151,7 +153,7 @@ impl Party {
 
 fn overtakings(queue: &[Job]) -> usize {
     let grants: Vec<_> = queue.iter().filter_map(|job| job.granted.map(|grant| grant.at_us)).collect();
-    let later = |place: usize| grants[place + 1..].iter().filter(|&&later| later < grants[place]).count();
+    let later = |index: usize| grants[index + 1..].iter().filter(|&&later| later < grants[index]).count();
     (0..grants.len()).map(later).sum()
 }
 
@@ -168,7 +170,7 @@ fn longest_gap(moments: &mut [u64]) -> (u64, u64) {
 /// A server or the resource fails.
 pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let mut rounds = Vec::new();
-    for case in Case::ALL {
+    for case in FailoverCase::ALL {
         for round in 1..=context.rounds.unwrap_or(ROUNDS) {
             eprintln!("failover: {}: {}, round {round}", context.backend, case.name());
             rounds.push(round::one(context, case, round).await?);
@@ -184,38 +186,38 @@ fn predictions(figures: &Figures) -> Vec<Prediction> {
     let mut predictions = Vec::new();
     let rounds = &figures.rounds;
     let resumed = rounds.iter().filter(|round| round.gap_from_us + round.gap_us > round.kill_us);
-    let longest = resumed.filter(|round| round.gap_from_us <= round.kill_us + PROMOTION_MS * 1000).count();
+    let longest = resumed.filter(|round| round.gap_from_us <= round.kill_us + KILL_MS * 1000).count();
     predictions.push(Prediction::all(
         "the longest time without a grant is that after the kill, and grants go on after it",
         rounds.len(),
         longest,
     ));
-    for case in Case::ALL {
-        let parties: Vec<_> =
-            rounds.iter().filter(|round| round.case == case).flat_map(|round| &round.parties).collect();
-        let mut all = |what: &str, holds: &dyn Fn(&Party) -> bool| {
-            let seen = parties.iter().filter(|party| holds(party)).count();
-            predictions.push(Prediction::all(format!("{}: {what}", case.name()), parties.len(), seen));
+    for case in FailoverCase::ALL {
+        let contests: Vec<_> =
+            rounds.iter().filter(|round| round.case == case).flat_map(|round| &round.contests).collect();
+        let mut all = |what: &str, holds: &dyn Fn(&Contest) -> bool| {
+            let seen = contests.iter().filter(|contest| holds(contest)).count();
+            predictions.push(Prediction::all(format!("{}: {what}", case.name()), contests.len(), seen));
         };
         if figures.queue {
-            all("all waiters are granted the lock in the order of their arrival", &|party| {
-                party.overtakings() == 0 && party.left_out() == 0
+            all("all waiters are granted the lock in the order of their arrival", &|contest| {
+                contest.overtakings() == 0 && contest.left_out() == 0
             });
         }
-        if figures.asynchronous && case == Case::Lagging {
-            all("a second client is granted the lock that is held", &Party::lost);
-            all("a token is granted a second time", &|party| party.repeated() > 0);
-            all("the resource refuses neither client, and the value loses a line", &|party| {
-                party.holder.accepted().is_some() && party.challenger.accepted().is_some() && !party.whole()
+        if figures.asynchronous && case == FailoverCase::Lagging {
+            all("a second client is granted the lock that is held", &Contest::lost);
+            all("a token is granted that is not above all earlier ones", &|contest| contest.tokens_not_above() > 0);
+            all("the resource refuses neither client, and the value loses a line", &|contest| {
+                contest.holder.accepted().is_some() && contest.challenger.accepted().is_some() && !contest.whole()
             });
-            all("the checkers accuse the lock service", &|party| !party.judged[0].service.is_empty());
+            all("the checkers accuse the lock service", &|contest| !contest.judged[0].service.is_empty());
         } else {
-            all("the held lock survives, and is handed over after its release", &|party| {
-                !party.lost() && party.challenger.granted()
+            all("the held lock survives, and is handed over after its release", &|contest| {
+                !contest.lost() && contest.challenger.granted()
             });
-            all("tokens grow with every grant", &|party| party.repeated() == 0);
-            all("values are whole; neither checkers nor resource find a violation", &|party| {
-                party.whole() && party.sound()
+            all("tokens grow with every grant", &|contest| contest.tokens_not_above() == 0);
+            all("values are whole; neither checkers nor resource find a violation", &|contest| {
+                contest.whole() && contest.sound()
             });
         }
     }

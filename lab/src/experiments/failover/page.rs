@@ -1,9 +1,10 @@
 //! The page of experiment `failover`.
 
-use super::super::clients::{Job, Wrote};
-use super::{Case, Figures, PROMOTION_MS, Party, Round};
+use super::super::clients::Wrote;
+use super::super::lanes::{end_us, lane, seconds};
+use super::{Contest, FailoverCase, Figures, PROMOTION_MS, Round};
 use crate::report::plot::{BAD, COLOURS, GOOD, GREY, Lane, timeline};
-use crate::report::table::{Table, ms};
+use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
 
@@ -29,8 +30,8 @@ their arrival? Do tokens still grow?
 
 {setups}
 {commands}
-Four clients take locks that no other client wants, one after the other: the longest time between
-two of their grants is the *gap*. They give up a request after 500 ms, and send another one.
+Four clients take locks without a competitor, one after the other: the longest time between two of
+their grants is the *gap*. They give up a request after 500 ms, and send another one.
 
 A *holder* acquires its lock before the kill, reads the value, writes it back 6 s after the kill and
 releases; a *challenger* waits for the same lock, and an *earlier* client had it before and wrote
@@ -60,9 +61,9 @@ waiter's grant: 2500 ms are the holder's own.
 {locks}
 `overtakings` are pairs of waiters that were granted the lock against the order of their arrival.
 Redis has no queue: its waiters spin. `lost locks` are those that the challenger was granted while
-the holder held them. `tokens repeated` are grants whose token is not above all earlier ones of the
-key. `violations` are those that the checkers of histories found, of the lock service and of the
-resource.
+the holder held them. `tokens not above earlier ones` are grants whose token is not above those of
+all earlier grants of the key. `violations` are those that the checkers of histories found, of the
+lock service and of the resource.
 
 {loss}
 {plots}## Predicted and seen
@@ -110,13 +111,13 @@ resource.
 }
 
 /// The rounds of a case.
-fn rounds(figures: &Figures, case: Case) -> impl Iterator<Item = &Round> {
+fn rounds(figures: &Figures, case: FailoverCase) -> impl Iterator<Item = &Round> {
     figures.rounds.iter().filter(move |round| round.case == case)
 }
 
 /// From the kill to the first grant of the queue after it.
-fn queue_us(round: &Round, party: &Party) -> Option<u64> {
-    let after = party.queue.iter().filter_map(|job| Some(job.granted?.at_us)).filter(|&at| at > round.kill_us);
+fn queue_us(round: &Round, contest: &Contest) -> Option<u64> {
+    let after = contest.queue.iter().filter_map(|job| Some(job.granted?.at_us)).filter(|&at| at > round.kill_us);
     after.min().map(|at| at - round.kill_us)
 }
 
@@ -130,17 +131,17 @@ fn gaps(results: &Results<Figures>) -> String {
         "queue, first grant, maximum, ms",
     ]);
     for run in &results.runs {
-        for case in Case::ALL {
+        for case in FailoverCase::ALL {
             let mut gaps: Vec<_> = rounds(&run.figures, case).map(|round| round.gap_us).collect();
             gaps.sort_unstable();
             let queues = rounds(&run.figures, case)
-                .flat_map(|round| round.parties.iter().filter_map(|party| queue_us(round, party)));
+                .flat_map(|round| round.contests.iter().filter_map(|contest| queue_us(round, contest)));
             let Some(&longest) = gaps.last() else { continue };
             table.row([
                 run.backend.clone(),
                 case.name().to_owned(),
                 gaps.len().to_string(),
-                ms(gaps[gaps.len() / 2]),
+                median(&gaps, u64::midpoint).map_or_else(String::new, ms),
                 ms(longest),
                 queues.max().map_or_else(|| "–".to_owned(), ms),
             ]);
@@ -158,29 +159,30 @@ fn locks(results: &Results<Figures>) -> String {
         "waiters",
         "left out",
         "overtakings",
-        "tokens repeated",
+        "tokens not above earlier ones",
         "409",
         "corrupted values",
         "violations, service",
         "violations, resource",
     ]);
     for run in &results.runs {
-        for case in Case::ALL {
-            let parties: Vec<_> = rounds(&run.figures, case).flat_map(|round| &round.parties).collect();
-            let sum = |of: &dyn Fn(&Party) -> usize| parties.iter().map(|party| of(party)).sum::<usize>().to_string();
+        for case in FailoverCase::ALL {
+            let contests: Vec<_> = rounds(&run.figures, case).flat_map(|round| &round.contests).collect();
+            let sum =
+                |of: &dyn Fn(&Contest) -> usize| contests.iter().map(|contest| of(contest)).sum::<usize>().to_string();
             table.row([
                 run.backend.clone(),
                 case.name().to_owned(),
-                parties.len().to_string(),
-                sum(&|party| usize::from(party.lost())),
-                sum(&|party| party.queue.len() - 1),
-                sum(&Party::left_out),
-                if run.figures.queue { sum(&Party::overtakings) } else { "no queue".to_owned() },
-                sum(&Party::repeated),
-                sum(&|party| usize::try_from(party.counts.stale_rejections).unwrap_or(usize::MAX)),
-                sum(&|party| usize::from(!party.whole())),
-                sum(&|party| party.judged.iter().map(|judged| judged.service.len()).sum()),
-                sum(&|party| party.judged.iter().map(|judged| judged.resource.len()).sum()),
+                contests.len().to_string(),
+                sum(&|contest| usize::from(contest.lost())),
+                sum(&|contest| contest.queue.len() - 1),
+                sum(&Contest::left_out),
+                if run.figures.queue { sum(&Contest::overtakings) } else { "no queue".to_owned() },
+                sum(&Contest::tokens_not_above),
+                sum(&|contest| usize::try_from(contest.counts.stale_rejections).unwrap_or(usize::MAX)),
+                sum(&|contest| usize::from(!contest.whole())),
+                sum(&|contest| contest.judged.iter().map(|judged| judged.service.len()).sum()),
+                sum(&|contest| contest.judged.iter().map(|judged| judged.resource.len()).sum()),
             ]);
         }
     }
@@ -189,12 +191,13 @@ fn locks(results: &Results<Figures>) -> String {
 
 /// The first round in which a lock was lost, step by step.
 fn loss(results: &Results<Figures>) -> String {
-    let parties = |run: &'_ Run<Figures>| {
+    let contests = |run: &'_ Run<Figures>| {
         let rounds = run.figures.rounds.clone().into_iter();
-        rounds.flat_map(|round| round.parties.into_iter().map(move |party| (round.kill_us, party)))
+        rounds.flat_map(|round| round.contests.into_iter().map(move |contest| (round.kill_us, contest)))
     };
-    let mut lost = results.runs.iter().flat_map(|run| parties(run).map(|found| (run.backend.clone(), found)));
-    let Some((backend, (kill_us, party))) = lost.find(|(_, (_, party))| party.lost() && party.fence == Fence::On)
+    let mut lost = results.runs.iter().flat_map(|run| contests(run).map(|found| (run.backend.clone(), found)));
+    let Some((backend, (kill_us, contest))) =
+        lost.find(|(_, (_, contest))| contest.lost() && contest.fence == Fence::On)
     else {
         return "No lock was lost with the fence on.\n".to_owned();
     };
@@ -205,7 +208,7 @@ fn loss(results: &Results<Figures>) -> String {
             false => format!("–{}", ms(kill_us - at)),
         })
     };
-    for job in party.contest() {
+    for job in contest.held_jobs() {
         table.row([
             job.owner.clone(),
             job.granted.map(|grant| grant.token.to_string()).unwrap_or_default(),
@@ -219,8 +222,8 @@ fn loss(results: &Results<Figures>) -> String {
             .to_owned(),
         ]);
     }
-    let value = party.value.trim_end().replace('\n', "`, `");
-    let accused = party.judged[0].service.first().map_or("nothing", String::as_str);
+    let value = contest.value.trim_end().replace('\n', "`, `");
+    let accused = contest.judged[0].service.first().map_or("nothing", String::as_str);
     format!(
         "A round of {backend} in which the lock was lost, with the fence on; times count from the kill:\n\n{}\n\
          The value at the end: `{value}`. The checkers' first accusation:\n\n```text\n{accused}\n```\n",
@@ -240,25 +243,25 @@ fn csv(results: &Results<Figures>) -> String {
         "queue_first_grant_ms",
         "lost",
         "overtakings",
-        "tokens_repeated",
+        "tokens_not_above",
         "whole",
     ]);
     for run in &results.runs {
         for round in &run.figures.rounds {
-            for party in &round.parties {
+            for contest in &round.contests {
                 table.row([
                     run.backend.clone(),
                     round.case.name().to_owned(),
                     round.round.to_string(),
-                    party.fence.name().to_owned(),
+                    contest.fence.name().to_owned(),
                     round.killed.clone(),
                     round.grants.to_string(),
                     ms(round.gap_us),
-                    queue_us(round, party).map(ms).unwrap_or_default(),
-                    party.lost().to_string(),
-                    party.overtakings().to_string(),
-                    party.repeated().to_string(),
-                    party.whole().to_string(),
+                    queue_us(round, contest).map(ms).unwrap_or_default(),
+                    contest.lost().to_string(),
+                    contest.overtakings().to_string(),
+                    contest.tokens_not_above().to_string(),
+                    contest.whole().to_string(),
                 ]);
             }
         }
@@ -269,25 +272,18 @@ fn csv(results: &Results<Figures>) -> String {
 /// The last round, which is a lagging one.
 fn plot(run: &Run<Figures>) -> String {
     let Some(round) = run.figures.rounds.last() else { return String::new() };
-    let Some(party) = round.parties.last() else { return String::new() };
-    let seconds = |at: u64| at as f64 / 1e6;
-    let end = |job: &Job| job.release_us.or(job.granted.map(|grant| grant.at_us)).unwrap_or(job.asked_us);
-    let to = party.contest().chain(&party.queue).map(end).max().unwrap_or(round.kill_us) + 500_000;
-    let lane = |job: &Job, colour| {
-        let granted = job.granted.map_or(to, |grant| grant.at_us);
-        let mut spans = vec![(seconds(job.asked_us), seconds(granted), GREY)];
-        spans.extend(job.granted.map(|grant| (seconds(grant.at_us), seconds(end(job)), colour)));
-        let marks = job.granted.map(|grant| (seconds(grant.at_us), format!("token {}", grant.token), colour));
-        Lane { name: job.owner.clone(), spans, marks: marks.into_iter().collect() }
-    };
+    let Some(contest) = round.contests.last() else { return String::new() };
+    let last = contest.held_jobs().chain(&contest.queue).map(end_us).max().unwrap_or(round.kill_us);
+    let to = seconds(last + 500_000);
+    let lane = |job, colour| lane(job, to, colour);
     let gap = (seconds(round.gap_from_us), seconds(round.gap_from_us + round.gap_us), BAD);
     let kill = (seconds(round.kill_us), format!("{} is killed", round.killed), BAD);
     let before = (0.0, seconds(round.gap_from_us), GOOD);
-    let after = (gap.1, seconds(to), GOOD);
+    let after = (gap.1, to, GOOD);
     let mut lanes = vec![Lane { name: "other locks".to_owned(), spans: vec![before, gap, after], marks: vec![kill] }];
-    lanes.push(lane(&party.holder, COLOURS[0]));
-    lanes.push(lane(&party.challenger, if party.lost() { BAD } else { COLOURS[0] }));
-    lanes.extend(party.queue.iter().map(|job| lane(job, COLOURS[0])));
+    lanes.push(lane(&contest.holder, COLOURS[0]));
+    lanes.push(lane(&contest.challenger, if contest.lost() { BAD } else { COLOURS[0] }));
+    lanes.extend(contest.queue.iter().map(|job| lane(job, COLOURS[0])));
     let legend = [("granted", GOOD), ("no grant, 2nd holder", BAD), ("holds", COLOURS[0]), ("waits", GREY)];
-    timeline("seconds", seconds(to), &lanes, &legend)
+    timeline("seconds", to, &lanes, &legend)
 }

@@ -4,13 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use futures_util::future::{join_all, try_join_all};
-use tokio::task::JoinHandle;
+use futures_util::future::try_join_all;
+use tokio::task::JoinSet;
 
 use super::super::clients::{Clients, Holder, Job};
 use super::super::processes::Resource;
-use super::super::{Context, scratch};
-use super::{Case, PROMOTION_MS, Party, Round, longest_gap};
+use super::super::{Context, scratch, text};
+use super::{Contest, FailoverCase, PROMOTION_MS, Round, longest_gap};
 use crate::dlock::{self, Backend, Locks, Request};
 use crate::resource::rule::Fence;
 use crate::servers::Cluster;
@@ -36,28 +36,28 @@ const LOAD: usize = 4;
 const LOAD_TIMEOUT: Duration = Duration::from_millis(500);
 const LOAD_PAUSE: Duration = Duration::from_millis(5);
 
-/// A party while its round runs.
-struct Running {
+/// A contest while its round runs. The clients' tasks end with this value.
+struct FailoverContest {
     fence: Fence,
     resource: Resource,
     held: Arc<Clients>,
     queue: Arc<Clients>,
     first: Option<Holder>,
-    waiters: Vec<JoinHandle<Result<Job, String>>>,
+    waiters: JoinSet<Result<Job, String>>,
     earlier: Job,
     holder: Option<Holder>,
-    challenger: Option<JoinHandle<Result<Job, String>>>,
+    challenger: JoinSet<Result<Job, String>>,
 }
 
 /// Runs a round, and restarts the server that was killed.
-pub(super) async fn one(context: &Context, case: Case, round: u64) -> Result<Round, String> {
+pub(super) async fn one(context: &Context, case: FailoverCase, round: u64) -> Result<Round, String> {
     let cluster = &context.cluster;
     let directory = scratch()?;
     let origin = Instant::now();
     let leader = cluster.leader().await.map_err(text)?;
     // The next node is a follower; of Redis's two, the replica.
     let follower = (leader + 1) % cluster.len();
-    let lags = case == Case::Lagging;
+    let lags = case == FailoverCase::Lagging;
     let redis = context.backend == Backend::Redis;
     // A stopped server would hold up clients that are connected to it, which is another fault than the leader's.
     let nodes = std::iter::once(leader).chain((0..cluster.len()).filter(|&node| node != leader));
@@ -69,12 +69,13 @@ pub(super) async fn one(context: &Context, case: Case, round: u64) -> Result<Rou
     };
     let (locks, others) = (connect(PATIENCE)?, connect(LOAD_TIMEOUT)?);
     let stop = Arc::new(AtomicBool::new(false));
-    let load = (0..LOAD).map(|client| {
+    // Ends with this function, also if that fails.
+    let mut clients = JoinSet::new();
+    for client in 0..LOAD {
         let name = format!("load-{}-{round}-{client}", case.name());
-        tokio::spawn(load(others.clone(), name, origin, stop.clone()))
-    });
-    let load: Vec<_> = load.collect();
-    let mut parties = Vec::new();
+        clients.spawn(load(others.clone(), name, origin, stop.clone()));
+    }
+    let mut contests = Vec::new();
     for &fence in &context.fences {
         let key = |what: &str| format!("failover-{what}-{case:?}-{fence:?}-{round}").to_lowercase();
         let directory = directory.path().join(fence.name());
@@ -82,19 +83,19 @@ pub(super) async fn one(context: &Context, case: Case, round: u64) -> Result<Rou
         let resource = Resource::start(&directory, fence).await?;
         let clients = |what| Clients::new(&locks, &resource.url, &key(what), (TTL, WAIT), origin);
         let (held, queue) = (clients("held"), clients("queue"));
-        parties.push(Running {
+        contests.push(FailoverContest {
             fence,
             resource,
             held,
             queue,
             first: None,
-            waiters: Vec::new(),
+            waiters: JoinSet::new(),
             earlier: Job::default(),
             holder: None,
-            challenger: None,
+            challenger: JoinSet::new(),
         });
     }
-    try_join_all(parties.iter_mut().map(Running::fill_queue)).await?;
+    try_join_all(contests.iter_mut().map(FailoverContest::fill_queue)).await?;
     if lags {
         cluster.pause(follower).map_err(text)?;
         if redis {
@@ -102,10 +103,10 @@ pub(super) async fn one(context: &Context, case: Case, round: u64) -> Result<Rou
             cluster.redis(leader, &["CLIENT", "KILL", "TYPE", "replica"]).await.map_err(text)?;
         }
     }
-    try_join_all(parties.iter_mut().map(Running::take)).await?;
+    try_join_all(contests.iter_mut().map(FailoverContest::take)).await?;
     if redis && !lags {
-        for party in &parties {
-            replicated(cluster, follower, party.held.key()).await?;
+        for contest in &contests {
+            replicated(cluster, follower, contest.held.key()).await?;
         }
     }
     tokio::time::sleep(APART * 2).await;
@@ -121,22 +122,22 @@ pub(super) async fn one(context: &Context, case: Case, round: u64) -> Result<Rou
     if redis {
         cluster.redis(follower, &["REPLICAOF", "NO", "ONE"]).await.map_err(text)?;
     }
-    let ended = try_join_all(parties.into_iter().map(|party| party.end(killed))).await?;
+    let ended = try_join_all(contests.into_iter().map(|contest| contest.end(killed))).await?;
     stop.store(true, Ordering::Relaxed);
     let mut grants = Vec::new();
-    for moments in join_all(load).await {
+    while let Some(moments) = clients.join_next().await {
         grants.extend(moments.map_err(text)?);
     }
     let (gap_from_us, gap_us) = longest_gap(&mut grants);
     cluster.restart(leader).await.map_err(text)?;
     if redis {
-        cluster.replicate(leader, follower).await.map_err(text)?;
+        cluster.replicate(leader, cluster.address(follower)).await.map_err(text)?;
     }
     let killed = cluster.name(leader).to_owned();
-    Ok(Round { case, round, killed, kill_us, grants: grants.len(), gap_from_us, gap_us, parties: ended })
+    Ok(Round { case, round, killed, kill_us, grants: grants.len(), gap_from_us, gap_us, contests: ended })
 }
 
-/// Takes locks that no other client wants, and returns the moments of the grants.
+/// Takes locks without a competitor, and returns the moments of the grants.
 async fn load(locks: Arc<dyn Locks>, name: String, origin: Instant, stop: Arc<AtomicBool>) -> Vec<u64> {
     let mut grants = Vec::new();
     for number in 0_u64.. {
@@ -165,13 +166,13 @@ async fn replicated(cluster: &Cluster, replica: usize, key: &str) -> Result<(), 
     Err(format!("{} has not got {key} within 5 s", cluster.name(replica)))
 }
 
-impl Running {
+impl FailoverContest {
     /// A client takes the queue's lock, and the waiters arrive.
     async fn fill_queue(&mut self) -> Result<(), String> {
         self.first = Some(granted(self.queue.acquire("first").await?)?);
         for number in 1..=WAITERS {
             let queue = self.queue.clone();
-            self.waiters.push(tokio::spawn(async move { queue.job(&format!("waiter-{number}"), WORK).await }));
+            self.waiters.spawn(async move { queue.job(&format!("waiter-{number}"), WORK).await });
             tokio::time::sleep(APART).await;
         }
         Ok(())
@@ -183,21 +184,23 @@ impl Running {
         self.earlier = self.held.release(earlier).await;
         self.holder = Some(granted(self.held.acquire("holder").await?)?);
         let held = self.held.clone();
-        self.challenger = Some(tokio::spawn(async move { held.job("challenger", WORK).await }));
+        self.challenger.spawn(async move { held.job("challenger", WORK).await });
         Ok(())
     }
 
     /// Releases both locks in their time, and waits for the others.
-    async fn end(self, killed: Instant) -> Result<Party, String> {
+    async fn end(mut self, killed: Instant) -> Result<Contest, String> {
         let missing = "the round has no holder";
         let (mut first, mut holder) = (self.first.ok_or(missing)?, self.holder.ok_or(missing)?);
         let queue = async {
             tokio::time::sleep(QUEUE_RELEASE.saturating_sub(killed.elapsed())).await;
             self.queue.write(&mut first).await?;
             let mut jobs = vec![self.queue.release(first).await];
-            for waiter in self.waiters {
-                jobs.push(waiter.await.map_err(text)??);
+            while let Some(waiter) = self.waiters.join_next().await {
+                jobs.push(waiter.map_err(text)??);
             }
+            // The order of their arrival: the holder's request was the first.
+            jobs.sort_by_key(|job| job.asked_us);
             Ok::<_, String>(jobs)
         };
         let held = async {
@@ -206,9 +209,9 @@ impl Running {
             Ok::<_, String>(self.held.release(holder).await)
         };
         let (queue, holder) = tokio::try_join!(queue, held)?;
-        let challenger = self.challenger.ok_or(missing)?.await.map_err(text)??;
+        let challenger = self.challenger.join_next().await.ok_or(missing)?.map_err(text)??;
         let counts = self.resource.counts().await?;
-        Ok(Party {
+        Ok(Contest {
             fence: self.fence,
             earlier: self.earlier,
             holder,
@@ -224,8 +227,4 @@ impl Running {
 
 fn granted(holder: Result<Holder, Job>) -> Result<Holder, String> {
     holder.map_err(|job| format!("{} was not granted the lock before the kill: {:?}", job.owner, job.error))
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }

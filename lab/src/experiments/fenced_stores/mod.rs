@@ -15,12 +15,12 @@ use serde::{Deserialize, Serialize};
 pub use worker::Command as StoreWorker;
 
 use super::processes::Worker;
-use super::{Context, Found, scratch, text};
+use super::{Context, Found, path_text, scratch};
 use crate::history::{Judgement, merge};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers;
-use crate::stores::{Kind, Running, Value};
+use crate::stores::{Kind, StoreServer, Value};
 use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
@@ -113,7 +113,8 @@ impl Round {
 /// A server or a process fails.
 pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let start = Kind::ALL.map(|kind| async move {
-        let running = Running::start(kind, &servers::Options::default()).await.map_err(|error| error.to_string())?;
+        let running =
+            StoreServer::start(kind, &servers::Options::default()).await.map_err(|error| error.to_string())?;
         // The table is made before workers use it.
         running.open().await?;
         Ok::<_, String>(running)
@@ -143,14 +144,14 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     Ok((figures, predictions))
 }
 
-async fn one(context: &Context, store: &Running, how: How, fence: Fence, round: u64) -> Result<Round, String> {
+async fn one(context: &Context, store: &StoreServer, how: How, fence: Fence, round: u64) -> Result<Round, String> {
     let directory = scratch()?;
     let key = format!("{}-{how:?}-{fence:?}-{round}", store.kind()).to_lowercase();
     let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
     let start = |owner: &str, history, more: &[&str]| -> Result<Worker, String> {
         let (ttl, fence) = (format!("{TTL_MS}ms"), fence.name());
         let flags = ["--store", store.kind().name(), "--store-address", store.address(), "--key", &key];
-        let flags = flags.into_iter().chain(["--ttl", &ttl, "--fence", fence, "--history", text(history)?]);
+        let flags = flags.into_iter().chain(["--ttl", &ttl, "--fence", fence, "--history", path_text(history)?]);
         let flags: Vec<_> = flags.chain(more.iter().copied()).map(str::to_owned).collect();
         Worker::start_as("store-worker", context, owner, &flags)
     };

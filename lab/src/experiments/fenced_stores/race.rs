@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::history::Judgement;
 use crate::resource::rule::Fence;
-use crate::stores::{Answer, Kind, Running, Store};
+use crate::stores::{Answer, Kind, Store, StoreServer};
 
 /// Number of writers of one key.
 pub const WRITERS: u64 = 16;
@@ -54,7 +54,7 @@ impl Race {
 ///
 /// # Errors
 /// The store could not be reached, or has answered with an error.
-pub async fn races(running: &Running, fence: Fence, races: u64, seed: u64) -> Result<Vec<Race>, String> {
+pub async fn races(running: &StoreServer, fence: Fence, races: u64, seed: u64) -> Result<Vec<Race>, String> {
     let opened = (0..WRITERS).map(|_| running.open());
     let stores = futures_util::future::try_join_all(opened).await?;
     let mut rng = StdRng::seed_from_u64(seed);

@@ -14,7 +14,7 @@ use palisade_history::{Call, History};
 use serde::{Deserialize, Serialize};
 
 use super::processes::{Counts, Resource, Worker};
-use super::{Context, Found, scratch, text};
+use super::{Context, Found, path_text, scratch};
 use crate::history::{Judgement, merge, renumber};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
@@ -130,7 +130,7 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
     let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
     let flags = |history, more: &[&str]| -> Result<Vec<String>, String> {
         let ttl = format!("{TTL_MS}ms");
-        let flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--history", text(history)?];
+        let flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--history", path_text(history)?];
         Ok(flags.iter().chain(more).map(|&flag| flag.to_owned()).collect())
     };
     let (pause, how_flag) = (format!("{PAUSE_MS}ms"), how.name());

@@ -15,8 +15,10 @@ use zookeeper_client::{Acls, Client as ZooKeeper, CreateMode};
 use crate::dlock::{self, Backend, Connections, Handle, Locks, Released, Renewal, Request};
 use crate::servers::{Durability, Kind, Options};
 
-/// How long a client waits for its lock at most, and how long a lock lasts without a renewal: longer than a window.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// How long a lock lasts without a renewal: longer than a window.
+const TTL: Duration = Duration::from_secs(60);
+/// How long a client waits for its lock at most: longer than the warm-up, the window and the drain together.
+const WAIT: Duration = Duration::from_secs(120);
 
 /// A system with its way of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -195,7 +197,7 @@ impl Driver {
                 let options = dlock::Options {
                     connections,
                     renewal,
-                    request_timeout: PATIENCE,
+                    request_timeout: TTL,
                     // A Redlock instance that answers late gives no vote, so that throughput would measure the timeout.
                     instance_timeout: Duration::from_secs(5),
                     ..dlock::Options::default()
@@ -259,7 +261,7 @@ impl Driver {
 async fn leases(leader: &str, clients: usize) -> Result<Vec<(Etcd, i64)>, String> {
     let one = async |_| {
         let mut etcd = Etcd::connect([leader], None).await.map_err(text)?;
-        let seconds = i64::try_from(2 * PATIENCE.as_secs()).unwrap_or(i64::MAX);
+        let seconds = i64::try_from(2 * TTL.as_secs()).unwrap_or(i64::MAX);
         let lease = etcd.lease_grant(seconds, None).await.map_err(text)?.id();
         Ok::<_, String>((etcd, lease))
     };
@@ -281,7 +283,7 @@ async fn released(handle: Handle) -> Result<(), String> {
 }
 
 fn request(client: usize) -> Request {
-    Request { owner: format!("client-{client}"), ttl: PATIENCE, wait: PATIENCE }
+    Request { owner: format!("client-{client}"), ttl: TTL, wait: WAIT }
 }
 
 fn text(error: impl Display) -> String {

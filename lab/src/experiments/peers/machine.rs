@@ -1,4 +1,5 @@
-//! What else the machine did beside a window: the disk's speed, and who used the processor.
+//! What else the machine did beside a window: the disk's speed, and the processor time of the generator, the servers and
+//! other processes.
 
 use std::fs::File;
 use std::io::Write;
@@ -7,6 +8,7 @@ use std::time::Instant;
 
 use serde::{Deserialize, Serialize};
 
+use crate::report::table::median;
 use crate::servers::Identity;
 
 /// Syncs of a probe.
@@ -47,7 +49,7 @@ impl Usage {
         Usage { at: Instant::now(), busy, stolen, own: process(&read("/proc/self/stat")), servers }
     }
 
-    /// Who used the processors since an earlier moment.
+    /// Processor time of the generator, the servers and other processes since an earlier moment.
     #[must_use]
     pub fn since(&self, earlier: &Usage) -> Cores {
         let seconds = (self.at - earlier.at).as_secs_f64().max(1.0 / TICKS);
@@ -68,7 +70,7 @@ impl Usage {
 fn processors(stat: &str) -> (u64, u64) {
     let line = stat.lines().next().unwrap_or_default();
     let ticks: Vec<u64> = line.split_ascii_whitespace().skip(1).filter_map(|field| field.parse().ok()).collect();
-    let at = |place: usize| ticks.get(place).copied().unwrap_or(0);
+    let at = |index: usize| ticks.get(index).copied().unwrap_or(0);
     ([0, 1, 2, 5, 6].into_iter().map(at).sum(), at(7))
 }
 
@@ -98,7 +100,7 @@ pub fn sync_us(directory: &Path) -> Result<u64, String> {
     }
     times.sort_unstable();
     std::fs::remove_file(&path).map_err(failed)?;
-    Ok(times[SYNCS / 2])
+    median(&times, u64::midpoint).ok_or_else(|| "the disk was not probed".to_owned())
 }
 
 #[cfg(test)]

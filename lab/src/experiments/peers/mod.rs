@@ -74,11 +74,15 @@ struct Turn {
     figures: Vec<Figures>,
 }
 
-/// Measures all systems in turns: each round in the reverse order of the one before.
+/// Measures all systems in turns: each round in the reverse order of the one before. `save` is called after each round with
+/// all rounds so far, so that an error later loses none of them.
 ///
 /// # Errors
-/// Servers do not start, or clients cannot connect.
-pub async fn run(plan: &Plan) -> Result<Vec<Run<Figures>>, String> {
+/// Servers do not start, clients cannot connect, or `save` fails.
+pub async fn run(
+    plan: &Plan,
+    mut save: impl FnMut(Vec<Run<Figures>>) -> Result<(), String>,
+) -> Result<Vec<Run<Figures>>, String> {
     let mut turns = Vec::new();
     for servers in drivers::ALL {
         if !plan.kinds.is_empty() && !plan.kinds.contains(&servers.kind) {
@@ -102,17 +106,22 @@ pub async fn run(plan: &Plan) -> Result<Vec<Run<Figures>>, String> {
         for turn in order {
             turn.measure(round, plan.window).await?;
         }
+        save(runs(&turns))?;
     }
-    let runs = turns.into_iter().flat_map(|turn| {
-        let Turn { setup, figures, .. } = turn;
-        figures.into_iter().map(move |figures| Run {
+    Ok(runs(&turns))
+}
+
+fn runs(turns: &[Turn]) -> Vec<Run<Figures>> {
+    let of = |turn: &Turn| {
+        let run = |figures: &Figures| Run {
             backend: figures.system.name().to_owned(),
-            setup: setup.clone(),
-            predictions: predictions(&figures),
-            figures,
-        })
-    });
-    Ok(runs.collect())
+            setup: turn.setup.clone(),
+            predictions: predictions(figures),
+            figures: figures.clone(),
+        };
+        turn.figures.iter().map(run).collect::<Vec<_>>()
+    };
+    turns.iter().flat_map(of).collect()
 }
 
 impl Turn {
@@ -175,6 +184,10 @@ impl Turn {
                 Use::Hot => system.hands_over(),
             };
             for cell in cells.iter().copied().filter(fits) {
+                // A cell that does not become steady costs minutes in each round, and its rate is not compared.
+                if !figures.steady(cell) {
+                    continue;
+                }
                 let (target, disk) = (target.clone(), self.cluster.dir().to_owned());
                 let measured = tokio::task::spawn_blocking(move || {
                     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(text)?;
@@ -215,7 +228,9 @@ mod tests {
         let window = |rate, errors| Window {
             round: 1,
             cell: Cell { how: Use::Own, clients: 1 },
+            steady: true,
             rate,
+            own: None,
             p50_us: 1,
             p99_us: 1,
             errors,

@@ -1,8 +1,8 @@
 //! The page of `peers`, and the short table that docs/performance.md quotes.
 
 use super::drivers::System;
-use super::tables::{bounded, comparison, disturbances, promises, rates, systems};
-use super::window::{Cell, Use, Window};
+use super::tables::{Against, DISTURBED, bounded, comparison, disturbances, promises, rates, systems};
+use super::window::{Cell, Use, WARM_UP_MOST, Window};
 use super::{Figures, HOT, OWN, ROUNDS, SHARED, WINDOW};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
@@ -14,8 +14,10 @@ use crate::worker::event::micros;
 pub fn line(system: System, window: &Window) -> String {
     let Window { cell, rate, p50_us, p99_us, errors, sync_us, cores, .. } = window;
     let error = window.error.as_ref().map_or_else(String::new, |error| format!(": {error}"));
+    let own = window.own.map_or_else(String::new, |own| format!(" own {:.0} %", own * 100.0));
+    let steady = if window.steady { "" } else { " NOT STEADY" };
     format!(
-        "{:<14} {:>4} {:<6} {rate:>9.1}/s p50 {} ms p99 {} ms, sync {} ms, cores: generator {:.2} servers {:.2} others {:.2} stolen {:.2}; {errors} errors{error}",
+        "{:<14} {:>4} {:<6} {rate:>9.1}/s{own}{steady} p50 {} ms p99 {} ms, sync {} ms, cores: generator {:.2} servers {:.2} others {:.2} stolen {:.2}; {errors} errors{error}",
         system.name(),
         cell.clients,
         format!("{:?}", cell.how).to_lowercase(),
@@ -42,7 +44,8 @@ fn few(results: &Results<Figures>) -> String {
 }
 
 fn rounds(results: &Results<Figures>) -> u64 {
-    results.runs.iter().flat_map(|run| &run.figures.windows).map(|window| window.round).max().unwrap_or(0)
+    let of = |figures: &Figures| figures.windows.iter().map(|window| window.round).max().unwrap_or(0);
+    results.runs.iter().map(|run| of(&run.figures)).min().unwrap_or(0)
 }
 
 /// The table that docs/performance.md quotes.
@@ -60,7 +63,9 @@ pub fn page(results: &Results<Figures>) -> Page {
     let own = rates(results, Use::Own, &OWN, true);
     let shared = rates(results, Use::Shared, &SHARED, true);
     let hot = rates(results, Use::Hot, &HOT, true);
-    let (losses, wins) = (comparison(results, true), comparison(results, false));
+    let (losses, wins) = (comparison(results, Against::Faster), comparison(results, Against::Slower));
+    let undecided = comparison(results, Against::Undecided);
+    let warm_up = WARM_UP_MOST.as_secs();
     let (promises, disturbances, bounded) = (promises(results), disturbances(results), bounded(results));
     let markdown = format!(
         "# Palisade beside its peers
@@ -87,17 +92,21 @@ machine falls on all alike. In its turn a system is measured in all cells. All s
 once; those that are not measured are stopped by SIGSTOP, so that they use no processor and
 ZooKeeper's compiled program stays. After SIGCONT the run waits until all nodes serve, and 64
 clients warm the servers up. A window lasts {window} s, after at least 0.3 s of load that is not
-counted: 1 ms more for each client, and until 20 pairs were complete. Rounds: {rounds}.
+counted: 1 ms more for each client, and until as many pairs as clients were complete, so that a
+queue of that length has moved once. A cell that is not so far after {warm_up} s is *not steady*: it is not
+ranked, and later rounds leave it out. Rounds: {rounds}.
 
-All clients of a window are tasks of one thread, in a closed loop, each with a key of its own.
-Leases and sessions are opened once for each client, not for each pair. Clients of etcd are
-connected to the leader, as Palisade's are; those of ZooKeeper to any server. Locks last 60 s and
-are not renewed within a window.
+All clients of a window are tasks of one thread, in a closed loop; each has a key of its own, except
+at the hot lock. Leases and sessions are opened once for each client, except by etcd-txn at the hot
+lock: one for each acquire, which costs it two more rounds of agreement. Leases are 20 to 120 s
+long, so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are; those of
+ZooKeeper to any server.
 
 ## Figures
 
 Pairs a second: the median of the rounds, the least and the greatest in parentheses, and the
-median of the ratios to Palisade in the same round.
+median of the ratios to Palisade in the same round. †: the generator may be what bounds the cell.
+‡: beside a window of the cell, other processes used more than {DISTURBED} cores.
 
 **Each client has its own connection**, by the number of clients:
 
@@ -107,7 +116,9 @@ median of the ratios to Palisade in the same round.
 **All clients share four connections**, by the number of clients:
 
 {shared}
-**One hot lock**: hand-overs a second by the number of waiters. A holder releases at once.
+**One hot lock**: hand-overs a second by the number of waiters. A holder releases at once, and asks
+again. Only pairs whose lock went to another client than in the pair before are hand-overs; *own* is
+the share of the pairs in which a client took the lock again that it had itself released.
 
 {hot}
 ## Where the others are faster
@@ -116,6 +127,12 @@ median of the ratios to Palisade in the same round.
 ## Where the others are slower
 
 {wins}
+## Where no difference was shown
+
+In the cells above, every round of one system was faster than every round of the other. In these,
+the ranges over the rounds overlap:
+
+{undecided}
 ## What disturbed the windows
 
 A probe of the disk before each window: the median of 15 appends of 512 bytes with `fdatasync`.
@@ -136,8 +153,8 @@ parentheses.
   between them.
 - The clients differ: a client that needs more processor leaves less to the servers. The column
   *generator* says how much.
-- The hand-overs of Redis are those of waiters that spin: the more of them there are, the sooner a
-  free lock is found, and the less they can be held to an order.
+- Waiters of Redis spin, and a client that has just released is often the first to ask again: *own*
+  says how often the lock went nowhere. Such pairs are not hand-overs, and are not counted.
 "
     );
     let files = vec![
@@ -175,7 +192,9 @@ fn csv(results: &Results<Figures>) -> String {
         "round",
         "use",
         "clients",
+        "steady",
         "pairs_per_second",
+        "own_share",
         "p50_us",
         "p99_us",
         "errors",
@@ -194,7 +213,9 @@ fn csv(results: &Results<Figures>) -> String {
                 window.round.to_string(),
                 format!("{:?}", window.cell.how).to_lowercase(),
                 window.cell.clients.to_string(),
+                window.steady.to_string(),
                 format!("{:.1}", window.rate),
+                window.own.map_or_else(String::new, |own| format!("{own:.3}")),
                 window.p50_us.to_string(),
                 window.p99_us.to_string(),
                 window.errors.to_string(),

@@ -4,24 +4,29 @@ use super::drivers::System;
 use super::window::{Cell, Use, Window};
 use super::{Figures, HOT, OWN, SHARED};
 use crate::report::Results;
-use crate::report::table::Table;
+use crate::report::table::{Table, median};
 
 /// Cores of the generator's one thread above which it may be what bounds a window.
 const FULL: f64 = 0.9;
+/// Cores of other processes above which they disturb a window.
+pub(super) const DISTURBED: f64 = 0.1;
 
 /// Least, median and greatest of some values.
 fn spread(values: impl Iterator<Item = f64>) -> Option<(f64, f64, f64)> {
     let mut values: Vec<f64> = values.collect();
     values.sort_by(f64::total_cmp);
     let (least, most) = (*values.first()?, *values.last()?);
-    let middle = values.len() / 2;
-    let median = if values.len() % 2 == 1 { values[middle] } else { (values[middle - 1] + values[middle]) / 2.0 };
-    Some((least, median, most))
+    Some((least, median(&values, f64::midpoint)?, most))
 }
 
 impl Figures {
     fn of(&self, cell: Cell) -> impl Iterator<Item = &Window> {
         self.windows.iter().filter(move |window| window.cell == cell)
+    }
+
+    /// Whether the cell was steady in all windows so far.
+    pub(super) fn steady(&self, cell: Cell) -> bool {
+        self.of(cell).all(|window| window.steady)
     }
 
     /// The least, the median and the greatest rate.
@@ -37,6 +42,43 @@ impl Figures {
         };
         spread(self.of(cell).filter_map(ratio)).map(|(_, median, _)| median)
     }
+
+    /// Whether it is faster or slower than Palisade in a cell that is steady with both: the ranges over the rounds tell.
+    fn against(&self, palisade: &Figures, cell: Cell) -> Option<Against> {
+        if !(self.steady(cell) && palisade.steady(cell)) {
+            return None;
+        }
+        let ((least, _, most), (its_least, _, its_most)) = (self.rate(cell)?, palisade.rate(cell)?);
+        Some(match () {
+            () if least > its_most => Against::Faster,
+            () if most < its_least => Against::Slower,
+            () => Against::Undecided,
+        })
+    }
+
+    /// What may have bounded or disturbed a cell.
+    fn marks(&self, cell: Cell) -> String {
+        let bounded = if self.full(cell) { "†" } else { "" };
+        let disturbed = if self.of(cell).any(|window| window.cores.others > DISTURBED) { "‡" } else { "" };
+        format!("{bounded}{disturbed}")
+    }
+
+    /// Whether the generator's thread was full in the median window.
+    fn full(&self, cell: Cell) -> bool {
+        let cores = spread(self.of(cell).map(|window| window.cores.generator));
+        cores.is_some_and(|(_, median, _)| median >= FULL)
+    }
+}
+
+/// A system against Palisade in a cell.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Against {
+    /// Faster in every round than Palisade in any.
+    Faster,
+    /// Slower in every round than Palisade in any.
+    Slower,
+    /// The ranges overlap.
+    Undecided,
 }
 
 /// A number of pairs a second: `12,345` or `8.3`.
@@ -46,8 +88,8 @@ fn rate(value: f64) -> String {
     }
     let digits = format!("{value:.0}");
     let mut text = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place) % 3 == 0 {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
             text.push(',');
         }
         text.push(digit);
@@ -77,11 +119,17 @@ pub(super) fn rates(results: &Results<Figures>, how: Use, clients: &[usize], det
         let value = |&clients: &usize| {
             let cell = Cell { how, clients };
             let (least, median, most) = figures.rate(cell)?;
+            if !figures.steady(cell) {
+                return Some("not steady".to_owned());
+            }
+            let palisade = palisade.filter(|palisade| figures.system != System::Palisade && palisade.steady(cell));
             let ratio = palisade.and_then(|palisade| figures.ratio(palisade, cell));
-            let ratio = ratio.filter(|_| figures.system != System::Palisade);
             let ratio = ratio.map_or_else(String::new, |ratio| format!(", × {ratio:.2}"));
             let range = format!(" ({} to {})", rate(least), rate(most));
-            Some(format!("{}{}{ratio}", rate(median), if detailed { &range } else { "" }))
+            let own = spread(figures.of(cell).filter_map(|window| window.own)).map(|(_, median, _)| median);
+            let own = own.map_or_else(String::new, |own| format!(", own {:.0} %", own * 100.0));
+            let details = if detailed { format!("{range}{own}") } else { String::new() };
+            Some(format!("{}{}{details}{ratio}", rate(median), figures.marks(cell)))
         };
         let values: Vec<Option<String>> = clients.iter().map(value).collect();
         if values.iter().any(Option::is_some) {
@@ -92,8 +140,8 @@ pub(super) fn rates(results: &Results<Figures>, how: Use, clients: &[usize], det
     table.markdown()
 }
 
-/// Where another system was faster than Palisade, or slower, by its ratio.
-pub(super) fn comparison(results: &Results<Figures>, faster: bool) -> String {
+/// Where another system was faster than Palisade, or slower, or where no difference was shown.
+pub(super) fn comparison(results: &Results<Figures>, against: Against) -> String {
     let Some(palisade) = palisade(results) else { return "Palisade was not measured.\n".to_owned() };
     let cells = |how, clients: &[usize]| clients.iter().map(|&clients| Cell { how, clients }).collect::<Vec<_>>();
     let uses = [
@@ -107,7 +155,8 @@ pub(super) fn comparison(results: &Results<Figures>, faster: bool) -> String {
         for (name, cells) in &uses {
             let found = cells.iter().filter_map(|&cell| {
                 let ratio = figures.ratio(palisade, cell)?;
-                ((ratio > 1.0) == faster).then(|| format!("{} (× {ratio:.2})", cell.clients))
+                let marks = figures.marks(cell);
+                (figures.against(palisade, cell)? == against).then(|| format!("{}{marks} (× {ratio:.2})", cell.clients))
             });
             let found: Vec<String> = found.collect();
             if !found.is_empty() {
@@ -141,6 +190,7 @@ pub(super) fn disturbances(results: &Results<Figures>) -> String {
         "servers, cores",
         "others, cores",
         "others, at most",
+        "windows beside which others used more than 0.1",
         "stolen, at most",
         "pairs that failed",
     ]);
@@ -156,6 +206,7 @@ pub(super) fn disturbances(results: &Results<Figures>) -> String {
             format!("{:.2}", of(|window| window.cores.servers).1),
             format!("{:.2}", others.1),
             format!("{:.2}", others.2),
+            figures.windows.iter().filter(|window| window.cores.others > DISTURBED).count().to_string(),
             format!("{:.2}", of(|window| window.cores.stolen).2),
             figures.windows.iter().map(|window| window.errors).sum::<u64>().to_string(),
         ]);
@@ -171,8 +222,7 @@ pub(super) fn bounded(results: &Results<Figures>) -> String {
         cells.sort_unstable();
         cells.dedup();
         for cell in cells {
-            let cores = spread(figures.of(cell).map(|window| window.cores.generator));
-            if cores.is_some_and(|(_, median, _)| median >= FULL) {
+            if figures.full(cell) {
                 let how = format!("{:?}", cell.how).to_lowercase();
                 found.push(format!("{} {how} {}", figures.system.name(), cell.clients));
             }
@@ -196,7 +246,9 @@ mod tests {
         let windows = rates.iter().zip(1..).map(|(&rate, round)| Window {
             round,
             cell: Cell { how: Use::Own, clients: 1 },
+            steady: true,
             rate,
+            own: None,
             p50_us: 1,
             p99_us: 1,
             errors: 0,
@@ -218,6 +270,19 @@ mod tests {
     }
 
     #[test]
+    fn ranges_that_overlap_show_no_difference() {
+        let palisade = figures(System::Palisade, &[100.0, 120.0]);
+        let cell = Cell { how: Use::Own, clients: 1 };
+        let against = |rates: &[f64]| figures(System::Redis, rates).against(&palisade, cell);
+        assert_eq!(against(&[121.0, 300.0]), Some(Against::Faster));
+        assert_eq!(against(&[119.0, 300.0]), Some(Against::Undecided));
+        assert_eq!(against(&[80.0, 99.0]), Some(Against::Slower));
+        let mut unsteady = figures(System::Redis, &[500.0, 500.0]);
+        unsteady.windows[1].steady = false;
+        assert_eq!(unsteady.against(&palisade, cell), None);
+    }
+
+    #[test]
     fn wins_and_losses_are_both_listed() {
         let run = |figures: Figures| crate::report::Run {
             backend: figures.system.name().to_owned(),
@@ -234,10 +299,12 @@ mod tests {
         };
         let all = [(System::Redis, 300.0), (System::EtcdTxn, 50.0), (System::Palisade, 100.0)];
         let results = Results { runs: all.map(|(system, rate)| run(figures(system, &[rate]))).into() };
-        assert_eq!(comparison(&results, true), "- **redis**\n  - own connections: 1 (× 3.00)\n");
-        assert_eq!(comparison(&results, false), "- **etcd-txn**\n  - own connections: 1 (× 0.50)\n");
+        let list = |against| comparison(&results, against);
+        assert_eq!(list(Against::Faster), "- **redis**\n  - own connections: 1† (× 3.00)\n");
+        assert_eq!(list(Against::Slower), "- **etcd-txn**\n  - own connections: 1† (× 0.50)\n");
+        assert_eq!(list(Against::Undecided), "- In no cell.\n");
         assert!(
-            rates(&results, Use::Own, &OWN, false).contains("| etcd-txn | 50.0, × 0.50 |  |  |  |\n"),
+            rates(&results, Use::Own, &OWN, false).contains("| etcd-txn | 50.0†, × 0.50 |  |  |  |\n"),
             "{}",
             rates(&results, Use::Own, &OWN, false)
         );

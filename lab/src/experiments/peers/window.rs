@@ -1,5 +1,6 @@
 //! One window: clients that make pairs in a closed loop, and what they achieved.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,9 +20,11 @@ pub const SHARED: usize = 4;
 /// Load before the window, which is not counted: so long, and so much longer for each client, until all of them have asked.
 const WARM_UP: Duration = Duration::from_millis(300);
 const WARM_UP_EACH: Duration = Duration::from_millis(1);
-/// And until so many pairs are complete, but not longer than this: while a long queue forms, some systems grant nothing.
-const WARM_PAIRS: u64 = 20;
-const WARM_UP_MOST: Duration = Duration::from_secs(15);
+/// And until as many pairs as clients are complete, but not longer than this: while a long queue forms, some systems grant
+/// nothing.
+pub const WARM_UP_MOST: Duration = Duration::from_secs(40);
+/// How long clients that were stopped may take to clean up.
+const CLEAN_UP: Duration = Duration::from_secs(2);
 /// How long clients may take to end after the window: the queue drains.
 const DRAIN: Duration = Duration::from_secs(60);
 
@@ -55,9 +58,14 @@ pub struct Window {
     /// The cell.
     #[serde(flatten)]
     pub cell: Cell,
-    /// Pairs a second; with one hot key, each is a hand-over.
+    /// Whether as many pairs as clients were complete before the window: otherwise it measures how the queue forms.
+    pub steady: bool,
+    /// Pairs a second; of one hot lock, only those in which it went to another client than in the pair before.
     pub rate: f64,
-    /// The median latency of a pair.
+    /// Of one hot lock: the share of all pairs in which a client took the lock again that it had itself released.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub own: Option<f64>,
+    /// The median latency of the counted pairs.
     pub p50_us: u64,
     /// The 99th percentile.
     pub p99_us: u64,
@@ -67,14 +75,22 @@ pub struct Window {
     pub error: Option<String>,
     /// The median of an append with `fdatasync` just before the window.
     pub sync_us: u64,
-    /// Who used the processors in the window.
+    /// Processor time of the generator, the servers and other processes in the window.
     pub cores: Cores,
+}
+
+/// A pair that was completed.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Pair {
+    client: usize,
+    end: Instant,
+    latency: Duration,
 }
 
 /// What a client did.
 #[derive(Default)]
 struct Done {
-    pairs: Vec<(Instant, Duration)>,
+    pairs: Vec<Pair>,
     errors: u64,
     error: Option<String>,
 }
@@ -109,14 +125,18 @@ pub async fn measure(
     let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
     for client in 0..cell.clients {
-        let key = if hot { format!("hot-{}", cell.clients) } else { format!("own-{client}") };
+        // A key of each round: what a stopped client has left delays no later window.
+        let key =
+            if hot { format!("round-{round}-hot-{}", cell.clients) } else { format!("round-{round}-own-{client}") };
         tasks.spawn(repeat(driver.clone(), client, key, over.clone(), pairs.clone()));
     }
     let started = Instant::now();
     tokio::time::sleep(WARM_UP + WARM_UP_EACH * u32::try_from(cell.clients).unwrap_or(u32::MAX)).await;
-    while pairs.load(Ordering::Relaxed) < WARM_PAIRS && started.elapsed() < WARM_UP_MOST {
+    let steady = || pairs.load(Ordering::Relaxed) >= cell.clients as u64;
+    while !steady() && started.elapsed() < WARM_UP_MOST {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
+    let steady = steady();
     let begin = Usage::now(&target.processes);
     let from = Instant::now();
     tokio::time::sleep(window).await;
@@ -139,16 +159,36 @@ pub async fn measure(
     if drained.await.is_err() {
         all.errors += 1;
         all.error = all.error.or_else(|| Some(format!("{} clients did not end within {DRAIN:?}", tasks.len())));
+        tasks.shutdown().await;
+        tokio::time::sleep(CLEAN_UP).await;
     }
-    drop(tasks);
     if let Some(driver) = Arc::into_inner(driver) {
         driver.close().await;
     }
-    let counted = all.pairs.iter().filter(|(end, _)| (from..to).contains(end)).map(|(_, latency)| *latency);
-    let latency = Latency::of(counted.map(micros));
+    let (counted, own) = counted(all.pairs, from..to, hot);
+    let latency = Latency::of(counted.into_iter().map(micros));
     let rate = (latency.count as f64 / (to - from).as_secs_f64() * 10.0).round() / 10.0;
     let Latency { p50_us, p99_us, .. } = latency;
-    Ok(Window { round, cell, rate, p50_us, p99_us, errors: all.errors, error: all.error, sync_us, cores })
+    let Done { errors, error, .. } = all;
+    Ok(Window { round, cell, steady, rate, own, p50_us, p99_us, errors, error, sync_us, cores })
+}
+
+/// The latencies of the pairs that count in a window. Of one hot lock these are its hand-overs to another client than that
+/// of the pair before; beside them, the share of the window's pairs that were none.
+fn counted(mut pairs: Vec<Pair>, window: Range<Instant>, hot: bool) -> (Vec<Duration>, Option<f64>) {
+    pairs.sort_unstable_by_key(|pair| pair.end);
+    let (mut before, mut all, mut counted) = (None, 0_u64, Vec::new());
+    for pair in pairs {
+        if window.contains(&pair.end) {
+            all += 1;
+            if !hot || before != Some(pair.client) {
+                counted.push(pair.latency);
+            }
+        }
+        before = Some(pair.client);
+    }
+    let own = (all - counted.len() as u64) as f64 / all.max(1) as f64;
+    (counted, (hot && all > 0).then(|| (own * 1000.0).round() / 1000.0))
 }
 
 /// Makes one pair after the other. After an error the client pauses, so that a server that refuses is not flooded.
@@ -159,7 +199,7 @@ async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<Atomi
         match driver.pair(client, &key).await {
             Ok(()) => {
                 let end = Instant::now();
-                done.pairs.push((end, end - begun));
+                done.pairs.push(Pair { client, end, latency: end - begun });
                 pairs.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
@@ -170,4 +210,22 @@ async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<Atomi
         }
     }
     done
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_that_its_last_holder_takes_again_is_not_handed_over() {
+        let begin = Instant::now();
+        let at = |ms| begin + Duration::from_millis(ms);
+        let pair = |client, ms| Pair { client, end: at(ms), latency: Duration::from_millis(ms) };
+        // Out of order, as the clients' lists are joined; the first pair ends before the window, the last after it.
+        let pairs = vec![pair(1, 1), pair(1, 2), pair(1, 3), pair(1, 5), pair(2, 4), pair(3, 9)];
+        let ms = |list: &[u64]| list.iter().map(|&ms| Duration::from_millis(ms)).collect::<Vec<_>>();
+        assert_eq!(counted(pairs.clone(), at(2)..at(9), true), (ms(&[4, 5]), Some(0.5)));
+        assert_eq!(counted(pairs.clone(), at(2)..at(9), false), (ms(&[2, 3, 4, 5]), None));
+        assert_eq!(counted(pairs, at(20)..at(30), true), (vec![], None));
+    }
 }

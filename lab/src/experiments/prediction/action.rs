@@ -17,7 +17,7 @@ impl Client {
 
     /// Its index.
     #[must_use]
-    pub(super) fn place(self) -> usize {
+    pub(super) fn index(self) -> usize {
         self as usize
     }
 }

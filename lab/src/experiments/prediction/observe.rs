@@ -64,7 +64,7 @@ impl System {
 
     /// What a client believes; `holder`: whether the lock service says that it holds the lock.
     fn believes(&self, client: Client, holder: bool) -> Result<Vec<Field>, String> {
-        let process = &self.clients[client.place()];
+        let process = &self.clients[client.index()];
         let (report, over) = (&process.report, process.is_over());
         let majority = self.cluster.endpoints().len() / 2 + 1;
         let asks = || format!("{} of {}", report.keys, self.cluster.endpoints().len());
@@ -99,8 +99,8 @@ impl System {
         if !self.grants.is_sorted_by(|one, next| one.1 < next.1) {
             return Err(format!("the tokens do not grow with the grants: {:?}", self.grants));
         }
-        let place = self.grants.iter().position(|grant| grant.1 == token);
-        place.map(|place| place + 1).ok_or_else(|| format!("no grant has token {token}"))
+        let index = self.grants.iter().position(|grant| grant.1 == token);
+        index.map(|index| index + 1).ok_or_else(|| format!("no grant has token {token}"))
     }
 
     /// What the resource's value says about the order of the writers.

@@ -18,8 +18,8 @@ The real servers do what the checker predicted, step by step: each flawed design
 is run here ends on real servers in the violation that its model has.
 
 **Question.** The checker finds a shortest path to the flaw of each design in
-[the gallery](../gallery.md). Do the real Redis, Redlock and Palisade follow this path, and does the
-repair end it?
+[the gallery](../gallery.md). Do the real Redis, Redlock and Palisade follow this path? Three of the
+six designs also run with their repair: does it end in a refusal?
 
 ## Set-up
 
@@ -111,7 +111,7 @@ fn story(run: &Run, runs: &[&Run]) -> String {
 
 fn steps<'a>(steps: impl Iterator<Item = (usize, &'a Done)>) -> String {
     let mut table = Table::new(&["step", "predicted by the model", "done to the real servers", "observed"]);
-    for (place, step) in steps {
+    for (index, step) in steps {
         let lines = |changes: &[String]| match changes {
             [] => "no change".to_owned(),
             changes => changes.join("<br>"),
@@ -122,7 +122,7 @@ fn steps<'a>(steps: impl Iterator<Item = (usize, &'a Done)>) -> String {
         }
         let sentence = if step.repaired { "with the repair" } else { step.predicted.sentence.as_str() };
         table.row([
-            (place + 1).to_string(),
+            (index + 1).to_string(),
             format!("*{sentence}*<br>{}", lines(&step.predicted.changes)),
             format!("{} ms: {}", step.at_ms, step.did),
             observed,
@@ -221,12 +221,12 @@ fn csv(results: &Results<Figures>) -> String {
     ]);
     for run in &results.runs {
         for story in &run.figures.runs {
-            for (place, step) in story.steps.iter().enumerate() {
+            for (index, step) in story.steps.iter().enumerate() {
                 table.row([
                     run.backend.clone(),
                     story.model.clone(),
                     story.repaired.to_string(),
-                    (place + 1).to_string(),
+                    (index + 1).to_string(),
                     step.at_ms.to_string(),
                     step.predicted.sentence.clone(),
                     step.predicted.changes.join("; "),

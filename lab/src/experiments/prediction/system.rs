@@ -11,7 +11,7 @@ use super::story::{Servers, Story};
 use crate::dlock::Backend;
 use crate::experiments::processes::{Counts, Resource};
 use crate::experiments::scratch;
-use crate::experiments::steps::{Order, Process, Report, now_us};
+use crate::experiments::steps::{Order, Process, Report, await_free, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::resource::rule::Fence;
 use crate::servers::{self, Cluster, Kind, Link, Options};
@@ -62,7 +62,7 @@ impl System {
         };
         if let (Servers::Replicas, Some(link)) = (story.servers, &link) {
             for replica in 1..cluster.len() {
-                follow(&cluster, replica, link).await?;
+                cluster.replicate(replica, &link.address()).await.map_err(failed)?;
             }
             link.hold();
         }
@@ -199,11 +199,11 @@ impl System {
     }
 
     async fn order(&mut self, client: Client, order: Order) -> Result<Report, String> {
-        self.clients[client.place()].order(order).await
+        self.clients[client.index()].order(order).await
     }
 
     async fn set(&mut self, client: Client, server: usize) -> Result<String, String> {
-        if self.acquiring[client.place()].is_none() {
+        if self.acquiring[client.index()].is_none() {
             self.begin(client);
         }
         let after_ms = if client == Client::A { self.story.gap_ms } else { 0 };
@@ -216,12 +216,11 @@ impl System {
     }
 
     async fn stop(&mut self, client: Client) -> Result<String, String> {
-        let process = &mut self.clients[client.place()];
+        let process = &mut self.clients[client.index()];
         process.stop().await?;
         let stopped = now_us();
-        while !process.is_over() {
-            tokio::time::sleep(Duration::from_millis(1)).await;
-        }
+        let until = process.report.lease_until_us.ok_or_else(|| format!("client {client} has no lease"))?;
+        tokio::time::sleep(Duration::from_micros(until.saturating_sub(stopped))).await;
         let mut told = format!("client {client}: SIGSTOP; its lease is over {} ms later", (now_us() - stopped) / 1000);
         if self.story.servers == Servers::Service {
             told = format!("{told}; {}", self.await_free(0).await?);
@@ -233,21 +232,15 @@ impl System {
     async fn await_free(&self, node: usize) -> Result<String, String> {
         let began = now_us();
         let limit = Duration::from_millis(self.story.ttl_ms) + LATE;
-        let free = async {
-            while self.holder(node).await? != "free" {
-                tokio::time::sleep(Duration::from_millis(2)).await;
-            }
-            Ok::<_, String>(())
-        };
-        let late = |_| format!("{} still has a holder after {limit:?}", self.cluster.name(node));
-        tokio::time::timeout(limit, free).await.map_err(late)??;
+        let free = async || Ok(self.holder(node).await? == "free");
+        await_free(self.cluster.name(node), limit, free).await?;
         let by = if self.story.servers == Servers::Service { "the service" } else { self.cluster.name(node) };
         Ok(format!("{by} has no holder any more, {} ms later", (now_us() - began) / 1000))
     }
 
     async fn write(&mut self, client: Client) -> Result<String, String> {
-        let resumed = if self.clients[client.place()].is_stopped() { "SIGCONT; " } else { "" };
-        let token = self.clients[client.place()].report.token.ok_or("the client has no token")?;
+        let resumed = if self.clients[client.index()].is_stopped() { "SIGCONT; " } else { "" };
+        let token = self.clients[client.index()].report.token.ok_or("the client has no token")?;
         let call = Call::Access { key: Key::from(self.key.as_str()), token };
         let pending = self.recorder.invoke(&named(client), call);
         let report = self.order(client, Order::Write).await?;
@@ -262,12 +255,12 @@ impl System {
     fn begin(&mut self, client: Client) {
         let (key, ttl_ms) = (Key::from(self.key.as_str()), Some(self.story.ttl_ms));
         let call = Call::Acquire { key, session: None, number: None, wait_ms: 0, ttl_ms };
-        self.acquiring[client.place()] = Some(self.recorder.invoke(&named(client), call));
+        self.acquiring[client.index()] = Some(self.recorder.invoke(&named(client), call));
     }
 
     fn granted(&mut self, client: Client, token: u64) {
         self.grants.push((client, token));
-        if let Some(pending) = self.acquiring[client.place()].take() {
+        if let Some(pending) = self.acquiring[client.index()].take() {
             pending.ok(Answer::Granted { session: session(client, token), token });
         }
     }
@@ -289,21 +282,4 @@ fn session(client: Client, token: u64) -> Session {
 
 fn released(pending: Pending, done: bool) {
     if done { pending.ok(Answer::Released) } else { pending.fail(Refusal::NotHolder) }
-}
-
-/// Makes a Redis follow the first one through a link.
-async fn follow(cluster: &Cluster, replica: usize, link: &Link) -> Result<(), String> {
-    let failed = |error: servers::Error| error.to_string();
-    let address = link.address();
-    let (host, port) = address.split_once(':').unwrap_or_default();
-    cluster.redis(replica, &["REPLICAOF", host, port]).await.map_err(failed)?;
-    let wanted = [format!("master_port:{port}"), "master_link_status:up".to_owned()];
-    for _ in 0..600 {
-        let info = cluster.redis(replica, &["INFO", "replication"]).await.map_err(failed)?;
-        if wanted.iter().all(|wanted| info.lines().any(|line| line.trim() == wanted)) {
-            return Ok(());
-        }
-        tokio::time::sleep(Duration::from_millis(50)).await;
-    }
-    Err(format!("{} does not follow its primary within 30 s", cluster.name(replica)))
 }

@@ -157,13 +157,13 @@ fn changed(fields: &[Field], parts: &str) -> Option<Vec<Field>> {
     let ends = parts.match_indices(", ").map(|(at, _)| (at, at + 2)).chain([(parts.len(), parts.len())]);
     for (end, next) in ends {
         let (head, tail) = (&parts[..end], &parts[next..]);
-        for (place, old) in fields.iter().enumerate() {
+        for (index, old) in fields.iter().enumerate() {
             let new = head.strip_prefix(&cell(old)).and_then(|rest| rest.strip_prefix(" → "));
             let Some(new) = new else { continue };
-            let later = &fields[place + 1..];
+            let later = &fields[index + 1..];
             let later = if tail.is_empty() { Some(later.to_vec()) } else { changed(later, tail) };
             if let Some(later) = later {
-                return Some(fields[..place].iter().cloned().chain([field(&old.0, new)]).chain(later).collect());
+                return Some(fields[..index].iter().cloned().chain([field(&old.0, new)]).chain(later).collect());
             }
         }
     }

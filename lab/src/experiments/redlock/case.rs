@@ -4,11 +4,11 @@ use std::time::{Duration, Instant};
 
 use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 
-use super::{FAILURES, Fault, Party, Round, Tokens, Writes};
+use super::{FAILURES, Fault, RedlockClient, Round, Tokens, Writes};
 use crate::dlock::Backend;
 use crate::experiments::processes::Resource;
 use crate::experiments::scratch;
-use crate::experiments::steps::{Order, Process, connect, now_us};
+use crate::experiments::steps::{Order, Process, await_free, connect, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::servers::{Cluster, Error, Link};
 use crate::worker::event::micros;
@@ -17,7 +17,7 @@ use crate::worker::event::micros;
 const LATE: Duration = Duration::from_secs(20);
 
 /// What a case runs with.
-pub(super) struct Case<'a> {
+pub(super) struct FaultCase<'a> {
     pub(super) fault: Fault,
     pub(super) writes: Option<Writes>,
     pub(super) round: u64,
@@ -32,7 +32,7 @@ struct Reaching {
     name: &'static str,
     process: Process,
     links: Vec<Link>,
-    party: Party,
+    result: RedlockClient,
 }
 
 impl Reaching {
@@ -44,7 +44,7 @@ impl Reaching {
     }
 }
 
-impl Case<'_> {
+impl FaultCase<'_> {
     pub(super) async fn run(self) -> Result<Round, String> {
         self.recorder.drift(DRIFT_PPM);
         let failed = |error: Error| error.to_string();
@@ -62,7 +62,7 @@ impl Case<'_> {
             for _ in 0..FAILURES {
                 self.acquire(&mut a, start).await?;
             }
-            a.party = Party::default();
+            a.result = RedlockClient::default();
         }
         a.cut_off(if self.fault == Fault::MajorityPartition { &[2, 3, 4] } else { &[3, 4] });
         self.acquire(&mut a, start).await?;
@@ -117,7 +117,7 @@ impl Case<'_> {
         }
         let judged = Judgement::of(&self.recorder.history().map_err(|error| error.to_string())?);
         let (fault, writes, round, ttl_ms) = (self.fault, self.writes, self.round, self.ttl_ms());
-        Ok(Round { fault, writes, round, ttl_ms, a: a.party, b: b.party, stopped_us, accepted, counts, judged })
+        Ok(Round { fault, writes, round, ttl_ms, a: a.result, b: b.result, stopped_us, accepted, counts, judged })
     }
 
     fn key(&self) -> String {
@@ -143,7 +143,7 @@ impl Case<'_> {
             flags.extend(["--resource", &resource.url]);
         }
         let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
-        Ok(Reaching { name, process: Process::start(name, &flags)?, links, party: Party::default() })
+        Ok(Reaching { name, process: Process::start(name, &flags)?, links, result: RedlockClient::default() })
     }
 
     /// Asks for the lock once; if it is granted, a token is fetched, unless Redlock's own number is the token.
@@ -155,7 +155,7 @@ impl Case<'_> {
         let report = client.process.order(Order::Acquire).await?;
         if !report.success {
             pending.info(report.did);
-            client.party.refused_us.get_or_insert(micros(start.elapsed()));
+            client.result.refused_us.get_or_insert(micros(start.elapsed()));
             return Ok(());
         }
         let number = report.token;
@@ -166,15 +166,15 @@ impl Case<'_> {
         let fence = token.ok_or("the client has no token")?;
         let session = Session::from(format!("{}/{fence}", client.name).as_str());
         pending.ok(Answer::Granted { session, token: fence });
-        client.party.granted_us = Some(micros(start.elapsed()));
-        client.party.lease_until_us = report.lease_until_us.map(|until| until.saturating_sub(origin));
-        (client.party.number, client.party.token) = (number, token);
+        client.result.granted_us = Some(micros(start.elapsed()));
+        client.result.lease_until_us = report.lease_until_us.map(|until| until.saturating_sub(origin));
+        (client.result.number, client.result.token) = (number, token);
         Ok(())
     }
 
     async fn write(&self, client: &mut Reaching, start: Instant) -> Result<(), String> {
         // A client without the lock does not write: then a prediction fails.
-        let Some(token) = client.party.token else { return Ok(()) };
+        let Some(token) = client.result.token else { return Ok(()) };
         let call = Call::Access { key: Key::from(self.key().as_str()), token };
         let pending = self.recorder.invoke(&Client::from(client.name), call);
         let report = client.process.order(Order::Write).await?;
@@ -183,26 +183,19 @@ impl Case<'_> {
         } else {
             pending.fail(Refusal::Refused);
         }
-        client.party.written_us = Some(micros(start.elapsed()));
+        client.result.written_us = Some(micros(start.elapsed()));
         Ok(())
     }
 
     /// Waits until an instance has no key.
     async fn await_free(&self, instance: usize) -> Result<(), String> {
-        let free = async {
-            let mut link = connect(self.cluster.address(instance)).await?;
-            let key = self.key();
-            loop {
-                let value: Option<String> =
-                    redis::cmd("GET").arg(&key).query_async(&mut link).await.map_err(|error| error.to_string())?;
-                if value.is_none() {
-                    return Ok::<_, String>(());
-                }
-                tokio::time::sleep(Duration::from_millis(5)).await;
-            }
+        let mut link = connect(self.cluster.address(instance)).await?;
+        let (key, limit) = (self.key(), Duration::from_millis(self.ttl_ms()) + LATE);
+        let free = async || {
+            let exists: bool =
+                redis::cmd("EXISTS").arg(&key).query_async(&mut link).await.map_err(|error| error.to_string())?;
+            Ok(!exists)
         };
-        let limit = Duration::from_millis(self.ttl_ms()) + LATE;
-        let late = |_| format!("{} still has its key after {limit:?}", self.cluster.name(instance));
-        tokio::time::timeout(limit, free).await.map_err(late)?
+        await_free(self.cluster.name(instance), limit, free).await
     }
 }

@@ -17,7 +17,7 @@ pub use page::page;
 use palisade_history::Recorder;
 use serde::{Deserialize, Serialize};
 
-use self::case::Case;
+use self::case::FaultCase;
 use super::processes::Counts;
 use super::{Context, Found};
 use crate::history::Judgement;
@@ -85,9 +85,9 @@ pub struct Round {
     /// The TTL.
     pub ttl_ms: u64,
     /// Client A, which asks first.
-    pub a: Party,
+    pub a: RedlockClient,
     /// Client B.
-    pub b: Party,
+    pub b: RedlockClient,
     /// From when to when A was stopped.
     pub stopped_us: Option<(u64, u64)>,
     /// The owners whose writes were accepted, in their order.
@@ -100,7 +100,7 @@ pub struct Round {
 
 /// What a client got.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Party {
+pub struct RedlockClient {
     /// When it was granted the lock.
     pub granted_us: Option<u64>,
     /// When it was refused the lock, the first time.
@@ -171,8 +171,14 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
                 Fault::Crash | Fault::DelayedRestart => &volatile,
                 _ => &*context.cluster,
             };
-            let case =
-                Case { fault, writes, round, cluster, counter: counter.address(0), recorder: Recorder::in_memory() };
+            let case = FaultCase {
+                fault,
+                writes,
+                round,
+                cluster,
+                counter: counter.address(0),
+                recorder: Recorder::in_memory(),
+            };
             let name = format!("{fault:?}, {writes:?}, round {round}");
             case.run().await.map_err(|reason| format!("{name}: {reason}"))
         };
@@ -216,7 +222,7 @@ fn predictions(rounds: &[Round]) -> Vec<Prediction> {
     );
     all("a crash without sync: B is granted the lock while A's lease runs", &is(Fault::Crash), &Round::two_holders);
     all("a pause: B is granted the lock when A's lease is over", &is(Fault::Pause), &|round| {
-        round.b.granted_us.is_some() && !round.two_holders()
+        round.a.granted_us.is_some() && round.b.granted_us.is_some() && !round.two_holders()
     });
     for (fault, name) in [(Fault::Pause, "a pause"), (Fault::Crash, "a crash without sync")] {
         let with =
@@ -245,8 +251,18 @@ mod tests {
     use super::*;
 
     fn round(fault: Fault, writes: Option<Writes>, b_granted_us: u64, accepted: &[&str]) -> Round {
-        let a = Party { granted_us: Some(1), lease_until_us: Some(100), number: Some(4), ..Party::default() };
-        let b = Party { granted_us: Some(b_granted_us), refused_us: Some(50), number: Some(1), ..Party::default() };
+        let a = RedlockClient {
+            granted_us: Some(1),
+            lease_until_us: Some(100),
+            number: Some(4),
+            ..RedlockClient::default()
+        };
+        let b = RedlockClient {
+            granted_us: Some(b_granted_us),
+            refused_us: Some(50),
+            number: Some(1),
+            ..RedlockClient::default()
+        };
         let accepted: Vec<_> = accepted.iter().map(|&name| name.to_owned()).collect();
         let refused = u64::from(accepted == ["B"]);
         let counts = Counts { stale_rejections: refused, ..Counts::default() };
@@ -282,6 +298,15 @@ mod tests {
         assert!(outcome(off, &["B", "A"]) && !outcome(off, &["B"]) && !outcome(off, &["A", "B"]));
         assert!(outcome(own, &["B", "A"]) && !outcome(own, &["B"]));
         assert!(outcome(on, &["B"]) && !outcome(on, &["B", "A"]) && !outcome(on, &[]));
+    }
+
+    #[test]
+    fn pause_of_a_client_without_the_lock_has_failed() {
+        let pause = round(Fault::Pause, None, 100, &[]);
+        assert!(first(&pause));
+        let mut never_granted = pause;
+        (never_granted.a.granted_us, never_granted.a.lease_until_us) = (None, None);
+        assert!(!first(&never_granted));
     }
 
     #[test]

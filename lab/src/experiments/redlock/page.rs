@@ -1,6 +1,6 @@
 //! The page of experiment `redlock`.
 
-use super::{Fault, Figures, Party, Round, Tokens, Writes};
+use super::{Fault, Figures, RedlockClient, Round, Tokens, Writes};
 use crate::report::plot::{BAD, COLOURS, GOOD, Lane, timeline};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results, Run};
@@ -40,7 +40,7 @@ from one counter. Redlock's own numbers are no fencing tokens.
 | majority partition | A cannot reach instances 3, 4 and 5; B reaches all |
 | crash with sync | instance 3 is killed by SIGKILL and started again at once; `appendfsync always` |
 | crash, delayed restart | as the next one, but instance 3 stays away until the TTL has passed |
-| pause | A is stopped by SIGSTOP until its lease is over and its keys are gone; B reaches 3, 4 and 5 |
+| pause | A is stopped by SIGSTOP until its lease is over and its key at instance 3 is gone; B reaches 3, 4 and 5 |
 | crash without sync | instance 3 is killed and started again at once; `appendonly no` |
 
 A partition is a link that is held between one client and one instance: nothing arrives, and nothing
@@ -161,22 +161,22 @@ fn plot(run: &Run<Figures>) -> String {
             let seconds = |us: u64| us as f64 / 1e6;
             let last = [round.a.written_us, round.b.written_us].into_iter().flatten().map(seconds).fold(0.0, f64::max);
             end = end.max(last);
-            for (owner, party) in [("A", &round.a), ("B", &round.b)] {
+            for (owner, result) in [("A", &round.a), ("B", &round.b)] {
                 let lane = format!("{}, fence {}: {owner}", name(fault), fence.name());
                 let mut lane = Lane { name: lane, spans: Vec::new(), marks: Vec::new() };
-                if let (Some(from), Some(until)) = (party.granted_us, party.lease_until_us) {
+                if let (Some(from), Some(until)) = (result.granted_us, result.lease_until_us) {
                     // The lease ends after the last write of a crash: the plot does not show its end.
                     lane.spans.push((seconds(from), seconds(until).min(last + 0.4), COLOURS[0]));
                 }
                 if let (Some((from, to)), "A") = (round.stopped_us, owner) {
-                    let from = party.lease_until_us.map_or(from, |until| from.max(until));
+                    let from = result.lease_until_us.map_or(from, |until| from.max(until));
                     lane.spans.push((seconds(from), seconds(to), COLOURS[1]));
                 }
-                if let Some(at) = party.written_us {
+                if let Some(at) = result.written_us {
                     let accepted = round.accepted.iter().any(|name| name == owner);
                     let word = if accepted { "accepted" } else { "refused" };
                     let colour = if owner == "A" && accepted { BAD } else { GOOD };
-                    lane.marks.push((seconds(at), format!("token {} {word}", number(party.token)), colour));
+                    lane.marks.push((seconds(at), format!("token {} {word}", number(result.token)), colour));
                 }
                 lanes.push(lane);
             }
@@ -211,7 +211,7 @@ fn csv(results: &Results<Figures>) -> String {
         "violations_resource",
     ]);
     for round in all(results) {
-        let Party { granted_us, lease_until_us, number: a_number, token, written_us, .. } = &round.a;
+        let RedlockClient { granted_us, lease_until_us, number: a_number, token, written_us, .. } = &round.a;
         let at = |us: &Option<u64>| us.map_or_else(String::new, ms);
         table.row([
             name(round.fault).to_owned(),

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncBufReadExt, BufReader};
 use tokio::task::JoinHandle;
 
-use crate::dlock::{self, Backend, Handle, Locks, Request, redlock};
+use crate::dlock::{self, Backend, Handle, Locks, Request, redis_node, redlock};
 use crate::history::monotonic;
 use crate::resource::client::{Answer, Client as Resource};
 use crate::resource::log::Op;
@@ -125,7 +125,7 @@ impl StepClient {
         let options = dlock::Options { instance_timeout: Duration::from_millis(200), ..dlock::Options::default() };
         let locks = self.backend.map(|backend| dlock::connect(backend, &self.servers, &options));
         let locks = locks.transpose().map_err(|error| error.to_string())?;
-        let mut client = Running {
+        let mut client = StepRunner {
             flags: self,
             resource,
             locks,
@@ -146,7 +146,7 @@ impl StepClient {
     }
 }
 
-struct Running {
+struct StepRunner {
     flags: StepClient,
     resource: Option<Resource>,
     locks: Option<Arc<dyn Locks>>,
@@ -156,7 +156,7 @@ struct Running {
     delete: Option<JoinHandle<redis::RedisResult<bool>>>,
 }
 
-impl Running {
+impl StepRunner {
     /// What was done, and what the report's `success` says.
     async fn obey(&mut self, order: Order) -> Result<(String, bool), String> {
         match order {
@@ -291,10 +291,7 @@ impl Running {
 
 /// A connection to a Redis, without deadlines of its own.
 pub(in crate::experiments) async fn connect(address: &str) -> Result<MultiplexedConnection, String> {
-    let failed = |error: redis::RedisError| format!("{address}: {error}");
-    let client = redis::Client::open(format!("redis://{address}/")).map_err(failed)?;
-    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
-    client.get_multiplexed_async_connection_with_config(&config).await.map_err(failed)
+    redis_node::dial(address).await.map_err(|error| format!("{address}: {error}"))
 }
 
 pub(in crate::experiments) fn now_us() -> u64 {

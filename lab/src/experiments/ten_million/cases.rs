@@ -4,15 +4,15 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
+use super::Case;
 use super::watch::Watch;
-use super::{Case, text};
 use crate::dlock::Backend;
 use crate::generate::fill::{Fill, Lasts};
 use crate::servers::Cluster;
 use crate::worker::event::micros;
 
-/// How long the locks of the trial may take to end.
-const TRIAL_ENDS: Duration = Duration::from_secs(5);
+/// How long the locks of the calibration run may take to end.
+const CALIBRATION_ENDS: Duration = Duration::from_secs(5);
 /// Time between the estimated end of the fill and the end of all TTLs.
 const SLACK: Duration = Duration::from_secs(6);
 
@@ -31,7 +31,7 @@ pub struct Plan<'a> {
     pub share: u64,
     /// How long the fill may take.
     pub fill_limit: Duration,
-    /// How many times as long as the trial promises, because the system slows down as it grows.
+    /// How many times as long as the calibration run promises, because the system slows down as it grows.
     pub margin: f64,
     /// How long to wait for the expiry after all TTLs have passed; zero: the caller waits.
     pub expiry_limit: Duration,
@@ -67,23 +67,23 @@ impl Plan<'_> {
     /// # Errors
     /// The servers cannot be used.
     pub async fn run(&self) -> Result<Case, String> {
-        self.run_after_trial(async || Ok(())).await
+        self.run_after_calibration(async || Ok(())).await
     }
 
-    /// As [`Plan::run`], with a change of the servers between the trial of their speed and the fill.
+    /// As [`Plan::run`], with a change of the servers between the calibration run and the fill.
     ///
     /// # Errors
     /// As [`Plan::run`], and those of the change.
-    pub async fn run_after_trial(&self, change: impl AsyncFn() -> Result<(), String>) -> Result<Case, String> {
+    pub async fn run_after_calibration(&self, change: impl AsyncFn() -> Result<(), String>) -> Result<Case, String> {
         let Plan { name, backend, keys, .. } = *self;
         eprintln!("ten-million: {backend}: {name}: {keys} locks");
-        // The trial measures the backend's speed, from which the TTL is computed.
-        let trial = (keys / 100).clamp(1_000, 50_000).min(keys);
-        let trial = self.fill(&format!("trial-{name}"), trial, Lasts::For(Duration::from_secs(1)));
-        let filled = trial.run(&Arc::default()).await?;
+        // The calibration run measures the backend's speed, from which the TTL is computed.
+        let calibration = (keys / 100).clamp(1_000, 50_000).min(keys);
+        let calibration = self.fill(&format!("calibration-{name}"), calibration, Lasts::For(Duration::from_secs(1)));
+        let filled = calibration.run(&Arc::default()).await?;
         let estimate = filled.took.mul_f64(self.margin * keys as f64 / filled.keys.max(1) as f64);
-        // The trial's locks end, so that they count in no sample.
-        tokio::time::sleep(TRIAL_ENDS).await;
+        // The locks of the calibration run end, so that they count in no sample.
+        tokio::time::sleep(CALIBRATION_ENDS).await;
         change().await?;
         let watch = Watch::new(self.cluster, name).await?;
         let begin = Instant::now();
@@ -100,11 +100,14 @@ impl Plan<'_> {
             filled.keys,
             because(&filled.ended)
         );
-        // A fill that was slower than its trial ends after its first locks: the moment at which all have ended is later.
+        let in_time = Instant::now() < passed;
+        // A fill that was slower than its calibration run ends after its first locks: the moment at which all have ended is
+        // later.
         let passed = passed.max(Instant::now() + Duration::from_secs(1));
         tokio::time::sleep_until(passed.into()).await;
         let passed_ms = micros(passed - begin) / 1_000;
-        let gone_ms = watch.until_left(0, self.expiry_limit).await?;
+        let at_passed = watch.sample().await;
+        let gone_ms = watch.until_left(0, self.expiry_limit).await;
         if !self.expiry_limit.is_zero() {
             let gone = gone_ms.map_or_else(
                 || "not in time".to_owned(),
@@ -112,15 +115,18 @@ impl Plan<'_> {
             );
             eprintln!("ten-million: {backend}: {name}: all locks gone: {gone}");
         }
-        let last = watch.sample().await.map_err(text)?;
+        let last = watch.sample().await?;
         let mut samples = recording.end();
+        samples.extend(at_passed.ok());
         samples.push(last);
+        samples.sort_by_key(|sample| sample.at_ms);
         Ok(Case {
             name: name.to_owned(),
             asked: keys,
             taken: filled.keys,
             fill_ms: micros(filled.took) / 1_000,
             ended: filled.ended,
+            in_time,
             passed_ms,
             gone_ms,
             samples,

@@ -50,6 +50,8 @@ pub struct Case {
     pub fill_ms: u64,
     /// Why not all were acquired.
     pub ended: Option<String>,
+    /// Whether acquiring ended before the first TTLs were over: then all locks were held at the same time.
+    pub in_time: bool,
     /// When all TTLs had passed, since the beginning.
     pub passed_ms: u64,
     /// When the backend had no lock any more; none: it still had some when the case was ended.

@@ -11,7 +11,7 @@ use crate::report::{Page, Results};
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (fills, expiries, notes, plots) = (fills(results), expiries(results), notes(results), plots(results));
-    let keys = results.runs.iter().map(|run| run.figures.keys).max().unwrap_or(0);
+    let keys = results.runs.iter().map(|run| run.figures.keys).min().unwrap_or(0);
     let trial = if keys < KEYS {
         format!("\n**A trial with {keys} keys: no basis for a comparison.**\n")
     } else {
@@ -24,30 +24,36 @@ pub fn page(results: &Results<Figures>) -> Page {
 Locks that are not released end with their TTL. What a lock service takes for them depends on when
 it removes what has ended, and not on the TTL.
 {trial}
-**Question.** What do {keys} locks take in memory and on disk, how fast are they acquired, what
-remains of them when their TTLs have passed, and where does each system end?
+**Question.** What do {keys} locks take in memory, how fast are they acquired, what remains
+of them when their TTLs have passed, and where does each system end?
 
 ## Set-up
 
 {setups}
 {commands}
-Keys come from a seed (`palisade-lab gen` acquires the same). A trial measures how fast the system
-is; the locks then get TTLs that all end at the same moment, some seconds after the last of them was
-acquired. No lock is renewed or released. Samples are of the only server, or of the leader.
+Keys come from a seed (`palisade-lab gen` acquires the same). A calibration run measures how fast
+the system is; the locks then get TTLs that all end at the same moment, some seconds after the last of
+them was acquired. etcd's TTLs are whole seconds, rounded up: its locks end up to a second later. No
+lock is renewed or released. Samples are of the only server, or of the leader. Each case begins with
+newly started servers.
 
 | case | locks |
 |---|---|
-| redis, active | `SET key owner NX PX ttl` in pipelines, each write synced; active expiry at its default pace |
+| redis, active | `SET key owner NX PX ttl` in pipelines, synced before the answers; active expiry at its default pace |
 | redis, lazy | a 20th of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) |
 | etcd, lease-each | a lease and a key for each lock, for a 200th of the keys |
 | etcd, lease-shared | up to 1,000 locks on one lease, 128 in a transaction |
 | palisade, session-shared | up to 10,000 locks on one session, each acquired by a request of its own |
 | palisade, session-each | a session for each lock, for a 20th of the keys |
 
+The locks of Redis have no fencing token here: a token needs a counter for each key, which no TTL
+removes. Those of etcd have the revision, and those of Palisade the token of the grant. So Redis is
+asked for less.
+
 ## Figures
 
-Bytes for each lock are the growth of the process, and of its directory, until the TTLs had
-passed, divided by the locks. `used_memory` is what Redis counts itself; for etcd it is the part
+Bytes for each lock are the growth of the process's memory until the TTLs had passed, divided by the
+locks. `used_memory` is what Redis counts itself; for etcd it is the part
 of the database that is in use.
 
 {fills}
@@ -55,6 +61,9 @@ When all TTLs had passed:
 
 {expiries}
 {plots}
+*Files* in the plots are the lengths of the files in the data directory. Logs are preallocated, so
+that they do not show what a lock takes on the disk.
+
 Limits and steps:
 
 {notes}
@@ -66,7 +75,7 @@ Limits and steps:
 - **Redis**: a key whose TTL has passed is no lock any more, and still takes its memory until
   Redis removes it. It does so when a command names the key (lazy), and in cycles of 25 ms at
   most, ten a second (active). Until then `DBSIZE` and `used_memory` count it; with `maxmemory`
-  and `noeviction`, dead locks would refuse new ones.
+  and `noeviction`, Redis would refuse new locks because of expired keys.
 - **etcd**: ended leases are revoked at 1,000 a second at most, so very many locks with leases of
   their own stay held long after their TTL. Locks on shared leases end together, in few
   revocations. Each acquire and each release is a revision that stays until compaction; without
@@ -120,7 +129,6 @@ fn fills(results: &Results<Figures>) -> String {
         "memory at most, MiB",
         "bytes of memory a lock",
         "used, bytes a lock",
-        "bytes of disk a lock",
         "ended",
     ]);
     for (backend, case) in cases(results) {
@@ -134,7 +142,6 @@ fn fills(results: &Results<Figures>) -> String {
             mib(most(case, |sample| sample.resident)),
             bytes(case.per_lock(|sample| sample.resident)),
             bytes(case.per_lock(|sample| sample.used.unwrap_or(0)).filter(|_| used)),
-            bytes(case.per_lock(|sample| sample.disk)),
             case.ended.clone().unwrap_or_else(|| "complete".to_owned()),
         ]);
     }
@@ -198,7 +205,7 @@ fn plot(case: &Case) -> String {
         ("locks", |sample| sample.locks),
         ("used", |sample| sample.used.unwrap_or(0)),
         ("resident memory", |sample| sample.resident),
-        ("disk", |sample| sample.disk),
+        ("files", |sample| sample.disk),
     ];
     let mut lines: Vec<Series> = values
         .into_iter()

@@ -31,17 +31,24 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         expiry_limit: Duration::from_secs(400),
         seed: context.seed,
     };
-    let over =
-        Plan { share: 2 * CLAIMS, ..plan }.fill("claims", CLAIMS + 2 * AT_ONCE, Lasts::For(Duration::from_secs(5)));
-    let over = over.run(&Arc::default()).await?;
-    let over_reason = over.ended.unwrap_or_else(|| "no refusal".to_owned());
-    tokio::time::sleep(Duration::from_secs(8)).await;
-    let each = Plan { name: "session-each", keys: (keys / 20).max(1_000), share: 1, ..plan }.run().await?;
     let shared = plan.run().await?;
+    let each = {
+        let options = Options { palisade: context.palisade.clone(), ..Options::default() };
+        let cluster = servers::start(Kind::Palisade, &options).await.map_err(text)?;
+        let keys = (keys / 20).max(1_000);
+        Plan { name: "session-each", cluster: &cluster, keys, share: 1, ..plan }.run().await?
+    };
 
+    // The limits are reached after the cases, in a cluster of their own.
     let settings = vec![("--max-sessions".to_owned(), SESSIONS.to_string())];
     let options = Options { palisade: context.palisade.clone(), settings, ..Options::default() };
     let cluster = servers::start(Kind::Palisade, &options).await.map_err(text)?;
+    let over = Plan { cluster: &cluster, share: 2 * CLAIMS, ..plan };
+    let over = over.fill("claims", CLAIMS + 2 * AT_ONCE, Lasts::For(Duration::from_secs(5)));
+    let over = over.run(&Arc::default()).await?;
+    let over_reason = over.ended.unwrap_or_else(|| "no refusal".to_owned());
+    // The session ends.
+    tokio::time::sleep(Duration::from_secs(8)).await;
     let few =
         Plan { cluster: &cluster, share: 1, ..plan }.fill("few", 2 * SESSIONS, Lasts::For(Duration::from_secs(60)));
     let few = few.run(&Arc::default()).await?;

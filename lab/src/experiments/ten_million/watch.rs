@@ -12,6 +12,9 @@ use tokio::task::JoinHandle;
 use crate::servers::{Cluster, Kind};
 use crate::worker::event::micros;
 
+/// How long a server may take to answer.
+const ANSWER: Duration = Duration::from_secs(60);
+
 /// What a backend has at a moment.
 #[derive(Debug, Clone, Default, PartialEq, Serialize, Deserialize)]
 pub struct Sample {
@@ -22,7 +25,7 @@ pub struct Sample {
     pub locks: u64,
     /// The resident memory of the process, of the leader where there is one.
     pub resident: u64,
-    /// The files of its data directory.
+    /// The lengths of the files of its data directory, what is preallocated included.
     pub disk: u64,
     /// Redis: `used_memory`. etcd: the part of its database that is in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
@@ -69,8 +72,13 @@ impl Watch {
     /// Takes a sample.
     ///
     /// # Errors
-    /// The server does not answer.
+    /// The server does not answer in time.
     pub async fn sample(&self) -> Result<Sample, String> {
+        let late = || format!("{} sent no answer to a sample within {} s", self.address, ANSWER.as_secs());
+        tokio::time::timeout(ANSWER, self.ask()).await.map_err(|_| late())?
+    }
+
+    async fn ask(&self) -> Result<Sample, String> {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let mut sample = Sample { resident: resident(&status), disk: size(&self.data), ..Sample::default() };
         match self.kind {
@@ -118,20 +126,18 @@ impl Watch {
         Recording { samples, task }
     }
 
-    /// Waits until no more than so many locks are left, or the time is over. Returns when that was.
-    ///
-    /// # Errors
-    /// The server does not answer.
-    pub async fn until_left(&self, locks: u64, at_most: Duration) -> Result<Option<u64>, String> {
+    /// Waits until no more than so many locks are left, or the time is over. Returns when that was. A sample that fails is
+    /// taken again.
+    pub async fn until_left(&self, locks: u64, at_most: Duration) -> Option<u64> {
         let begin = Instant::now();
         while begin.elapsed() < at_most {
-            let sample = self.sample().await?;
-            if sample.locks <= locks {
-                return Ok(Some(sample.at_ms));
+            match self.sample().await {
+                Ok(sample) if sample.locks <= locks => return Some(sample.at_ms),
+                _ => {}
             }
             tokio::time::sleep(Duration::from_millis(100)).await;
         }
-        Ok(None)
+        None
     }
 }
 

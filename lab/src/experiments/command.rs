@@ -1,0 +1,285 @@
+//! `palisade-lab run`: the experiments by name, on the servers that each of them needs.
+
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use serde::Serialize;
+use serde::de::DeserializeOwned;
+
+use super::{
+    Context, Found, clocks, contention, failover, fairness, fenced_stores, pause, peers, prediction, redlock, release,
+    renew, servers_of, ten_million, ttl,
+};
+use crate::dlock::Backend;
+use crate::report::setup::Setup;
+use crate::report::{Page, Prediction, Results, Run as OneRun};
+use crate::resource::rule::Fence;
+use crate::servers::{self, Cluster, Kind};
+
+/// An experiment.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Name {
+    /// A pause longer than the TTL, between acquire and write
+    Pause,
+    /// Releases of a lock that is no longer the releaser's
+    Release,
+    /// A holder that is killed: how long the lock stays blocked
+    Ttl,
+    /// Renewing narrows the window and does not close it
+    Renew,
+    /// Latency and throughput against contention
+    Contention,
+    /// Arrival order against grant order
+    Fairness,
+    /// The fence in a PostgreSQL row and in an object store
+    FencedStores,
+    /// Redlock under partition, pause, and crash without sync
+    Redlock,
+    /// The gallery's traces beside real runs, step by step
+    Prediction,
+    /// Ten million short-lived locks: memory, disk and expiry
+    TenMillion,
+    /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
+    Peers,
+    /// The leader is killed under load
+    Failover,
+    /// The wall clocks of servers are set
+    Clocks,
+}
+
+/// Run experiments on real servers; write figures, plots and pages
+#[derive(Debug, clap::Args)]
+pub struct Run {
+    /// The experiments
+    #[arg(value_enum, required_unless_present = "all")]
+    names: Vec<Name>,
+    /// All experiments
+    #[arg(long)]
+    all: bool,
+    /// The lock services; by default, all
+    #[arg(long, value_enum)]
+    backend: Vec<Backend>,
+    /// Whether the resource checks fencing tokens
+    #[arg(long, value_enum, default_value = "both")]
+    fence: Fences,
+    /// How often each case is run; by default, what the page states
+    #[arg(long)]
+    rounds: Option<u64>,
+    /// Contention: numbers of contenders; by default, what the page states
+    #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    contenders: Vec<u32>,
+    /// Contention, fairness: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    duration: Option<Duration>,
+    /// Ten million: number of keys; by default, that
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
+    keys: Option<u64>,
+    /// Peers: how long each measurement takes; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    window: Option<Duration>,
+    /// Seed of everything random
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// The Palisade program; by default `palisade` beside this program
+    #[arg(long, value_name = "FILE")]
+    palisade: Option<PathBuf>,
+    /// Directory of the pages
+    #[arg(long, value_name = "DIR", default_value = "docs/lab")]
+    out: PathBuf,
+    /// Render the pages again from the results of earlier runs
+    #[arg(long)]
+    render: bool,
+}
+
+/// Values of `run --fence`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+enum Fences {
+    /// The resource refuses stale tokens
+    On,
+    /// The resource accepts stale tokens
+    Off,
+    /// One case after the other
+    Both,
+}
+
+impl Run {
+    /// Runs the experiments. The exit code is 1 if a prediction failed.
+    ///
+    /// # Errors
+    /// A server or a process could not be used, or a file could not be written.
+    pub async fn run(self) -> Result<ExitCode, String> {
+        let names = if self.all { Name::value_variants() } else { &self.names };
+        let mut as_predicted = true;
+        for name in names {
+            as_predicted &= match name {
+                Name::Pause => self.one("pause", pause::run, pause::page).await?,
+                Name::Release => self.one("release", release::run, release::page).await?,
+                Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
+                Name::Renew => self.one("renew", renew::run, renew::page).await?,
+                Name::Contention => self.one("contention", contention::run, contention::page).await?,
+                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
+                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
+                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
+                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
+                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await?,
+                Name::Peers => self.peers().await?,
+                Name::Failover => self.one("failover", failover::run, failover::page).await?,
+                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await?,
+            };
+        }
+        Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+    }
+
+    /// Runs one experiment on all backends; returns whether all predictions held.
+    async fn one<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
+        page: impl Fn(&Results<T>) -> Page,
+    ) -> Result<bool, String> {
+        let mut results = Results::load(&self.out, name)?;
+        if self.render {
+            return self.rendered(name, &results, &page);
+        }
+        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
+        let mut as_predicted = true;
+        for backend in backends {
+            eprintln!("{name}: starting {backend}");
+            let cluster =
+                servers::start(kind(backend), &self.servers(name)).await.map_err(|error| error.to_string())?;
+            let cluster = Arc::new(cluster);
+            let context = self.context(backend, &cluster);
+            let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
+            let (figures, predictions) = run(&context).await?;
+            as_predicted &= tell(name, backend.name(), &predictions);
+            results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
+            results.save(&self.out, name, &page(&results))?;
+        }
+        eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
+        Ok(as_predicted)
+    }
+
+    /// Renders a page again from its results, if there are any; returns whether all predictions held.
+    fn rendered<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        results: &Results<T>,
+        page: impl Fn(&Results<T>) -> Page,
+    ) -> Result<bool, String> {
+        if results.runs.is_empty() {
+            eprintln!("{name}: there are no results in {} yet", self.out.display());
+            return Ok(true);
+        }
+        results.save(&self.out, name, &page(results))?;
+        Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
+    }
+
+    /// Runs `peers`, which measures all systems in turns. It replaces all earlier results: ratios are of the same run.
+    async fn peers(&self) -> Result<bool, String> {
+        if self.render {
+            return self.rendered("peers", &Results::load(&self.out, "peers")?, peers::page::page);
+        }
+        let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
+        let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
+        let window_text = humantime::format_duration(window);
+        let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
+        let kinds = self.backend.iter().copied().map(kind).collect();
+        let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
+        let save = |runs: Vec<OneRun<peers::Figures>>| {
+            let mut results = Results { runs: Vec::new() };
+            runs.into_iter().for_each(|run| results.put(run));
+            results.save(&self.out, "peers", &peers::page::page(&results))
+        };
+        let runs = peers::run(&plan, save).await?;
+        let mut as_predicted = true;
+        for run in &runs {
+            as_predicted &= tell("peers", &run.backend, &run.predictions);
+        }
+        eprintln!("peers: wrote {}", self.out.join("peers.md").display());
+        Ok(as_predicted)
+    }
+
+    fn context(&self, backend: Backend, cluster: &Arc<Cluster>) -> Context {
+        Context {
+            backend,
+            endpoints: cluster.endpoints().to_vec(),
+            cluster: cluster.clone(),
+            fences: match self.fence {
+                Fences::On => vec![Fence::On],
+                Fences::Off => vec![Fence::Off],
+                Fences::Both => vec![Fence::Off, Fence::On],
+            },
+            rounds: self.rounds,
+            contenders: self.contenders.clone(),
+            keys: self.keys,
+            palisade: self.palisade.clone(),
+            duration: self.duration,
+            seed: self.seed,
+        }
+    }
+
+    /// How an experiment's servers are started.
+    fn servers(&self, name: &str) -> servers::Options {
+        let palisade = self.palisade.clone();
+        let (replicas, fake_clock) = (usize::from(name == "failover"), name == "clocks");
+        servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
+    }
+
+    fn command(&self, name: &str, backend: Backend) -> String {
+        let mut command = format!("palisade-lab run {name} --backend {backend} --seed {}", self.seed);
+        if let Some(fence) = self.fence.to_possible_value().filter(|_| self.fence != Fences::Both) {
+            command.push_str(&format!(" --fence {}", fence.get_name()));
+        }
+        if let Some(rounds) = self.rounds {
+            command.push_str(&format!(" --rounds {rounds}"));
+        }
+        if !self.contenders.is_empty() {
+            let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
+            command.push_str(&format!(" --contenders {}", numbers.join(",")));
+        }
+        if let Some(keys) = self.keys {
+            command.push_str(&format!(" --keys {keys}"));
+        }
+        if let Some(duration) = self.duration {
+            command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
+        }
+        command
+    }
+}
+
+/// The lock services of an experiment, if the command line names none.
+fn backends(name: &str) -> Vec<Backend> {
+    let fits = |backend: &Backend| match name {
+        "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
+        "ten-million" => matches!(backend, Backend::Redis | Backend::Etcd | Backend::Palisade),
+        "redlock" => *backend == Backend::Redlock,
+        "failover" => *backend != Backend::Redlock,
+        // Both kinds of locks of etcd use the same servers.
+        "clocks" => *backend != Backend::EtcdLock,
+        _ => true,
+    };
+    Backend::ALL.into_iter().filter(fits).collect()
+}
+
+/// The servers of a lock service.
+fn kind(backend: Backend) -> Kind {
+    match backend {
+        Backend::Redis => Kind::Redis,
+        Backend::Redlock => Kind::Redlock,
+        Backend::Etcd | Backend::EtcdLock => Kind::Etcd,
+        Backend::ZooKeeper => Kind::Zookeeper,
+        Backend::Palisade => Kind::Palisade,
+    }
+}
+
+/// Says what was predicted and seen; returns whether all predictions held.
+fn tell(name: &str, backend: &str, predictions: &[Prediction]) -> bool {
+    for Prediction { predicted, seen, holds } in predictions {
+        let word = if *holds { "as predicted:" } else { "NOT AS PREDICTED:" };
+        eprintln!("{name}: {backend}: {word} {predicted}: {seen}");
+    }
+    predictions.iter().all(|prediction| prediction.holds)
+}
