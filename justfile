@@ -135,6 +135,6 @@ lab: programs
 # Needs protoc and Redis.
 # The lab's lints, its tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
 lab-fast: programs
-    cargo clippy --profile lab -p palisade-lab --all-targets -- -D warnings
+    cargo clippy -p palisade-lab --all-targets -- -D warnings
     cargo test --profile lab -p palisade-lab --lib --bins --test resource --test pages
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
