@@ -55,7 +55,7 @@ fn copy_workspace(workspace: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(
         mirror(&workspace.join(&package), &copy.join(&package), &says)?;
     }
     fs::create_dir_all(copy.join("docs"))?;
-    for file in ["Cargo.toml", "Cargo.lock", "README.md", "docs/api.md", "docs/operations.md"] {
+    for file in ["Cargo.toml", "Cargo.lock", "README.md", "docs/api.md", "docs/gallery.md", "docs/operations.md"] {
         fs::copy(workspace.join(file), copy.join(file))?;
     }
     Ok(())
