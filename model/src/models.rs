@@ -43,11 +43,11 @@ fn consensus() -> Vec<Named> {
         holds(Tier::Full, "raft-late", "3 servers, 2 terms, logs of 2, 3 messages on their way", || {
             raft(0, Bounds { delivery: late(3), ..Bounds::default() })
         }),
-        holds(Tier::Full, "raft-repeats", "as raft-late, and every message may arrive any number of times", || {
+        holds(Tier::Deep, "raft-repeats", "as raft-late, and every message may arrive any number of times", || {
             raft(0, Bounds { delivery: late(3), repeats: Repeats::Unlimited, ..Bounds::default() })
         }),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "raft-elections",
             "3 servers, 2 terms, logs of 2, a crash, 2 messages: PreVote and CheckQuorum step by step",
             || {
@@ -113,7 +113,7 @@ fn changes() -> Vec<Named> {
             || membership(EACH, 0, Bounds { log: 5, delivery: heard(3), heartbeats: Some(1), ..JOINED }),
         ),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "membership-crash",
             "a leader, 2 followers, a server that joins, 2 terms, logs of 5, a change of each kind, a proposal, a crash, one cut off",
             || membership(EACH, 1, Bounds { log: 5, crashes: 1, delivery: prompt(0, 1), ..JOINED }),
@@ -189,13 +189,13 @@ fn lock_table() -> Vec<Named> {
             })
         }),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "locks-unnumbered",
             "3 sessions, 2 keys, every request there is without a number, any number of times, 4 grants",
             || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &EVERY_OPERATION, grants: 4, ..LOCKS }),
         ),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "locks-once-all",
             "as locks-unnumbered, with 1 key, and 4 sessions that open at any moment, by themselves or for the lock",
             || {
@@ -303,7 +303,7 @@ fn inductive() -> Vec<Named> {
             Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 2, numbers: 0, sweep: 3 }))
         }),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "induction-numbers",
             "any table of 2 sessions and 2 keys, numbered operations: any entry",
             || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 2, numbers: 1, sweep: 3 })),

@@ -383,7 +383,7 @@ pub(crate) fn models() -> Vec<Named> {
             },
         ),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "membership-removed",
             "a leader and 3 followers, 2 terms, logs of 3, 2 removals, 3 messages on their way, answers at once, a heartbeat",
             || {
@@ -393,7 +393,7 @@ pub(crate) fn models() -> Vec<Named> {
             },
         ),
         holds(
-            Tier::Full,
+            Tier::Deep,
             "reads-lost",
             "a leader and 2 followers, 3 terms, logs of 4, 2 reads, a proposal, a message lost, a server cut off, twice",
             || reads(2, 1, Bounds { terms: 3, log: 4, delivery: prompt(1, 2), ..CLUSTER }),
@@ -443,11 +443,14 @@ pub(crate) fn models() -> Vec<Named> {
             SINGLE_CLIENT,
             Bounds { crashes: 1, delivery: prompt(0, 1), ..CLUSTER },
         ),
-        whole(
+        holds(
+            Tier::Deep,
             "cluster-keepalives",
             "3 servers, a client with 2 keepalives, 2 terms, logs of 5, 3 ticks, a server cut off",
-            ClientBounds { keepalives: 2, ticks: 3, ..SINGLE_CLIENT },
-            Bounds { delivery: prompt(0, 1), ..CLUSTER },
+            || {
+                let clients = ClientBounds { keepalives: 2, ticks: 3, ..SINGLE_CLIENT };
+                cluster(clients, Bounds { delivery: prompt(0, 1), ..CLUSTER })
+            },
         ),
         whole(
             "cluster-late",
