@@ -67,32 +67,3 @@ pub fn make(model: &Named, effort: Effort, folder: &Path) -> Result<String, Save
     };
     Ok(format!("{:<24} {found}, {:.1} s{unmet}", model.name, begun.elapsed().as_secs_f64()))
 }
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::models::models;
-
-    #[test]
-    fn witness_not_found_again_is_kept() {
-        let models = models();
-        let model = models.iter().find(|named| named.name == "raft-votes").unwrap();
-        let directory = tempfile::tempdir().unwrap();
-        let effort = |states| Effort { states, walks: 1, steps: 1 };
-        let told = make(model, effort(1), directory.path()).unwrap();
-        assert!(told.contains("0 witnesses") && told.contains("; not met: "), "{told}");
-        make(model, effort(100_000), directory.path()).unwrap();
-        let file = directory.path().join(WITNESSES);
-        let kept = read(&file).unwrap();
-        assert!(!kept.is_empty());
-
-        let told = make(model, effort(1), directory.path()).unwrap();
-        assert!(told.contains("; not met again, its path stays: "), "{told}");
-        assert_eq!(read(&file).unwrap(), kept);
-
-        let gone = SavedTrace { choices: vec![usize::MAX], ..kept[0].clone() };
-        replace(&file, |_| true, vec![gone]).unwrap();
-        make(model, effort(1), directory.path()).unwrap();
-        assert_eq!(read(&file).unwrap(), [], "what the model does not have any more is not kept");
-    }
-}
