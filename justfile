@@ -8,13 +8,13 @@ default:
 dev *ARGS:
     cargo run --release -- dev {{ ARGS }}
 
-# Format, lints and documentation; the documents' check is compiled alone, in a second.
+# Format, lints and documentation; the documents' check is compiled alone, in a second. The lab is included where it can be built.
 lint:
     cargo fmt --all --check
     mkdir -p target
     CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents.rs -o target/documents
     target/documents --quiet
-    cargo clippy --all-targets -- -D warnings
+    cargo clippy $(command -v protoc >/dev/null && echo --workspace) --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items --quiet
 
 # Before every commit: format, lints, unit tests.
@@ -133,8 +133,7 @@ lab: programs
     cargo test --profile lab -p palisade-lab -- --test-threads 1
 
 # Needs protoc and Redis.
-# The lab's lints, its tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
+# The lab's tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
 lab-fast: programs
-    cargo clippy -p palisade-lab --all-targets -- -D warnings
     cargo test --profile lab -p palisade-lab --lib --bins --test resource --test pages
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
