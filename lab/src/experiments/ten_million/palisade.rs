@@ -12,7 +12,7 @@ use crate::servers::{self, Kind, Options};
 /// The limit of locks that one session holds or waits for (docs/operations.md).
 const CLAIMS: u64 = 10_000;
 /// How long a fill may take.
-pub(super) const LIMIT: Duration = Duration::from_secs(300);
+pub(super) const LIMIT: Duration = Duration::from_secs(600);
 /// Requests on their way on a connection. The leader compares a limit with what it has applied, so that those may exceed it.
 const AT_ONCE: u64 = 500;
 /// The limit of sessions of a cluster that is asked for more.
