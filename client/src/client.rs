@@ -13,6 +13,7 @@ use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
     Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op, SessionId, Stale,
+    StatusView,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -95,18 +96,29 @@ impl Client {
         }
     }
 
-    /// The sessions with which this client and its clones wait for the lock on `key`: a waiter finds its position in
-    /// [`LockView::queue`] with them.
+    /// The public numbers of the sessions with which this client and its clones wait for the lock on `key`: a waiter finds
+    /// its position in [`LockView::queue`] with them.
     ///
     /// # Errors
     /// [`Error::Closed`].
-    pub async fn waiting_sessions(&self, key: impl Into<String>) -> Result<Vec<SessionId>, Error> {
+    pub async fn waiting_sessions(&self, key: impl Into<String>) -> Result<Vec<u64>, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::WaitingSessions { key: key.into(), reply }).map_err(|_| Error::Closed)?;
         answer.await.map_err(|_| Error::Closed)
     }
 
-    /// Ends a session that another process opened: the cluster releases the locks that the session holds, and withdraws
+    /// Reads the view that the node that this client is connected to has of its cluster.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn status(&self) -> Result<StatusView, Error> {
+        match self.ask(Op::Status).await? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Ends a session that another process opened and whose credential it handed over: the cluster releases the locks that the session holds, and withdraws
     /// its waits. A guard of that session learns at its next renewal that its lock is lost, so call this only when the
     /// holder has certainly stopped its work, or must lose the lock. A session that has already ended is no error.
     ///

@@ -38,7 +38,8 @@ impl Guard {
         self.token
     }
 
-    /// The session that holds the lock. Only this guard uses it.
+    /// The credential of the session that holds the lock. Only this guard uses it, and it is a secret: a process that has
+    /// it can release the lock.
     pub fn session(&self) -> SessionId {
         self.session
     }

@@ -5,6 +5,7 @@
 
 mod answers;
 mod failure;
+mod session;
 
 use serde::{Deserialize, Serialize};
 
@@ -13,9 +14,7 @@ pub use self::answers::{
     SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
 };
 pub use self::failure::{Code, Failure, HeldBy, waiters};
-
-/// A session's identity, as the server gave it out: unguessable, never used again.
-pub type SessionId = uuid::Uuid;
+pub use self::session::SessionId;
 
 /// A request on a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

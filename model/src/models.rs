@@ -226,6 +226,22 @@ fn lock_table() -> Vec<Named> {
                 })
             },
         ),
+        holds(
+            Tier::Full,
+            "locks-hostile",
+            "2 sessions with a numbered operation each, one that an acquire opens; strangers that know all but their proofs: every request in their names, 3 grants",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 2,
+                    openings: &[Start::Wait],
+                    operations: 1,
+                    numbered: &[Operation::Wait, Operation::Release],
+                    grants: 3,
+                    strangers: true,
+                    ..LOCKS
+                })
+            },
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }

@@ -21,6 +21,9 @@ pub const TTL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 pub const WAIT_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// Maximum number of live sessions, unless `--max-sessions` sets another one.
 pub const SESSIONS: usize = 1_000_000;
+/// The first session number that is not given out. A session's credential has 48 bits for the
+/// number; the margin is for opens in flight, which may exceed a limit.
+pub const SESSION_NUMBERS: u64 = (1 << 48) - (1 << 20);
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.

@@ -12,7 +12,7 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
 use palisade_spec::violated;
 use support::world::World;
@@ -288,7 +288,7 @@ impl Run {
         let number = 1 + self.random.below(6);
         let sequence = (self.random.below(2) == 0).then_some(Sequence(number));
         let opening = Opening {
-            nonce: self.random.below(16),
+            proof: Proof::from(u128::from(self.random.below(16))),
             owner: Owner::from("a"),
             ttl: Ttl([40, 100, 400][self.random.index(3)]),
         };
@@ -314,13 +314,16 @@ impl Run {
         self.world.checker.reference().expect("the founders have started").machine()
     }
 
-    /// A live session, or sometimes one that does not exist.
+    /// A live session, or sometimes one that does not exist, or the number of a live one with
+    /// another proof.
     fn session(&mut self) -> SessionId {
         let live: Vec<SessionId> = self.table().sessions().keys().copied().collect();
+        let proof = Proof::from(u128::from(self.random.below(16)));
         if live.is_empty() || self.random.below(10) == 0 {
-            return SessionId { number: 1 + self.random.below(20), nonce: self.random.below(16) };
+            return SessionId { number: 1 + self.random.below(20), proof };
         }
-        live[self.random.index(live.len())]
+        let session = live[self.random.index(live.len())];
+        if self.random.below(10) == 0 { SessionId { proof, ..session } } else { session }
     }
 
     /// Ends the faults: all nodes run and reach each other. Now a leader must be elected, and a

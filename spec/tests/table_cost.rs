@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Reply, SessionId, SharedMap, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, Reply, SessionId, SharedMap, Ttl};
 use palisade_spec::raft::{Stamp, StateMachine};
 
 /// Number of locks; an environment variable overrides the default.
@@ -29,9 +29,14 @@ fn scattered(count: u64) -> impl Iterator<Item = u64> {
     (0..=mask).map(mix).filter(move |&number| number < count)
 }
 
+/// A proof with as many bits as those of a server.
+fn proof(number: u64) -> Proof {
+    Proof::from(u128::from(number).wrapping_mul(0x9e37_79b9_7f4a_7c15_f39c_c060_5ced_c835))
+}
+
 /// An acquire that opens a session for one lock: a key of 20 bytes, an owner of 8.
 fn acquire(number: u64, ttl: u64) -> Command {
-    let opening = Opening { nonce: number ^ 0x5bd1_e995, owner: Owner::from("worker-7"), ttl: Ttl(ttl) };
+    let opening = Opening { proof: proof(number), owner: Owner::from("worker-7"), ttl: Ttl(ttl) };
     Command::AcquireOnce { opening, key: Key::from(format!("job/{number:016}").as_str()), wait: false }
 }
 

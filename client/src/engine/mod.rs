@@ -52,12 +52,12 @@ pub(crate) enum Command {
         /// Where the answer goes.
         reply: AskReply,
     },
-    /// Report which sessions wait for a lock.
+    /// Report the public numbers of the sessions that wait for a lock.
     WaitingSessions {
         /// The lock.
         key: String,
         /// Where the report goes.
-        reply: oneshot::Sender<Vec<SessionId>>,
+        reply: oneshot::Sender<Vec<u64>>,
     },
     /// Give back all claims and end.
     Close {

@@ -6,6 +6,10 @@ use crate::wire::{Acquired, Failure, Request, SessionLease};
 
 const TTL: Duration = Duration::from_secs(30);
 
+fn session(number: u64) -> SessionId {
+    SessionId::new(number, [7; 10]).expect("it is small")
+}
+
 /// An engine with a connection, one guard that it has handed out, and what the server is asked.
 struct Scene {
     engine: Engine,
@@ -22,7 +26,7 @@ impl Scene {
         let request = LockRequest { claim: 1, key, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
         engine.connected(fake::clock(), "node");
         engine.command(fake::clock(), Command::Lock(request));
-        let (session, ttl_ms) = (SessionId::from_u128(7), millis(ttl));
+        let (session, ttl_ms) = (session(7), millis(ttl));
         answer_all(&mut engine, |op| match op {
             Op::OpenSession(_) => Some(Answer::Session(SessionLease { session, ttl_ms })),
             _ => None,
@@ -128,7 +132,7 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
     let (owner, commands) = ("another".to_owned(), scene.commands.clone());
     let request = LockRequest { claim: 2, key: "b".into(), ttl: TTL, wait: Wait::Forever, owner, reply, commands };
     scene.engine.command(fake::clock(), Command::Lock(request));
-    let (session, ttl_ms) = (SessionId::from_u128(8), millis(TTL));
+    let (session, ttl_ms) = (session(8), millis(TTL));
     answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
     let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);

@@ -80,8 +80,8 @@ pub struct Acquired {
 /// A session, as `GET /v1/sessions/{id}` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SessionView {
-    /// The session.
-    pub session: SessionId,
+    /// Its public number.
+    pub session: u64,
     /// The name its opener gave.
     pub owner: String,
     /// Its time-to-live in milliseconds.
@@ -110,8 +110,8 @@ pub struct LockView {
 pub struct HolderView {
     /// The name its opener gave.
     pub owner: String,
-    /// Its session.
-    pub session: SessionId,
+    /// Its session's public number.
+    pub session: u64,
     /// The grant's fencing token.
     pub token: u64,
     /// Milliseconds of cluster time until its session expires.
@@ -123,8 +123,8 @@ pub struct HolderView {
 pub struct WaiterView {
     /// The name its opener gave.
     pub owner: String,
-    /// Its session.
-    pub session: SessionId,
+    /// Its session's public number.
+    pub session: u64,
 }
 
 /// A node's state, read without contact to other nodes

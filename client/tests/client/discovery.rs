@@ -118,7 +118,10 @@ async fn reads_go_to_the_leader() {
     let client = cluster.client().await;
     let guard = client.lock("a", LockOptions::default()).await.unwrap();
     let lock = client.show_lock("a", Consistency::Linearizable).await.unwrap();
-    assert_eq!(lock.holder.map(|holder| (holder.session, holder.token)), Some((guard.session(), guard.token())));
+    assert_eq!(
+        lock.holder.map(|holder| (holder.session, holder.token)),
+        Some((guard.session().number(), guard.token()))
+    );
     assert!(!client.show_lock("b", Consistency::Stale).await.unwrap().held);
     assert_eq!(client.list_locks(ListLocks::default()).await.unwrap().locks.len(), 1);
 

@@ -73,7 +73,7 @@ async fn waiters_know_their_sessions() {
         tokio::spawn(async move { client.lock("key", LockOptions::default().wait_forever()).await });
         cluster.until("it waits", |state| state.table.queue("key") == queued).await;
     }
-    let queue: Vec<_> = cluster.state().table.locks["key"].queue.iter().map(|(session, _)| *session).collect();
+    let queue: Vec<_> = cluster.state().table.locks["key"].queue.iter().map(|(session, _)| session.number()).collect();
     assert_eq!(client.waiting_sessions("key").await.unwrap(), queue[1..]);
     assert_eq!(other.waiting_sessions("key").await.unwrap(), queue[..1]);
     assert!(client.waiting_sessions("other").await.unwrap().is_empty());

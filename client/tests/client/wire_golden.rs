@@ -18,7 +18,7 @@ use serde::de::DeserializeOwned;
 const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/golden/wire.txt");
 
 fn session() -> SessionId {
-    SessionId::from_u128(0x0011_2233_4455_6677_8899_aabb_ccdd_eeff)
+    "00112233-4455-6677-8899-aabbccddeeff".parse().unwrap()
 }
 
 fn operations() -> Vec<Op> {
@@ -68,8 +68,8 @@ fn answers() -> Vec<Answer> {
     let lock = LockView {
         key: "key".into(),
         held: true,
-        holder: Some(HolderView { owner: "me".into(), session, token: 7, expires_in_ms: 29_999 }),
-        queue: vec![WaiterView { owner: "you".into(), session }],
+        holder: Some(HolderView { owner: "me".into(), session: session.number(), token: 7, expires_in_ms: 29_999 }),
+        queue: vec![WaiterView { owner: "you".into(), session: 300 }],
     };
     let free = LockView { key: "key".into(), held: false, holder: None, queue: Vec::new() };
     let leader = LeaderView { id: 2, client_addr: Some("10.0.0.2:7400".into()) };
@@ -98,7 +98,7 @@ fn answers() -> Vec<Answer> {
         Answer::Session(SessionLease { session, ttl_ms: 30_000 }),
         Answer::SessionClosed,
         Answer::SessionView(SessionView {
-            session,
+            session: session.number(),
             owner: "me".into(),
             ttl_ms: 30_000,
             expires_in_ms: 1,

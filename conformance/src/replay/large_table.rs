@@ -6,7 +6,7 @@
 //! acquire, queue, release and expire; a seed chooses their requests. The expected node says what
 //! the table must be after each entry.
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Sequence, SessionId, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Ttl};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -67,7 +67,7 @@ pub fn large_table(seed: u64, sessions: u64, entries: usize) -> Result<Trace, Tr
 }
 
 fn opening() -> Opening {
-    Opening { nonce: 1, owner: Owner::from("client"), ttl: Ttl(TTL) }
+    Opening { proof: Proof::from(1), owner: Owner::from("client"), ttl: Ttl(TTL) }
 }
 
 fn sentence(event: &Value) -> String {
@@ -82,7 +82,7 @@ fn command(random: &mut StdRng, opened: &mut u64) -> Command {
     // Half of the requests use one of the newest sessions, and half use one of three keys, so that
     // requests are repeated and refused.
     let first = if random.random() { opened.saturating_sub(4).max(1) } else { 1 };
-    let session = SessionId { number: random.random_range(first..=*opened + 1), nonce: 1 };
+    let session = SessionId { number: random.random_range(first..=*opened + 1), proof: Proof::from(1) };
     let keys = if random.random() { 3 } else { KEYS };
     let key = Key::from(format!("key {}", random.random_range(0..keys)).as_str());
     let sequence = random.random_bool(0.3).then(|| Sequence(random.random_range(1..9)));
@@ -97,7 +97,7 @@ fn command(random: &mut StdRng, opened: &mut u64) -> Command {
         }
         7 => Command::Close { session },
         8 => Command::KeepAlive {
-            sessions: (1..=*opened).step_by(3).map(|number| SessionId { number, nonce: 1 }).collect(),
+            sessions: (1..=*opened).step_by(3).map(|number| SessionId { number, proof: Proof::from(1) }).collect(),
         },
         9..12 => {
             let claim = if random.random() { Claim::Either } else { Claim::Waiting };

@@ -1,7 +1,7 @@
 //! Translates between the models' terms and the server's.
 //!
 //! Most models replicate a tape of numbers; the server replicates locks. So a number `n` becomes a
-//! command that opens a session with the nonce `n` and a time-to-live longer than any trace, and a
+//! command that opens a session with the proof `n` and a time-to-live longer than any trace, and a
 //! tape becomes the table in which these sessions were opened in this order. The translation is
 //! exact: different numbers become different commands, the table keeps their order, and no session
 //! is ever due, so that the passing of time changes such a table as little as a tape. Models that
@@ -71,7 +71,7 @@ impl Translation {
             Value::Array(values) => values.iter_mut().for_each(|value| self.to_server(value)),
             Value::Object(fields) => {
                 if let Some(number) = fields.get("Command").and_then(Value::as_u64) {
-                    let opening = json!({ "nonce": number, "owner": "", "ttl": TTL });
+                    let opening = json!({ "proof": [0, number], "owner": "", "ttl": TTL });
                     fields.insert("Command".into(), json!({ "Open": { "opening": opening } }));
                 }
                 let added =
@@ -97,7 +97,8 @@ impl Translation {
                     if let Some(machine) = fields.get_mut("machine") {
                         *machine = tape(machine);
                     }
-                    if let Some(opening) = fields.get("Command").map(|command| &command["Open"]["opening"]["nonce"]) {
+                    if let Some(opening) = fields.get("Command").map(|command| &command["Open"]["opening"]["proof"][1])
+                    {
                         let number = opening.clone();
                         fields.insert("Command".into(), number);
                     }
@@ -112,7 +113,7 @@ impl Translation {
 /// The tape that a table stands for: the sessions in the order in which they were opened.
 fn tape(table: &Value) -> Value {
     let sessions = table["sessions"].as_array().map_or(&[][..], Vec::as_slice);
-    sessions.iter().map(|session| session[0]["nonce"].clone()).collect()
+    sessions.iter().map(|session| session[0]["proof"][1].clone()).collect()
 }
 
 #[cfg(test)]

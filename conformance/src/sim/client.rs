@@ -9,10 +9,10 @@ use palisade_spec::invariants::Property;
 use palisade_spec::violated;
 use std::time::Duration;
 
-use palisade::core::{ConnectionId, Query, Request};
-use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
+use palisade::core::{ConnectionId, NO_PRINCIPAL, Query, Request, Secret, session_id, session_proof};
+use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView, SessionId};
 use palisade_history::{self as history, Call, Note, OpId, Refusal};
-use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{self, Claim, Command, Key, Opening, Owner, Sequence, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -204,7 +204,8 @@ impl Client {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
             let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
-            let sent = self.send(Request::KeepAlive(id), now, actions);
+            let request = Request::KeepAlive { session: identity(id), secret: Secret::of(id) };
+            let sent = self.send(request, now, actions);
             self.renewal = Some(Renewal { op, sent });
         }
         if let Some(held) = &mut self.held
@@ -315,8 +316,10 @@ impl Client {
 
     /// The operation as the history records it.
     fn call(&self, operation: &Operation, number: Option<Sequence>) -> Call {
-        let own =
-            || history_recorder::session(self.session.as_ref().map_or(SessionId { number: 0, nonce: 0 }, |own| own.id));
+        let own = || {
+            let number = self.session.as_ref().map_or(0, |own| own.id.number());
+            history_recorder::numbered_session(number)
+        };
         let (number, ttl_ms) = (number.map(|number| number.0), history_recorder::milliseconds(self.ttl));
         match operation {
             Operation::Open => Call::OpenSession { ttl_ms },
@@ -351,31 +354,41 @@ impl Client {
     fn ask(&self, pending: &PendingOperation, env: &mut Environment<'_>) -> Option<(Request, Duration)> {
         let session = self.session.as_ref().map(|session| session.id);
         let sequence = pending.number;
-        let opening = |rng: &mut SmallRng, ttl: Duration| {
+        let opening = |secret: Secret, ttl: Duration| {
             let ttl = Ttl(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-            Opening { nonce: rng.random(), owner: Owner::from("client"), ttl }
+            Opening { proof: session_proof(secret, NO_PRINCIPAL), owner: Owner::from("client"), ttl }
         };
+        // The secret of the session that the command opens or names.
+        let mut secret = session.map(Secret::of);
         let mut wait = Duration::ZERO;
         let command = match pending.operation.clone() {
-            Operation::Open => Command::Open { opening: opening(env.rng, self.ttl) },
-            Operation::Close => Command::Close { session: session? },
+            Operation::Open => {
+                let secret = *secret.insert(draw(env.rng));
+                Command::Open { opening: opening(secret, self.ttl) }
+            }
+            Operation::Close => Command::Close { session: identity(session?) },
             Operation::Acquire { key, wait: longest } => {
                 wait = (pending.begun + longest).saturating_sub(env.now);
-                Command::Acquire { session: session?, sequence, key, wait: !wait.is_zero() }
+                Command::Acquire { session: identity(session?), sequence, key, wait: !wait.is_zero() }
             }
             Operation::Once { key, wait: longest } => {
                 wait = longest;
-                Command::AcquireOnce { opening: opening(env.rng, self.ttl), key, wait: !wait.is_zero() }
+                let secret = *secret.insert(draw(env.rng));
+                Command::AcquireOnce { opening: opening(secret, self.ttl), key, wait: !wait.is_zero() }
             }
             Operation::Release { key, token, session } => {
-                Command::Release { session, sequence, key, claim: Claim::Held(token) }
+                secret = Some(Secret::of(session));
+                Command::Release { session: identity(session), sequence, key, claim: Claim::Held(token) }
             }
-            Operation::Withdraw { key } => Command::Release { session: session?, sequence, key, claim: Claim::Either },
+            Operation::Withdraw { key } => {
+                Command::Release { session: identity(session?), sequence, key, claim: Claim::Either }
+            }
             Operation::Read { key, consistency } => {
                 return Some((Request::Read(Query::Lock(key), consistency), Duration::ZERO));
             }
         };
-        Some((Request::Propose { command, wait }, wait))
+        let secret = secret.expect("every command has a session");
+        Some((Request::Propose { command, secret, wait }, wait))
     }
 
     fn send(&mut self, ask: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
@@ -423,7 +436,7 @@ impl Client {
         match reply {
             Ok(_) => {
                 session.alive = session.alive.max(sent.at);
-                env.judge.lock().client_leased(session.id, sent.at, slowest(self.ttl));
+                env.judge.lock().client_leased(identity(session.id), sent.at, slowest(self.ttl));
             }
             Err(Failure { error: Code::NoSession, .. }) => self.lose_session(env),
             Err(failure) => {
@@ -465,19 +478,19 @@ impl Client {
         let mut judge = env.judge.lock();
         let check = match (&pending.operation, answer) {
             (Operation::Open, Answer::Session(lease)) => {
-                let id = spec_session(lease.session);
-                judge.client_leased(id, sent, slowest(self.ttl));
+                let id = lease.session;
+                judge.client_leased(identity(id), sent, slowest(self.ttl));
                 let renew_at = env.now + self.ttl / 3;
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
             (Operation::Acquire { key, .. } | Operation::Once { key, .. }, Answer::Acquired(acquired)) => {
-                let (session, token) = (spec_session(acquired.session), Token(acquired.token));
-                judge.client_leased(session, pending.begun, slowest(self.ttl));
+                let (session, token) = (acquired.session, Token(acquired.token));
+                judge.client_leased(identity(session), pending.begun, slowest(self.ttl));
                 env.tally.grants_heard += 1;
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
                 self.held = Some(Held { key: key.clone(), token, session, until, access_at: env.now });
-                judge.clients.client_granted(key, session, token)
+                judge.clients.client_granted(key, identity(session), token)
             }
             (Operation::Release { key, token, .. }, Answer::Released) => {
                 env.tally.releases_heard += 1;
@@ -550,14 +563,21 @@ impl Client {
     }
 }
 
-fn spec_session(id: palisade_client::wire::SessionId) -> SessionId {
-    let (number, nonce) = id.as_u64_pair();
-    SessionId { number, nonce }
+/// The session as the lock table knows it.
+fn identity(credential: SessionId) -> lock::SessionId {
+    session_id(credential, NO_PRINCIPAL)
+}
+
+/// A secret from the simulation's own randomness.
+fn draw(rng: &mut SmallRng) -> Secret {
+    let mut bytes = [0; 10];
+    bytes[..8].copy_from_slice(&rng.random::<u64>().to_be_bytes());
+    Secret::from_bytes(bytes)
 }
 
 fn lock_state(view: &LockView) -> LockState {
     LockState {
-        holder: view.holder.as_ref().map(|holder| (spec_session(holder.session), Token(holder.token))),
-        queue: view.queue.iter().map(|waiter| spec_session(waiter.session)).collect(),
+        holder: view.holder.as_ref().map(|holder| (holder.session, Token(holder.token))),
+        queue: view.queue.iter().map(|waiter| waiter.session).collect(),
     }
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Command, Event, Key, LockTable, SessionId, Token};
+use palisade_spec::lock::{Command, Event, Key, LockTable, Proof, SessionId, Token};
 use palisade_spec::raft::{Index, Payload};
 use palisade_spec::violated;
 
@@ -24,9 +24,9 @@ pub(super) struct ClientFacts {
     lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
     /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
-    /// The nonces of all committed openings, and of those that a client was told were not done.
-    opened: BTreeSet<u64>,
-    refused: BTreeSet<u64>,
+    /// The proofs of all committed openings, and of those that a client was told were not done.
+    opened: BTreeSet<Proof>,
+    refused: BTreeSet<Proof>,
     pub(super) counts: Counts,
 }
 
@@ -52,11 +52,11 @@ struct Lease {
     ttl: Duration,
 }
 
-/// A lock's holder and its queue.
+/// A lock's holder and its queue, as every client may see them: sessions by their public numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LockState {
-    pub(super) holder: Option<(SessionId, Token)>,
-    pub(super) queue: Vec<SessionId>,
+    pub(super) holder: Option<(u64, Token)>,
+    pub(super) queue: Vec<u64>,
 }
 
 impl ClientFacts {
@@ -76,8 +76,8 @@ impl ClientFacts {
         };
         self.last = agreed.entry.index;
         if let Some(Command::Open { opening } | Command::AcquireOnce { opening, .. }) = command {
-            self.opened.insert(opening.nonce);
-            self.check_refusal(opening.nonce)?;
+            self.opened.insert(opening.proof);
+            self.check_refusal(opening.proof)?;
         }
         for event in &agreed.outcome.events {
             self.record_event(event, agreed.born.unwrap_or(now))?;
@@ -121,8 +121,8 @@ impl ClientFacts {
 
     fn record_lock_state(&mut self, table: &LockTable, key: Key) {
         let state = table.lock(&key).map_or_else(LockState::default, |lock| LockState {
-            holder: Some((lock.holder.session, lock.holder.token)),
-            queue: lock.queue.iter().map(|waiter| waiter.session).collect(),
+            holder: Some((lock.holder.session.number, lock.holder.token)),
+            queue: lock.queue.iter().map(|waiter| waiter.session.number).collect(),
         });
         let states = self.lock_states.entry(key).or_default();
         if states.back().is_none_or(|(_, last)| *last != state) {
@@ -134,16 +134,17 @@ impl ClientFacts {
     }
 
     /// A client is told that the node is not the leader, or that there is no leader: its request to
-    /// open a session with this nonce was not done, and never will be.
-    pub(super) fn client_refused(&mut self, nonce: u64) -> Check {
-        self.refused.insert(nonce);
-        self.check_refusal(nonce)
+    /// open a session with this proof was not done, and never will be.
+    pub(super) fn client_refused(&mut self, proof: Proof) -> Check {
+        self.refused.insert(proof);
+        self.check_refusal(proof)
     }
 
-    fn check_refusal(&self, nonce: u64) -> Check {
-        if self.opened.contains(&nonce) && self.refused.contains(&nonce) {
-            let detail =
-                format!("the session with nonce {nonce} was opened although its client was told that nothing was done");
+    fn check_refusal(&self, proof: Proof) -> Check {
+        if self.opened.contains(&proof) && self.refused.contains(&proof) {
+            let detail = format!(
+                "the session with proof {proof:x} was opened although its client was told that nothing was done"
+            );
             return violated!(Property::RejectedRequestsHaveNoEffect, "{detail}");
         }
         Ok(())

@@ -100,8 +100,8 @@ impl Note {
     /// The arrival of a request.
     pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Request) -> Note {
         let what = match ask {
-            Request::Propose { command, wait } => in_words(command, *wait),
-            Request::KeepAlive(session) => format!("keep session {} alive", session.number),
+            Request::Propose { command, wait, .. } => in_words(command, *wait),
+            Request::KeepAlive { session, .. } => format!("keep session {} alive", session.number),
             Request::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
             Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale"),
             other => format!("{other:?}"),

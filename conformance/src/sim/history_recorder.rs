@@ -6,7 +6,6 @@ use std::time::Duration;
 
 use palisade_client::wire::{self, Code, Failure, LockView};
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::SessionId;
 
 use super::clock::DRIFT_PPM;
 use palisade_history::check::check_fast;
@@ -80,22 +79,22 @@ pub(super) fn key(key: &palisade_spec::lock::Key) -> Key {
     Key::from(key.as_str())
 }
 
-pub(super) fn session(id: SessionId) -> Session {
-    Session::from(id.to_string().as_str())
+/// A session by its public number, which is all that lists show.
+pub(super) fn numbered_session(number: u64) -> Session {
+    Session::from(number.to_string().as_str())
 }
 
-fn wire_session(id: wire::SessionId) -> Session {
-    let (number, nonce) = id.as_u64_pair();
-    session(SessionId { number, nonce })
+pub(super) fn session(credential: wire::SessionId) -> Session {
+    numbered_session(credential.number())
 }
 
 /// An answer in the history's form.
 pub(super) fn answer(answer: &wire::Answer) -> Answer {
     match answer {
-        wire::Answer::Session(lease) => Answer::Opened { session: wire_session(lease.session) },
+        wire::Answer::Session(lease) => Answer::Opened { session: session(lease.session) },
         wire::Answer::SessionClosed => Answer::Closed,
         wire::Answer::Acquired(acquired) => {
-            Answer::Granted { session: wire_session(acquired.session), token: acquired.token }
+            Answer::Granted { session: session(acquired.session), token: acquired.token }
         }
         wire::Answer::Released => Answer::Released,
         wire::Answer::Withdrawn => Answer::Withdrawn,
@@ -107,8 +106,8 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
 
 fn lock(view: &LockView, age_ms: Option<u64>) -> Answer {
     let holder = view.holder.as_ref();
-    let holder = holder.map(|holder| Holder { session: wire_session(holder.session), token: holder.token });
-    let queue = view.queue.iter().map(|waiter| wire_session(waiter.session)).collect();
+    let holder = holder.map(|holder| Holder { session: numbered_session(holder.session), token: holder.token });
+    let queue = view.queue.iter().map(|waiter| numbered_session(waiter.session)).collect();
     Answer::Lock { holder, queue, age_ms }
 }
 

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 
 use palisade::core::{ConnectionId, Request};
 use palisade_spec::invariants::{Property, Violation};
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{LockTable, Proof};
 use palisade_spec::raft::{Message, Node, NodeId, Snapshot};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -61,8 +61,8 @@ pub(super) struct World {
     streams: BTreeMap<u64, Stream>,
     /// Acquires that wait for an answer.
     waits: Vec<OpenWait>,
-    /// Requests that open a session, with the session's nonce.
-    openings: BTreeMap<CallId, u64>,
+    /// Requests that open a session, with the session's proof.
+    openings: BTreeMap<CallId, Proof>,
     operator: Operator,
     /// Faults are being injected.
     storms: bool,

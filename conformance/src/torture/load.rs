@@ -269,5 +269,5 @@ impl Load {
 }
 
 fn session(guard: &Guard) -> history::Session {
-    guard.session().to_string().as_str().into()
+    guard.session().number().to_string().as_str().into()
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 use palisade_spec::lock::{
-    self, Claim, Command, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
+    self, Claim, Command, LockTable, Opening, Outcome, Owner, Proof, Reply, Sequence, SessionId, Token, Ttl,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -220,7 +220,7 @@ impl World {
     fn apply(&mut self, place: usize) {
         let request = &self.requests[place];
         let (session, sequence, copy) = (request.session, request.sequence, request.copy);
-        let opening = |ttl_ms| Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(ttl_ms) };
+        let opening = |ttl_ms| Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(ttl_ms) };
         let of = |key: &Key| lock::Key::from(&*key.0);
         let (command, waits) = match request.call.clone() {
             Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
@@ -481,5 +481,5 @@ impl World {
 }
 
 fn id(session: &Session) -> SessionId {
-    SessionId { number: session.0[1..].parse().unwrap(), nonce: 0 }
+    SessionId { number: session.0[1..].parse().unwrap(), proof: Proof::default() }
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::core::Observer;
 use palisade::recording::{Header, Reading, Record, Recorder, format};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{
     Body, Config, Durable, HardState, Input, Members, Message, Node, NodeId, Output, Payload, Persist, RequestId, Role,
 };
@@ -136,13 +136,21 @@ impl World {
         let table = node.machine();
         let some = self.random.random_range(0..table.sessions().len().max(1));
         let Some(&session) = table.sessions().keys().nth(some) else {
-            let opening = Opening { nonce: self.random.random(), owner: Owner::from("w"), ttl: Ttl(400) };
+            let opening = Opening {
+                proof: Proof::from(u128::from(self.random.random::<u64>())),
+                owner: Owner::from("w"),
+                ttl: Ttl(400),
+            };
             return Some(Command::Open { opening });
         };
         let key = Key::from(["a", "b", "c"][self.random.random_range(0..3)]);
         Some(match self.random.random_range(0..6) {
             0 => Command::Open {
-                opening: Opening { nonce: self.random.random(), owner: Owner::from("w"), ttl: Ttl(400) },
+                opening: Opening {
+                    proof: Proof::from(u128::from(self.random.random::<u64>())),
+                    owner: Owner::from("w"),
+                    ttl: Ttl(400),
+                },
             },
             1 => Command::KeepAlive { sessions: [session].into() },
             2 | 3 => Command::Acquire { session, sequence: None, key, wait: true },

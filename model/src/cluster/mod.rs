@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Check, Violation};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, SessionId, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
 use stateright::Property;
@@ -107,7 +107,8 @@ impl Surroundings {
     pub fn new(bounds: ClientBounds) -> Surroundings {
         let sessions = 1..=bounds.sessions;
         let wanted = |number| keys(if number == 1 { bounds.keys } else { 1 });
-        let own = |number| wanted(number).map(move |key| Client::new(SessionId { number, nonce: 0 }, key));
+        let own =
+            |number| wanted(number).map(move |key| Client::new(SessionId { number, proof: Proof::default() }, key));
         let clients = sessions.flat_map(own).collect();
         let resources = keys(bounds.keys).map(Resource::new).collect();
         Surroundings { bounds, now: 0, looked: BTreeMap::new(), births: BTreeMap::new(), clients, resources }
@@ -117,7 +118,7 @@ impl Surroundings {
     pub fn table(bounds: &ClientBounds) -> LockTable {
         let mut table = LockTable::default();
         for number in 1..=bounds.sessions {
-            let opening = Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(bounds.ttl_of(number)) };
+            let opening = Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(bounds.ttl_of(number)) };
             table.apply(Stamp(0), &Command::Open { opening });
         }
         table

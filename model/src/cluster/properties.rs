@@ -51,13 +51,14 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 10] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 11] {
     always![
         MutualExclusion,
         TokenMonotonicity,
         FifoOrder,
         NoEarlyExpiry,
         ExactlyOnce,
+        NoForeignChange,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,

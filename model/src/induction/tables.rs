@@ -22,7 +22,9 @@ use std::sync::Arc;
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation, table_is_sound};
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Event, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl,
+};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde_json::{Value, json};
 use stateright::Property;
@@ -84,7 +86,7 @@ struct Line {
 }
 
 fn id(place: usize) -> SessionId {
-    SessionId { number: place as u64 + 1, nonce: 0 }
+    SessionId { number: place as u64 + 1, proof: Proof::default() }
 }
 
 fn number(number: u64) -> Option<u64> {
@@ -170,18 +172,22 @@ impl Tables {
 fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     // One more than exist: a session that never existed or has ended.
     let sessions: Vec<SessionId> = (0..=usize::try_from(bounds.sessions).expect("few sessions")).map(id).collect();
+    // The number of a session that may exist, from a client that does not know its secret.
+    let forged = SessionId { proof: Proof::from(1), ..id(0) };
     let numbers: Vec<Option<Sequence>> =
         (0..=bounds.numbers + u64::from(bounds.numbers > 0)).map(|sequence| number(sequence).map(Sequence)).collect();
     let mut commands = vec![Command::Open { opening: opening() }, Command::KeepAlive { sessions: sessions.clone() }];
-    for &session in &sessions {
+    for session in sessions.iter().copied().chain([forged]) {
         commands.extend([Command::Close { session }, Command::KeepAlive { sessions: vec![session] }]);
     }
     for key in keys {
         let (key, both) = (|| key.clone(), [false, true]);
         commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), key: key(), wait }));
         let (gone, known) = sessions.split_last().expect("there is one that never was");
-        commands.extend(both.map(|wait| Command::Acquire { session: *gone, sequence: None, key: key(), wait }));
-        commands.push(Command::Release { session: *gone, sequence: None, key: key(), claim: Claim::Either });
+        for session in [*gone, forged] {
+            commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, key: key(), wait }));
+            commands.push(Command::Release { session, sequence: None, key: key(), claim: Claim::Either });
+        }
         for (&session, &sequence) in
             known.iter().flat_map(|session| numbers.iter().map(move |number| (session, number)))
         {
@@ -248,7 +254,7 @@ fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violatio
 }
 
 fn opening() -> Opening {
-    Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(TTL) }
+    Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(TTL) }
 }
 
 impl Case for Tables {
@@ -309,7 +315,7 @@ impl Case for Tables {
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
-                ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
+                NoForeignChange, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }

@@ -4,7 +4,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::invariants::{Committed, Violation};
-use palisade_spec::lock::{Command, LockTable, SessionId};
+use palisade_spec::lock::{Command, LockTable, Proof, SessionId};
 use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Position};
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -72,7 +72,9 @@ pub struct State {
 impl State {
     /// Servers with blank disks, and clients that have sent no request.
     pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
-        let clients = (1..=bounds.clients).map(|number| Client::new(SessionId { number, nonce: 0 }, key())).collect();
+        let clients = (1..=bounds.clients)
+            .map(|number| Client::new(SessionId { number, proof: Proof::default() }, key()))
+            .collect();
         let mut state = State {
             servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
             delayed: SmallVec::new(),

@@ -25,7 +25,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Session, SessionId, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Session, SessionId, Ttl};
 use palisade_spec::raft::{Stamp, StateMachine};
 use stateright::{Model, Property};
 
@@ -134,7 +134,7 @@ impl Queue {
     }
 
     fn opening(&self, client: usize) -> Opening {
-        Opening { nonce: client as u64, owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) }
+        Opening { proof: proof(client), owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) }
     }
 
     fn command(&self, state: &State, action: Action) -> Option<Command> {
@@ -185,13 +185,13 @@ impl Queue {
     }
 
     fn holds(&self, state: &State, client: usize, key: usize) -> bool {
-        state.table.lock(&self.keys[key]).is_some_and(|lock| lock.holder.session.nonce == client as u64)
+        state.table.lock(&self.keys[key]).is_some_and(|lock| lock.holder.session.proof == proof(client))
     }
 
     fn table(&self, state: &State) -> StateTable {
         let mut table = StateTable::default();
         for key in &self.keys {
-            let who = |id: SessionId| format!("client {}", id.nonce + 1);
+            let who = |id: SessionId| format!("client {}", u128::from(id.proof) + 1);
             let (holder, queue) = state.table.lock(key).map_or_else(Default::default, |lock| {
                 let queue: Vec<String> = lock.queue.iter().map(|waiter| who(waiter.session)).collect();
                 (who(lock.holder.session), queue.join(", "))
@@ -214,15 +214,20 @@ impl Queue {
     }
 }
 
+/// The proof that identifies a client in all its sessions.
+fn proof(client: usize) -> Proof {
+    Proof::from(client as u128)
+}
+
 fn name(key: usize) -> String {
     ["a", "b", "c"][key].to_string()
 }
 
 impl State {
-    /// The client's session, identified by its nonce.
+    /// The client's session, identified by its proof.
     fn session(&self, client: usize) -> Option<(SessionId, &Session)> {
         let mut sessions = self.table.sessions().iter();
-        sessions.find(|(id, _)| id.nonce == client as u64).map(|(id, session)| (*id, session))
+        sessions.find(|(id, _)| id.proof == proof(client)).map(|(id, session)| (*id, session))
     }
 
     /// The distance of a deadline; for a passed deadline, only its rank.
@@ -246,21 +251,21 @@ impl Hash for State {
         let distance = self.distances();
         self.clients.hash(hasher);
         for (id, session) in self.table.sessions().iter() {
-            (id.nonce, distance(session.deadline), session.once).hash(hasher);
+            (id.proof, distance(session.deadline), session.once).hash(hasher);
             session.claims().hash(hasher);
         }
         u64::MAX.hash(hasher);
         for (key, lock) in self.table.locks().iter() {
-            (key, lock.holder.session.nonce).hash(hasher);
-            lock.queue.iter().for_each(|waiter| waiter.session.nonce.hash(hasher));
+            (key, lock.holder.session.proof).hash(hasher);
+            lock.queue.iter().for_each(|waiter| waiter.session.proof.hash(hasher));
             u64::MAX.hash(hasher);
         }
         for (deadline, id) in self.table.deadlines().keys() {
-            (distance(*deadline), id.nonce).hash(hasher);
+            (distance(*deadline), id.proof).hash(hasher);
         }
         u64::MAX.hash(hasher);
         for ((deadline, id), locks) in self.table.contended().iter() {
-            (distance(*deadline), id.nonce, *locks).hash(hasher);
+            (distance(*deadline), id.proof, *locks).hash(hasher);
         }
     }
 }

@@ -45,7 +45,7 @@ impl Step<'_> {
             .after
             .session(id)
             .is_some_and(|session| (&session.owner, session.ttl, session.once) == (&opening.owner, opening.ttl, once));
-        opened(self) == [id] && id.nonce == opening.nonce && is_next && is_as_asked
+        opened(self) == [id] && id.proof == opening.proof && is_next && is_as_asked
     }
 
     fn lock(&self, key: &Key) -> Option<&Lock> {

@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
     Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
-    table_is_sound, token_monotonicity,
+    no_foreign_change, table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
@@ -39,6 +39,7 @@ pub fn judge(
     release_drops_only_its_claim(step)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
+        no_foreign_change(before, at, command, after)?;
     }
     sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;

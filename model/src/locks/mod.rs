@@ -4,7 +4,7 @@
 //! A numbered operation that was sent may be applied at any later time and any number of times; one
 //! that is never applied was lost. There is no order among a client's operations: a later one may
 //! overtake an earlier one, which then arrives late. A request without a number may arrive at any
-//! moment (`requests.rs`).
+//! moment, and so may a stranger's request in the name of a session (`requests.rs`).
 
 mod answers;
 mod entry_step;
@@ -60,6 +60,8 @@ pub struct Bounds {
     pub ticks: u64,
     /// The number of sessions and claims that a sweep ends.
     pub sweep: u64,
+    /// Whether strangers send requests: they know everything that is public, and no proof.
+    pub strangers: bool,
 }
 
 /// An operation on a key.

@@ -24,6 +24,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         FifoOrder,
         NoEarlyExpiry,
         ExactlyOnce,
+        NoForeignChange,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
@@ -76,6 +77,24 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
         }));
+    }
+    if model.bounds.strangers {
+        all.push(Property::sometimes(
+            "a stranger names the holder of a lock that others wait for",
+            |model: &Locks, state: &State| {
+                let is_victim = |id: &SessionId| {
+                    let held = || state.table.locks().values();
+                    held().any(|lock| lock.holder.session.number == id.number && !lock.queue.is_empty())
+                };
+                let is_foreign = |request: &Payload<Command>| match request {
+                    Payload::Command(Command::Release { session, .. }) => {
+                        state.table.session(*session).is_none() && is_victim(session)
+                    }
+                    _ => false,
+                };
+                model.requests.possible(state).any(|request| is_foreign(&request))
+            },
+        ));
     }
     if !model.bounds.openings.is_empty() {
         all.push(Property::sometimes("a session that was opened for a lock waits for it", |_, state: &State| {

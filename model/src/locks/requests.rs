@@ -5,11 +5,16 @@
 //! within the bounds may be applied in every state, for each session that was ever opened. Plain
 //! HTTP sends such requests; so does the server itself, for waits that timed out and for
 //! connections that closed.
+//!
+//! A **stranger** knows everything that is public: the numbers of sessions, also the next one; keys,
+//! tokens, and that no operation has a greater number than [`MAX_NUMBER`]. It sends every request
+//! in the name of every session, and has a proof of its own, which is none of theirs.
 
-use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, SessionId, Token, Ttl};
-use palisade_spec::raft::Payload;
+use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use palisade_spec::raft::{MAX_NUMBER, Payload};
 
 use super::{Bounds, Operation, State};
+use crate::layers::EVERY_OPERATION;
 use crate::world::Ref;
 
 /// A command that needs no client.
@@ -25,6 +30,8 @@ pub(super) struct Requests {
     /// By the number of sessions opened so far: a keepalive of all of them, and of one that does
     /// not exist.
     joint_keepalives: Vec<Request>,
+    /// The requests of strangers, by the number of the session that they name.
+    by_strangers: Vec<Vec<(Token, Request)>>,
 }
 
 impl Requests {
@@ -42,11 +49,18 @@ impl Requests {
             openings: bounds.openings.iter().flat_map(opens).map(&keep).collect(),
             by_session: (1..=bounds.opened)
                 .map(|number| {
-                    let all = session_requests(bounds, keys, session(bounds, number)).into_iter();
-                    all.map(|(token, command)| (token, keep(command))).collect()
+                    let all = session_requests(bounds, keys, session(bounds, number), bounds.unnumbered, None);
+                    all.into_iter().map(|(token, command)| (token, keep(command))).collect()
                 })
                 .collect(),
             joint_keepalives: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
+            by_strangers: (1..=bounds.opened + 1)
+                .filter(|_| bounds.strangers)
+                .map(|number| {
+                    let all = stranger_requests(bounds, keys, number).into_iter();
+                    all.map(|(token, command)| (token, keep(command))).collect()
+                })
+                .collect(),
         }
     }
 
@@ -54,7 +68,10 @@ impl Requests {
     pub(super) fn possible(&self, state: &State) -> impl Iterator<Item = Request> {
         let opened = usize::try_from(state.opened).expect("a number of sessions fits in usize");
         let granted = state.greatest;
-        let single = self.by_session[..opened].iter().flatten().filter(move |(token, _)| *token <= granted);
+        // A stranger also names the session that is opened next.
+        let foreign = self.by_strangers.iter().take(opened + 1);
+        let named = self.by_session[..opened].iter().chain(foreign);
+        let single = named.flatten().filter(move |(token, _)| *token <= granted);
         let together = (opened > 0).then(|| self.joint_keepalives[opened]);
         self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together)
     }
@@ -71,24 +88,51 @@ pub enum Start {
     Try,
 }
 
-/// The session of this number. Sessions that are opened later have another nonce.
+/// The proof of a stranger: that of no session.
+pub(super) fn foreign() -> Proof {
+    Proof::from(2)
+}
+
+fn proof(opens_later: bool) -> Proof {
+    Proof::from(u128::from(opens_later))
+}
+
+/// The session of this number. Sessions that are opened later have another proof.
 pub(super) fn session(bounds: &Bounds, number: u64) -> SessionId {
-    SessionId { number, nonce: u64::from(number > bounds.sessions) }
+    SessionId { number, proof: proof(number > bounds.sessions) }
 }
 
 /// The opening of a client's session, or of one without a client (0).
 pub(super) fn opening(bounds: &Bounds, client: u64) -> Opening {
     let owner = if client > 0 { format!("client {client}") } else { String::new() };
-    Opening { nonce: u64::from(client == 0), owner: Owner::from(owner.as_str()), ttl: Ttl(bounds.ttl) }
+    Opening { proof: proof(client == 0), owner: Owner::from(owner.as_str()), ttl: Ttl(bounds.ttl) }
 }
 
-fn session_requests(bounds: &Bounds, keys: &[Key], session: SessionId) -> Vec<(Token, Command)> {
+/// Every request of a stranger in the name of a session, with and without a number; and a keepalive
+/// that the server has joined with that of the session itself.
+fn stranger_requests(bounds: &Bounds, keys: &[Key], number: u64) -> Vec<(Token, Command)> {
+    let forged = SessionId { number, proof: foreign() };
+    let mut all = session_requests(bounds, keys, forged, &EVERY_OPERATION, None);
+    let greatest = Some(Sequence(MAX_NUMBER));
+    let numbered = session_requests(bounds, keys, forged, &EVERY_OPERATION, greatest).into_iter();
+    all.extend(numbered.filter(|(_, command)| matches!(command, Command::Acquire { .. } | Command::Release { .. })));
+    all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(bounds, number)] }));
+    all
+}
+
+fn session_requests(
+    bounds: &Bounds,
+    keys: &[Key],
+    session: SessionId,
+    operations: &[Operation],
+    sequence: Option<Sequence>,
+) -> Vec<(Token, Command)> {
     let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
     let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
     for key in keys {
-        for operation in bounds.unnumbered {
-            let acquire = |wait| Command::Acquire { session, sequence: None, key: key.clone(), wait };
-            let release = |claim| Command::Release { session, sequence: None, key: key.clone(), claim };
+        for operation in operations {
+            let acquire = |wait| Command::Acquire { session, sequence, key: key.clone(), wait };
+            let release = |claim| Command::Release { session, sequence, key: key.clone(), claim };
             match operation {
                 Operation::Wait => all.push((Token(0), acquire(true))),
                 Operation::Try => all.push((Token(0), acquire(false))),

@@ -1,18 +1,19 @@
 //! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
-use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Sequence, SessionId};
+use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Proof, Sequence, SessionId};
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
 
+use super::requests::foreign;
 use super::{Action, Locks, Operation, State};
 use crate::diagram::{Diagram, Fate, Tone};
 use crate::state_table::{Field, StateTable};
 use crate::world::Notation;
 
-/// A session's number; with the nonce unless that is 0.
+/// A session's number; with the proof unless that is 0.
 fn session(id: SessionId) -> String {
-    if id.nonce == 0 { format!("s{}", id.number) } else { format!("s{id}") }
+    if id.proof == Proof::default() { format!("s{}", id.number) } else { format!("s{id}") }
 }
 
 fn numbered(sequence: Option<Sequence>) -> String {
@@ -125,9 +126,13 @@ fn operation(operation: Operation, key: &str) -> String {
     }
 }
 
-/// The sentence for a request without a number.
-fn unnumbered_sentence(command: &Command) -> String {
+/// The sentence for a request that no client of the model numbers.
+fn request_sentence(command: &Command) -> String {
     let sessions = |ids: &[SessionId]| ids.iter().copied().map(session).collect::<Vec<_>>().join(", ");
+    let under = |sequence: &Option<Sequence>| match sequence {
+        None => "without a number".to_string(),
+        Some(number) => format!("with number {number}"),
+    };
     let acquire = |wait: &bool, key: &Key| match wait {
         true => format!("acquire {key}, and wait for it"),
         false => format!("acquire {key} if it is free"),
@@ -136,19 +141,19 @@ fn unnumbered_sentence(command: &Command) -> String {
         Command::Open { .. } => "a session is opened".to_string(),
         Command::Close { session: id } => format!("session {} is closed", session(*id)),
         Command::KeepAlive { sessions: ids } => format!("a keepalive of {} is applied", sessions(ids)),
-        Command::Acquire { session: id, key, wait, .. } => {
-            format!("a request of {} without a number is applied: {}", session(*id), acquire(wait, key))
+        Command::Acquire { session: id, sequence, key, wait } => {
+            format!("a request of {} {} is applied: {}", session(*id), under(sequence), acquire(wait, key))
         }
         Command::AcquireOnce { key, wait, .. } => {
             format!("a request without a session is applied: {}", acquire(wait, key))
         }
-        Command::Release { session: id, key, claim, .. } => {
+        Command::Release { session: id, sequence, key, claim } => {
             let claim = match claim {
                 Claim::Held(token) => format!("release {key}, held with token {token}"),
                 Claim::Waiting => operation(Operation::Leave, key.as_str()),
                 Claim::Either => operation(Operation::Withdraw, key.as_str()),
             };
-            format!("a request of {} without a number is applied: {claim}", session(*id))
+            format!("a request of {} {} is applied: {claim}", session(*id), under(sequence))
         }
     }
 }
@@ -165,7 +170,7 @@ impl Locks {
                 format!("operation {} of client {} is applied", operation + 1, client + 1)
             }
             Action::Ask(request) => match &**request {
-                Payload::Command(command) => unnumbered_sentence(command),
+                Payload::Command(command) => request_sentence(command),
                 Payload::Noop | Payload::Members(_) => words(request),
             },
             Action::Tick => "time passes".to_string(),
@@ -260,15 +265,18 @@ fn label(payload: &Payload<Command>) -> &'static str {
 }
 
 /// The number of the session that sends the request; `u64::MAX` for a session that does not exist
-/// yet.
+/// yet. A stranger has no session.
 fn requester(payload: &Payload<Command>) -> Option<u64> {
     match payload {
+        Payload::Command(
+            Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
+        ) if session.proof == foreign() => None,
         Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
         Payload::Command(
             Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
         ) => Some(session.number),
         Payload::Command(Command::KeepAlive { sessions }) => match sessions[..] {
-            [session] => Some(session.number),
+            [session] if session.proof != foreign() => Some(session.number),
             _ => None,
         },
         Payload::Noop | Payload::Members(_) => None,
@@ -308,7 +316,8 @@ mod tests {
 
     #[test]
     fn sentences_of_requests_are_distinct() {
-        let bounds = Bounds { openings: &EVERY_START, opened: 5, keys: 2, unnumbered: &EVERY_OPERATION, ..LOCKS };
+        let (openings, unnumbered) = (&EVERY_START, &EVERY_OPERATION);
+        let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, strangers: true, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
         // The most requests are possible after two locks were granted to sessions that were opened

@@ -23,6 +23,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
+use self::enclosing::Enclosing;
 use self::wait_line::WaitLine;
 use super::child::{self, LockedCommand, Stopped};
 use super::connect::{self, Endpoints};
@@ -110,11 +111,16 @@ impl Lock {
             },
             signal = signals.next() => return interrupted(signal),
         };
-        let enclosing = tokio::select! {
-            enclosing = enclosing::holder(&client, &self.key) => enclosing,
+        let look = async {
+            let enclosing = Enclosing::read(&client).await;
+            let holder = enclosing.holder(&client, &self.key).await;
+            (enclosing, holder)
+        };
+        let (enclosing, holder) = tokio::select! {
+            found = look => found,
             signal = signals.next() => return interrupted(signal),
         };
-        if let Some(holder) = enclosing {
+        if let Some(holder) = holder {
             return self.waits_for_itself(&holder);
         }
         let mut line = WaitLine::new();
@@ -125,7 +131,7 @@ impl Lock {
         };
         drop(line);
         let code = match locked {
-            Ok(Ok(guard)) => match self.run_under(guard, &mut signals).await {
+            Ok(Ok(guard)) => match self.run_under(guard, &enclosing, &mut signals).await {
                 End::Ended(code) => code,
                 // The watchdog gives the lock back. Nothing is left to wait for: the command is
                 // dead, and its caller has to learn of the loss.
@@ -205,11 +211,11 @@ impl Lock {
         format!("; the lock is held by {owner:?} with token {token}; sessions waiting for it: {waiters}")
     }
 
-    async fn run_under(&self, guard: Guard, signals: &mut StopSignals) -> End {
+    async fn run_under(&self, guard: Guard, enclosing: &Enclosing, signals: &mut StopSignals) -> End {
         let environment = [
             ("PALISADE_KEY", self.key.clone()),
             ("PALISADE_TOKEN", guard.token().to_string()),
-            (enclosing::VARIABLE, enclosing::with(guard.session())),
+            (enclosing::VARIABLE, enclosing.with(guard.session().number())),
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;

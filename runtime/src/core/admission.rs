@@ -26,7 +26,7 @@ pub(super) fn within_limits(
                        try again in a moment";
         return Err(Failure::new(Code::Overloaded, message));
     }
-    let Request::Propose { command, wait } = request else { return Ok(()) };
+    let Request::Propose { command, wait, .. } = request else { return Ok(()) };
     let table = node.machine();
     if space.is_low() && takes_on(table, command) {
         return Err(no_space(&space.view()));
@@ -34,6 +34,14 @@ pub(super) fn within_limits(
     let opens = matches!(command, Command::Open { .. } | Command::AcquireOnce { .. });
     if opens && table.sessions().len() >= max_sessions {
         return reached("sessions", max_sessions);
+    }
+    if opens && table.next_session() >= limits::SESSION_NUMBERS {
+        let message = format!(
+            "this cluster has opened {} sessions, and a session's credential has no room for a greater number; found a \
+             new cluster",
+            table.next_session() - 1
+        );
+        return Err(Failure::new(Code::Limit, message));
     }
     let (key, claims) = match command {
         Command::Acquire { session, key, .. } => {

@@ -12,6 +12,7 @@
 
 mod admission;
 mod channel;
+pub mod credential;
 mod driver;
 mod founding;
 mod freshness;
@@ -29,6 +30,7 @@ mod view;
 mod waits;
 
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
+pub use credential::{NO_PRINCIPAL, Secret, session_id, session_proof};
 pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;
 pub use request::{Query, Request};

@@ -125,10 +125,12 @@ impl PendingRequests {
             return;
         }
         match request {
-            Request::Propose { command, wait } => {
-                self.propose(command.clone(), Requester::Client { command, wait, responder });
+            Request::Propose { command, secret, wait } => {
+                self.propose(command.clone(), Requester::Client { command, secret, wait, responder });
             }
-            Request::KeepAlive(session) => self.keepalives.push((session, Renewer::Client(responder))),
+            Request::KeepAlive { session, secret } => {
+                self.keepalives.push((session, Renewer::Client(secret, responder)));
+            }
             Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
             Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
             Request::Change(change) => self.changes.push_back((change, responder)),
@@ -234,7 +236,7 @@ impl PendingRequests {
                 Requester::KeepAlive(keepalives) => {
                     for (session, renewer) in keepalives {
                         match renewer {
-                            Renewer::Client(responder) => drop(responder.answer(Err(failure.clone()))),
+                            Renewer::Client(_, responder) => drop(responder.answer(Err(failure.clone()))),
                             Renewer::Wait(key) => self.waits.renew_again(&(session, key), again),
                         }
                     }

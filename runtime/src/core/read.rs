@@ -4,10 +4,10 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView};
-use palisade_spec::lock::{Key, Lock, LockTable, SessionId};
+use palisade_spec::lock::{Key, Lock, LockTable, Proof, SessionId};
 use palisade_spec::raft::{Node, Stamp};
 
-use super::request::{Query, wire_session};
+use super::request::Query;
 use crate::limits;
 
 /// Answers a query from the applied state.
@@ -55,15 +55,31 @@ pub(super) fn claims(answer: &Answer) -> usize {
     }
 }
 
+/// The failure of a request in the name of a session that does not exist.
+pub(super) fn no_session(table: &LockTable, id: SessionId) -> Failure {
+    wrong_secret(table, id).unwrap_or_else(|| {
+        let message = "the session does not exist: it expired, was closed, or was never opened";
+        Failure::new(Code::NoSession, message)
+    })
+}
+
+/// The failure of a request that names a live session's number and is not of its client.
+pub(super) fn wrong_secret(table: &LockTable, id: SessionId) -> Option<Failure> {
+    let first = SessionId { proof: Proof::default(), ..id };
+    let live = table.sessions().range_from(Bound::Included(&first)).next().map(|(live, _)| *live);
+    live.filter(|live| live.number == id.number && live.proof != id.proof).map(|live| {
+        let message = format!(
+            "session {} is another client's: the secret of the request is not the session's; open a session of your own",
+            live.number
+        );
+        Failure::new(Code::NoSession, message)
+    })
+}
+
 fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failure> {
-    let Some(session) = table.session(id) else {
-        return Err(Failure::new(
-            Code::NoSession,
-            "the session does not exist: it expired, was closed, or was never opened",
-        ));
-    };
+    let session = table.session(id).ok_or_else(|| no_session(table, id))?;
     Ok(Answer::SessionView(SessionView {
-        session: wire_session(id),
+        session: id.number,
         owner: session.owner.to_string(),
         ttl_ms: session.ttl.0,
         expires_in_ms: session.deadline.0.saturating_sub(now.0),
@@ -76,14 +92,14 @@ fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockVi
         let session = table.session(lock.holder.session)?;
         Some(HolderView {
             owner: session.owner.to_string(),
-            session: wire_session(lock.holder.session),
+            session: lock.holder.session.number,
             token: lock.holder.token.0,
             expires_in_ms: session.deadline.0.saturating_sub(now.0),
         })
     });
     let waiters = lock.into_iter().flat_map(|lock| &lock.queue).filter_map(|waiter| {
         let session = table.session(waiter.session)?;
-        Some(WaiterView { owner: session.owner.to_string(), session: wire_session(waiter.session) })
+        Some(WaiterView { owner: session.owner.to_string(), session: waiter.session.number })
     });
     LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
 }

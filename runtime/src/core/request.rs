@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, SessionId as WireSession,
-    Transfer,
+    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, Transfer,
 };
-use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
+use super::credential::{Secret, session_id, session_proof};
 use crate::addresses::reachable_address;
 use crate::limits;
 use crate::member_address::MemberAddress;
@@ -21,11 +21,18 @@ pub enum Request {
     Propose {
         /// The command.
         command: Command,
+        /// The secret of its session. The answer may give it to the client.
+        secret: Secret,
         /// Maximum wait of an acquire; zero unless the command says that it waits.
         wait: Duration,
     },
     /// Renew a session's deadline. Not a command yet: one command renews many sessions.
-    KeepAlive(SessionId),
+    KeepAlive {
+        /// The session.
+        session: SessionId,
+        /// Its secret.
+        secret: Secret,
+    },
     /// Read the table.
     Read(Query, Consistency),
     /// Change the cluster's members. A promotion or removal names the member by its number alone.
@@ -53,15 +60,25 @@ pub enum Query {
 }
 
 impl Request {
-    /// Validates an operation. `Op::Status` is not a request to the core.
+    /// Validates an operation of `principal`, to whom every session that it opens or names belongs.
+    /// `Op::Status` is not a request to the core.
     ///
     /// # Errors
     /// [`Code::Invalid`] with a message that names the field and its bounds.
-    pub fn from_wire(op: Op) -> Result<Request, Failure> {
+    pub fn from_wire(op: Op, principal: &str) -> Result<Request, Failure> {
+        let session_id = |credential| session_id(credential, principal);
         Ok(match op {
-            Op::OpenSession(open) => Command::Open { opening: opening(open.ttl_ms, &open.owner)? }.into(),
-            Op::KeepAlive { session } => Request::KeepAlive(session_id(session)),
-            Op::CloseSession { session } => Command::Close { session: session_id(session) }.into(),
+            Op::OpenSession(open) => {
+                let secret = Secret::draw();
+                let opening = opening(open.ttl_ms, &open.owner, session_proof(secret, principal))?;
+                at_once(Command::Open { opening }, secret)
+            }
+            Op::KeepAlive { session } => {
+                Request::KeepAlive { session: session_id(session), secret: Secret::of(session) }
+            }
+            Op::CloseSession { session } => {
+                at_once(Command::Close { session: session_id(session) }, Secret::of(session))
+            }
             Op::ShowSession { session } => {
                 Request::Read(Query::Session(session_id(session)), Consistency::Linearizable)
             }
@@ -71,6 +88,7 @@ impl Request {
                     return Err(invalid(format!("wait_ms is {wait_ms}; it may be 0 to {}", limits::WAIT_MAX_MS)));
                 }
                 let (key, wait) = (valid_key(&key)?, wait_ms > 0);
+                let secret = options.session.map_or_else(Secret::draw, Secret::of);
                 let command = match options.session {
                     Some(session) => {
                         Command::Acquire { session: session_id(session), sequence: sequence(number)?, key, wait }
@@ -78,14 +96,20 @@ impl Request {
                     None if number.is_some() => {
                         return Err(invalid("an operation has a number only within a session; give `session` too"));
                     }
-                    None => Command::AcquireOnce { opening: opening(options.ttl_ms, &options.owner)?, key, wait },
+                    None => {
+                        let opening = opening(options.ttl_ms, &options.owner, session_proof(secret, principal))?;
+                        Command::AcquireOnce { opening, key, wait }
+                    }
                 };
-                Request::Propose { command, wait: Duration::from_millis(wait_ms) }
+                Request::Propose { command, secret, wait: Duration::from_millis(wait_ms) }
             }
             Op::Release { key, grant, number } => {
-                release(grant.session, number, &key, Claim::Held(Token(grant.token)))?.into()
+                let command = release(session_id(grant.session), number, &key, Claim::Held(Token(grant.token)))?;
+                at_once(command, Secret::of(grant.session))
             }
-            Op::Withdraw { key, session, number } => release(session, number, &key, Claim::Either)?.into(),
+            Op::Withdraw { key, session, number } => {
+                at_once(release(session_id(session), number, &key, Claim::Either)?, Secret::of(session))
+            }
             Op::ShowLock { key, consistency } => Request::Read(Query::Lock(valid_key(&key)?), consistency),
             Op::ListLocks(list) => {
                 let consistency = list.consistency;
@@ -118,25 +142,13 @@ impl Request {
     }
 }
 
-impl From<Command> for Request {
-    /// A request that does not wait.
-    fn from(command: Command) -> Request {
-        Request::Propose { command, wait: Duration::ZERO }
-    }
+/// A request that does not wait.
+fn at_once(command: Command, secret: Secret) -> Request {
+    Request::Propose { command, secret, wait: Duration::ZERO }
 }
 
-/// The session's identity on the wire.
-pub fn wire_session(id: SessionId) -> WireSession {
-    WireSession::from_u64_pair(id.number, id.nonce)
-}
-
-fn session_id(id: WireSession) -> SessionId {
-    let (number, nonce) = id.as_u64_pair();
-    SessionId { number, nonce }
-}
-
-fn release(session: WireSession, number: Option<u64>, key: &str, claim: Claim) -> Result<Command, Failure> {
-    Ok(Command::Release { session: session_id(session), sequence: sequence(number)?, key: valid_key(key)?, claim })
+fn release(session: SessionId, number: Option<u64>, key: &str, claim: Claim) -> Result<Command, Failure> {
+    Ok(Command::Release { session, sequence: sequence(number)?, key: valid_key(key)?, claim })
 }
 
 fn page(list: ListLocks) -> Result<Query, Failure> {
@@ -170,7 +182,7 @@ fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
     }
 }
 
-fn opening(ttl_ms: u64, owner: &str) -> Result<Opening, Failure> {
+fn opening(ttl_ms: u64, owner: &str, proof: Proof) -> Result<Opening, Failure> {
     let (min, max) = (limits::TTL_MIN_MS, limits::TTL_MAX_MS);
     if !(min..=max).contains(&ttl_ms) {
         return Err(invalid(format!("ttl_ms is {ttl_ms}; it may be {min} to {max}")));
@@ -178,7 +190,7 @@ fn opening(ttl_ms: u64, owner: &str) -> Result<Opening, Failure> {
     if owner.len() > limits::OWNER_BYTES {
         return Err(invalid(format!("the owner has {} bytes; it may have {}", owner.len(), limits::OWNER_BYTES)));
     }
-    Ok(Opening { nonce: rand::random(), owner: Owner::from(owner), ttl: Ttl(ttl_ms) })
+    Ok(Opening { proof, owner: Owner::from(owner), ttl: Ttl(ttl_ms) })
 }
 
 fn invalid(message: impl Into<String>) -> Failure {

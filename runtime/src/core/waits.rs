@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use palisade_spec::lock::{Key, SessionId};
 
+use super::credential::Secret;
 use super::respond::{ConnectionId, Responder};
 
 /// A session's slot in the queue of a key: a session has at most one for each key.
@@ -23,6 +24,8 @@ pub(super) type QueueSlot = (SessionId, Key);
 #[derive(Debug)]
 pub(super) struct Wait {
     waiters: Vec<Waiter>,
+    /// The secret of the session, for the answer: all requests for a slot have presented it.
+    secret: Secret,
     /// When its first request arrived.
     pub(super) arrived: Instant,
     /// When the claim is to be withdrawn: at the end of the last waiter, or at once if none is
@@ -67,6 +70,11 @@ impl Wait {
         self.waiters.into_iter().map(|waiter| waiter.responder)
     }
 
+    /// The secret of the session that waits.
+    pub(super) fn secret(&self) -> Secret {
+        self.secret
+    }
+
     /// Whether no connection is left.
     pub(super) fn is_deserted(&self) -> bool {
         self.waiters.is_empty()
@@ -107,6 +115,7 @@ impl Waits {
     pub(super) fn add(
         &mut self,
         slot: QueueSlot,
+        secret: Secret,
         mut responder: Responder,
         ends: Instant,
         renew_every: Option<Duration>,
@@ -115,6 +124,7 @@ impl Waits {
         self.by_connection.entry(responder.connection).or_default().insert(slot.clone());
         let mut wait = self.remove_with_alarm(&slot).unwrap_or_else(|| Wait {
             waiters: Vec::new(),
+            secret,
             arrived: responder.arrived,
             ends,
             renew_every,

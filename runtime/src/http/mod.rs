@@ -31,7 +31,7 @@ use tokio::sync::{Semaphore, oneshot};
 pub use listen::listen;
 
 use self::metrics::MetricsPage;
-use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
+use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -76,7 +76,7 @@ impl App {
         {
             self.peers.recognise_lost(member)?;
         }
-        Request::from_wire(op)
+        Request::from_wire(op, NO_PRINCIPAL)
     }
 
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core

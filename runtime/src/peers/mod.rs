@@ -44,7 +44,7 @@ use crate::storage::{Incarnation, Snapshots};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.

@@ -53,7 +53,7 @@ async fn crowd(cluster: &Cluster) {
         let (client, ttl, granted) = (client.clone(), ttl.clone(), granted.clone());
         waiting.spawn(async move {
             let guard = client.lock("key", ttl.wait_forever()).await?;
-            let _ = granted.send((guard.token(), guard.session()));
+            let _ = granted.send((guard.token(), guard.session().number()));
             guard.release().await
         });
     }

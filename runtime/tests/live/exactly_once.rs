@@ -100,7 +100,7 @@ async fn assert_holds(nodes: &Arc<Vec<String>>, key: &'static str, guard: &Guard
     let body = tokio::task::spawn_blocking(move || read(&nodes, &format!("/v1/locks/{key}"))).await.unwrap();
     let lock: LockView = serde_json::from_str(&body).unwrap();
     let holder = lock.holder.unwrap_or_else(|| panic!("{key} is free while token {} is held", guard.token()));
-    assert_eq!((holder.token, holder.session), (guard.token(), guard.session()), "{key}: the state's holder");
+    assert_eq!((holder.token, holder.session), (guard.token(), guard.session().number()), "{key}: the state's holder");
 }
 
 /// How one of the tasks behaves.

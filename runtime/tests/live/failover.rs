@@ -27,8 +27,8 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// A queue of Rust clients for one lock, each with a connection of its own. Each calls `lock` once.
 struct Line<'a> {
     key: &'a str,
-    /// The session of every client so far.
-    sessions: Vec<SessionId>,
+    /// The public number of every client's session so far.
+    sessions: Vec<u64>,
     granted: usize,
     last_token: u64,
     grants: Grants,
@@ -67,7 +67,7 @@ impl Line<'_> {
         let (number, guard) = grant.expect("the line holds the other end");
         let guard = guard.expect("a client that waits forever is granted the lock");
         assert_eq!(number, self.granted, "granted in the order of arrival");
-        assert_eq!(guard.session(), self.sessions[number], "the client kept its place, and took no new one");
+        assert_eq!(guard.session().number(), self.sessions[number], "the client kept its place, and took no new one");
         assert!(guard.token() > self.last_token, "tokens grow: {} came after {}", guard.token(), self.last_token);
         self.granted += 1;
         self.last_token = guard.token();
@@ -237,7 +237,8 @@ fn plain_requests_find_their_places_again() {
         let leader_now = cluster.wait_ready();
         await_waiters(&cluster, leader_now);
         let now = places(&lock(&cluster, KEY));
-        assert_eq!(now, (Some((holder, held.token)), sessions.clone()), "each found its own place");
+        let numbers = sessions.iter().map(|session: &SessionId| session.number()).collect();
+        assert_eq!(now, (Some((holder.number(), held.token)), numbers), "each found its own place");
         assert_eq!(acquire(&cluster, KEY, holder), held, "the holder finds its grant");
         cluster.restart(leader);
     }

@@ -60,7 +60,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     let leader = cluster.wait_ready();
     let others: Vec<u16> = (1..=3).filter(|&id| id != leader).collect();
     cluster.kill(others[0]);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     cluster.kill(others[1]);
     eventually("the leader steps down", || {
         let status = cluster.status(leader)?;
@@ -80,7 +80,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     // It counts now: with one more of the three gone, two are a majority.
     let other = (1..=3).find(|&id| id != founder && Some(id) != cluster.agreed_leader()).unwrap();
     cluster.kill(other);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     cluster.kill(joined);
     cluster.restart(joined);
     cluster.wait_ready();
@@ -238,7 +238,7 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     await_caught_up(&cluster, new);
     palisade_says(&cluster, &["members", "promote", &new.to_string()]);
     palisade_says(&cluster, &["members", "remove", &lost.to_string()]);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session, grant.token)), vec![]));
+    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     let body = json!({"id": lost, "peer_addr": "127.0.0.1:1"});
     post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
@@ -263,7 +263,7 @@ fn a_cluster_is_restored_from_a_backup() {
             command.args(["--restore", &restore]);
         }
     });
-    assert_eq!(places(&lock(&new, "report")), (Some((session, grant.token)), vec![]));
+    assert_eq!(places(&lock(&new, "report")), (Some((session.number(), grant.token)), vec![]));
     assert!(lock(&new, "later").holder.is_none(), "it was taken after the backup");
     let next = acquire(&new, "later", session);
     assert!(next.token > after.token + 1_000_000_000, "{} after {}", next.token, after.token);

@@ -41,7 +41,7 @@ async fn succeeded(waiter: JoinHandle<Result<Guard, Error>>, cluster: &Cluster, 
         timeout(Duration::from_secs(20), waiter).await.expect("the waiter hears of its grant").unwrap().unwrap();
     assert!(guard.token() > dead.token);
     let holder = lock(cluster, &dead.key).holder.expect("it is held again");
-    assert_eq!((holder.session, holder.token), (guard.session(), guard.token()));
+    assert_eq!((holder.session, holder.token), (guard.session().number(), guard.token()));
 }
 
 /// Goal: when the machine of a `palisade lock` is lost, and with it the command and the watchdog,
@@ -101,7 +101,7 @@ async fn a_lost_connection_is_replaced() {
     // released the lock.
     other.shutdown_background();
     let mut dead = Dead::killed(&cluster, "backup", TTL);
-    assert_eq!((dead.session, dead.token), (guard.session(), guard.token()));
+    assert_eq!((dead.session, dead.token), (guard.session().number(), guard.token()));
     // By its own reckoning the guard is good until the end of its lease, less the margin.
     dead.not_before = dead.not_before.max(asked + trusted + margin(TTL) - TTL);
     let end = dead.watch(&mut cluster, Duration::ZERO, |_| {});
@@ -200,7 +200,7 @@ async fn a_living_holder_outlives_them_all() {
     assert!(guard.is_valid(), "lost after the restart of all");
     let now = lock(&cluster, "backup");
     let holder = now.holder.expect("it is held");
-    assert_eq!((holder.session, holder.token), (guard.session(), guard.token()));
+    assert_eq!((holder.session, holder.token), (guard.session().number(), guard.token()));
     assert_eq!(now.queue.len(), 1);
     assert!(!waiter.is_finished());
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
@@ -405,19 +405,26 @@ fn snapshot_is_installed_in_batch_order() {
     }
 }
 
-/// A directory in an old format is refused with the format's number, not misread.
+/// A directory in an old format is refused with the format's number, not misread: format 4 is that
+/// of sessions without proofs.
 #[test]
-fn segment_of_format_1_is_refused() {
-    let directory = directory();
-    drop(open(directory.path()).unwrap());
-    let path = directory.path().join(segment_name(1));
-    let mut bytes = fs::read(&path).unwrap();
-    bytes[8] = 1;
-    let sum = crc32c::crc32c(&bytes[..SECTOR - 4]);
-    bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
-    fs::write(&path, bytes).unwrap();
-    let error = open(directory.path()).unwrap_err();
-    assert!(matches!(error, StorageError::UnknownFormat { found: 1, known: 4, .. }), "{error}");
+fn segment_of_an_old_format_is_refused() {
+    for format in [1, 4] {
+        let directory = directory();
+        drop(open(directory.path()).unwrap());
+        let path = directory.path().join(segment_name(1));
+        let mut bytes = fs::read(&path).unwrap();
+        bytes[8] = format;
+        let sum = crc32c::crc32c(&bytes[..SECTOR - 4]);
+        bytes[SECTOR - 4..SECTOR].copy_from_slice(&sum.to_le_bytes());
+        fs::write(&path, bytes).unwrap();
+        let error = open(directory.path()).unwrap_err();
+        let found_format = u32::from(format);
+        assert!(
+            matches!(error, StorageError::UnknownFormat { found, known: 5, .. } if found == found_format),
+            "{error}"
+        );
+    }
 }
 
 #[test]
@@ -426,9 +433,10 @@ fn measure_snapshots() {
     for sessions in [100_000, 1_000_000] {
         let directory = tempfile::tempdir().unwrap();
         let mut machine = LockTable::default();
-        for nonce in 0..sessions {
-            let opening = Opening { nonce, owner: Owner::from("worker-1234567"), ttl: Ttl(30_000) };
-            let key = Key::from(format!("a/key/of/some/length/{nonce}").as_str());
+        for number in 0..sessions {
+            let opening =
+                Opening { proof: Proof::from(number), owner: Owner::from("worker-1234567"), ttl: Ttl(30_000) };
+            let key = Key::from(format!("a/key/of/some/length/{number}").as_str());
             machine.apply(Stamp(1), &Command::AcquireOnce { opening, key, wait: false });
         }
         let open = || {

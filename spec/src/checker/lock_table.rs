@@ -2,7 +2,8 @@
 
 use super::machine::{Applied, Checked};
 use crate::invariants::{
-    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, table_is_sound, token_monotonicity,
+    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, no_foreign_change, table_is_sound,
+    token_monotonicity,
 };
 use crate::lock::{LockTable, Token};
 
@@ -35,6 +36,7 @@ impl Checked for LockTable {
         token_monotonicity(&mut observer.greatest, events)?;
         if let Some(command) = command {
             exactly_once(before, at, command, after)?;
+            no_foreign_change(before, at, command, after)?;
         }
         if whole {
             fifo_order(before, at, command, events, after)?;

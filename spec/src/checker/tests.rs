@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::{ClusterChecker, Feed, Slot};
 use crate::invariants::{Check, Property};
-use crate::lock::{Command, LockTable, Opening, Owner, Ttl};
+use crate::lock::{Command, LockTable, Opening, Owner, Proof, Ttl};
 use crate::raft::{
     Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist, ReadRound,
     Stamp, StateMachine, Term,
@@ -94,9 +94,9 @@ impl Cluster {
     }
 
     /// The leader appends the opening of a session to the follower's log.
-    fn append(&self, nonce: u64) -> Input<LockTable> {
+    fn append(&self, proof: u128) -> Input<LockTable> {
         let node = &self.nodes[&FOLLOWER];
-        let opening = Opening { nonce, owner: Owner::from("a"), ttl: Ttl(100) };
+        let opening = Opening { proof: Proof::from(proof), owner: Owner::from("a"), ttl: Ttl(100) };
         let (prev, term) = (node.log().last(), node.term());
         let payload = Payload::Command(Command::Open { opening });
         let entries = Vec::from([Entry { term, index: prev.index.next(), stamp: node.clock(), payload }]);
@@ -183,8 +183,8 @@ fn prefix_of_a_batch_may_remain_unless_batches_are_atomic() {
         let mut cluster = Cluster::elected();
         cluster.checker.feed.batches_are_atomic = batches_are_atomic;
         let before = cluster.checker.disk(slot(FOLLOWER)).clone();
-        for nonce in [1, 2] {
-            let (judged, _) = cluster.take(FOLLOWER, cluster.append(nonce));
+        for proof in [1, 2] {
+            let (judged, _) = cluster.take(FOLLOWER, cluster.append(proof));
             judged.unwrap();
         }
         let pending: Vec<_> = cluster.checker.pending(slot(FOLLOWER)).unwrap().cloned().collect();
@@ -210,10 +210,10 @@ fn snapshot_taken_meanwhile_may_be_found_if_it_is_right() {
     let may_hold = |released, found: &_| super::disk::may_hold(&server.disk, &server.pending, true, released, found);
     assert!(may_hold(Index(1), &found));
     assert!(!may_hold(Index(0), &found), "the entry is not released");
-    found
-        .snapshot
-        .machine
-        .apply(Stamp(0), &Command::Open { opening: Opening { nonce: 7, owner: Owner::from("a"), ttl: Ttl(9) } });
+    found.snapshot.machine.apply(
+        Stamp(0),
+        &Command::Open { opening: Opening { proof: Proof::from(7), owner: Owner::from("a"), ttl: Ttl(9) } },
+    );
     assert!(!may_hold(Index(1), &found), "the state is another");
 }
 

@@ -131,11 +131,11 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::lock::{Claim, Opening, Owner, Token, Ttl};
+    use crate::lock::{Claim, Opening, Owner, Proof, Token, Ttl};
     use crate::raft::{Stamp, StateMachine};
 
     fn id(number: u64) -> SessionId {
-        SessionId { number, nonce: 0 }
+        SessionId { number, proof: Proof::default() }
     }
 
     fn key() -> Key {
@@ -151,7 +151,7 @@ mod tests {
     }
 
     fn opening() -> Opening {
-        Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(10) }
+        Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(10) }
     }
 
     fn opened(sessions: u64) -> LockTable {

@@ -137,15 +137,15 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::lock::{Claim, Key, Opening, Owner, Token, Ttl};
+    use crate::lock::{Claim, Key, Opening, Owner, Proof, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
-        SessionId { number, nonce: 0 }
+        SessionId { number, proof: Proof::default() }
     }
 
     fn opening(ttl: u64) -> Opening {
-        Opening { nonce: 0, owner: Owner::from(""), ttl: Ttl(ttl) }
+        Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(ttl) }
     }
 
     /// Sessions with these deadlines, none of which is opened for a lock.

@@ -135,6 +135,8 @@ properties! {
     NoEarlyExpiry = "no early expiry",
     /// A repeated operation changes nothing.
     ExactlyOnce = "exactly once",
+    /// A request without the proof of a session changes nothing.
+    NoForeignChange = "no foreign change",
     /// The parts of a lock table fit one another.
     TableSoundness = "table soundness",
     /// A release drops only the claim that it names.

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Key, Owner, Sequence, SessionId, Token, Ttl};
+use super::{Key, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use crate::raft::Stamp;
 
 /// A command: the content of a log entry.
@@ -75,8 +75,8 @@ impl Command {
 /// A session to be opened.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Opening {
-    /// A random number, drawn by the proposer.
-    pub nonce: u64,
+    /// What every later request of the session must prove.
+    pub proof: Proof,
     /// A human-readable name.
     pub owner: Owner,
     /// How long the session lives without a renewal (keepalive, grant, or new acquire of a held

@@ -62,18 +62,67 @@ text! {
     Owner
 }
 
-/// A session's identity: a number that the table never reuses, and the proposer's random nonce,
-/// which makes the identity impossible to guess.
+/// Proves that a request comes from the client that opened the session.
+///
+/// The table compares proofs, and knows nothing of their making. The server computes a proof from
+/// the secret that the client presents, with a function that has no inverse: so a proof that is read
+/// in a log or a snapshot opens nothing. Two halves, so that a [`SessionId`] takes 24 bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Proof([u64; 2]);
+
+impl From<u128> for Proof {
+    fn from(bits: u128) -> Proof {
+        let [high, low] = [bits >> 64, bits & u128::from(u64::MAX)];
+        Proof([high, low].map(|half| u64::try_from(half).expect("a half has 64 bits")))
+    }
+}
+
+impl From<Proof> for u128 {
+    fn from(Proof([high, low]): Proof) -> u128 {
+        u128::from(high) << 64 | u128::from(low)
+    }
+}
+
+impl fmt::LowerHex for Proof {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::LowerHex::fmt(&u128::from(*self), f)
+    }
+}
+
+/// A session's identity: a number that the table never reuses, and the proof that a request is of
+/// the session's own client.
+///
+/// The number is public. A request that names the number with another proof names another session,
+/// which does not exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct SessionId {
     /// Counted by the table, from 1.
     pub number: u64,
-    /// Drawn by the proposer of the session.
-    pub nonce: u64,
+    /// Given by the proposer of the session.
+    pub proof: Proof,
 }
 
 impl fmt::Display for SessionId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}.{:x}", self.number, self.nonce)
+        write!(f, "{}.{:x}", self.number, self.proof)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Proof, SessionId};
+
+    #[test]
+    fn proof_has_all_its_bits() {
+        for bits in [0, 1, u128::from(u64::MAX), 1 << 64, u128::MAX, 0x0123_4567_89ab_cdef_0011_2233_4455_6677] {
+            assert_eq!(u128::from(Proof::from(bits)), bits);
+        }
+        assert!(Proof::from(1) < Proof::from(1 << 64));
+        assert_eq!(alloc::format!("{}", SessionId { number: 7, proof: Proof::from(0xa) }), "7.a");
+    }
+
+    #[test]
+    fn identity_takes_24_bytes() {
+        assert_eq!(size_of::<SessionId>(), 24);
     }
 }

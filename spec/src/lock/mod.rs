@@ -44,8 +44,8 @@
 //!
 //! Sessions A and B, key `k`:
 //!
-//! 1. `Open` gives A an identity: the table's next number and a random nonce that the proposer has
-//!    drawn. So no other client can guess it, and it never comes back.
+//! 1. `Open` gives A an identity: the table's next number, which never comes back, and the proof
+//!    that came with the command. Only requests with this proof are A's.
 //! 2. A acquires `k`. No lock on `k` exists, so the table makes one: A becomes the holder with the
 //!    next token, and its deadline moves ([`Event::Granted`]).
 //! 3. B acquires `k` and is willing to wait. It becomes the last in the queue, and the reply says
@@ -72,7 +72,7 @@
 //! | what | file |
 //! |---|---|
 //! | commands, replies, events | `command.rs` |
-//! | identities, keys, owners, tokens, operation numbers, TTLs | `ids.rs` |
+//! | identities and their proofs, keys, owners, tokens, operation numbers, TTLs | `ids.rs` |
 //! | a session: its TTL, its deadline, its last number | `session.rs` |
 //! | the keys on which a session has a claim | `claims.rs` |
 //! | a held lock: its holder and its queue | `queue.rs` |
@@ -89,8 +89,9 @@
 //!   its limits before it proposes it, so raising a limit does not change what an entry means.
 //! - **Reads.** A read is not a command. The server reads the table once Raft has confirmed the
 //!   leader ([`raft::read`](crate::raft::read)).
-//! - **Rights.** A client that knows a session's identity may use the session, and every session
-//!   may acquire every key. An owner's name is shown to other clients and never compared.
+//! - **Rights.** The table compares a request's proof with that of the session. How a server makes
+//!   a proof, and from which secret and principal, is the server's (docs/decisions/0022). Every
+//!   session may acquire every key. An owner's name is shown to other clients and never compared.
 //! - **Deadlocks.** Two sessions that each wait for the other's lock wait until one of them gives
 //!   up or ends.
 //! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the
@@ -117,7 +118,7 @@ mod shared_map;
 mod table;
 
 pub use command::{Claim, Command, Event, Opening, Outcome, Reply};
-pub use ids::{Key, Owner, Sequence, SessionId, Token, Ttl};
+pub use ids::{Key, Owner, Proof, Sequence, SessionId, Token, Ttl};
 pub use queue::{Holder, Lock, Waiter};
 pub use session::Session;
 pub use shared_map::SharedMap;

@@ -156,6 +156,11 @@ impl LockTable {
         self.sweep
     }
 
+    /// The number that the next session will get.
+    pub fn next_session(&self) -> u64 {
+        self.next_session
+    }
+
     /// The token that the next grant will get.
     pub fn next_token(&self) -> Token {
         self.next_token
@@ -225,7 +230,7 @@ impl LockTable {
     }
 
     fn open(&mut self, at: Stamp, opening: &Opening, once: bool) -> SessionId {
-        let id = SessionId { number: self.next_session, nonce: opening.nonce };
+        let id = SessionId { number: self.next_session, proof: opening.proof };
         self.next_session += 1;
         let deadline = at.plus(opening.ttl.0);
         let Opening { owner, ttl, .. } = opening.clone();

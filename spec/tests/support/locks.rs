@@ -1,7 +1,7 @@
 //! The lock table in scripts.
 //!
-//! A session is written as it is printed, `1.a`: its number and its nonce. An owner's name is the
-//! nonce in hexadecimal, so that `1.a` is the session that owner `a` opened.
+//! A session is written as it is printed, `1.a`: its number and its proof. An owner's name is the
+//! proof in hexadecimal, so that `1.a` is the session that owner `a` opened.
 //!
 //! ```text
 //! open OWNER TTL                  acquire SESSION KEY [wait] [seq=N]      once OWNER TTL KEY [wait]
@@ -10,7 +10,7 @@
 //! ```
 
 use palisade_spec::lock::{
-    Claim, Command, Event, LockTable, Opening, Outcome, Owner, Reply, Sequence, SessionId, Token, Ttl,
+    Claim, Command, Event, LockTable, Opening, Outcome, Owner, Proof, Reply, Sequence, SessionId, Token, Ttl,
 };
 
 use super::machine::Scripted;
@@ -128,15 +128,15 @@ fn number(text: &str) -> Result<u64, String> {
     text.parse().map_err(|_| format!("{text} is not a number"))
 }
 
-fn nonce(text: &str) -> Result<u64, String> {
-    u64::from_str_radix(text, 16).map_err(|_| format!("{text} is not hexadecimal"))
+fn proof(text: &str) -> Result<Proof, String> {
+    u128::from_str_radix(text, 16).map(Proof::from).map_err(|_| format!("{text} is not hexadecimal"))
 }
 
 fn session(text: &str) -> Result<SessionId, String> {
-    let (count, random) = text.split_once('.').ok_or_else(|| format!("{text} is not a session"))?;
-    Ok(SessionId { number: number(count)?, nonce: nonce(random)? })
+    let (count, proven) = text.split_once('.').ok_or_else(|| format!("{text} is not a session"))?;
+    Ok(SessionId { number: number(count)?, proof: proof(proven)? })
 }
 
 fn opening(owner: &str, ttl: &str) -> Result<Opening, String> {
-    Ok(Opening { nonce: nonce(owner)?, owner: Owner::from(owner), ttl: Ttl(number(ttl)?) })
+    Ok(Opening { proof: proof(owner)?, owner: Owner::from(owner), ttl: Ttl(number(ttl)?) })
 }

@@ -167,10 +167,10 @@ impl Claim {
         }
     }
 
-    /// The session with which it waits for the lock on `key`, if it does.
-    pub(in crate::engine) fn session_waiting_for(&self, key: &str) -> Option<SessionId> {
+    /// The public number of the session with which it waits for the lock on `key`, if it does.
+    pub(in crate::engine) fn session_waiting_for(&self, key: &str) -> Option<u64> {
         match &self.state {
-            State::With(session, Doing::Acquiring { .. }) if self.key == key => Some(session.id),
+            State::With(session, Doing::Acquiring { .. }) if self.key == key => Some(session.id.number()),
             _ => None,
         }
     }

@@ -8,6 +8,8 @@ use tokio::time::Instant;
 
 #[derive(Default)]
 pub(crate) struct Table {
+    /// The number of sessions that were ever opened.
+    opened: u64,
     pub(crate) sessions: BTreeMap<SessionId, Session>,
     pub(crate) locks: BTreeMap<String, Lock>,
     /// Every grant: key, session, token.
@@ -40,7 +42,8 @@ pub(crate) enum Found {
 
 impl Table {
     pub(crate) fn open(&mut self, now: Instant, ttl_ms: u64) -> SessionId {
-        let session = SessionId::from_u128(rand::random());
+        self.opened += 1;
+        let session = SessionId::new(self.opened, rand::random()).expect("few sessions");
         let deadline = now + Duration::from_millis(ttl_ms);
         self.sessions.insert(session, Session { ttl_ms, deadline, last: 0 });
         session
@@ -189,14 +192,14 @@ impl Table {
             held: lock.is_some(),
             holder: lock.map(|lock| HolderView {
                 owner: owner(),
-                session: lock.holder,
+                session: lock.holder.number(),
                 token: lock.token,
                 expires_in_ms: 0,
             }),
             queue: lock
                 .into_iter()
                 .flat_map(|lock| &lock.queue)
-                .map(|&(session, _)| WaiterView { owner: owner(), session })
+                .map(|&(session, _)| WaiterView { owner: owner(), session: session.number() })
                 .collect(),
         }
     }

@@ -94,7 +94,7 @@ impl World {
         self.watch_wait(node, call, &ask);
         if let Request::Propose { command: Command::Open { opening } | Command::AcquireOnce { opening, .. }, .. } = &ask
         {
-            self.openings.insert(call, opening.nonce);
+            self.openings.insert(call, opening.proof);
         }
         self.enqueue(node, |inbox| inbox.events.push(Event::Request(ask, responder)));
     }
@@ -110,9 +110,9 @@ impl World {
     /// A node answered, `after` the start of its driver iteration.
     pub(super) fn answer(&mut self, call: CallId, after: Duration, reply: Reply) {
         let refused = matches!(&reply, Err(failure) if matches!(failure.error, Code::NotLeader | Code::NoLeader));
-        if let Some(nonce) = self.openings.remove(&call).filter(|_| refused) {
+        if let Some(proof) = self.openings.remove(&call).filter(|_| refused) {
             let mut judge = self.judge.lock();
-            let check = judge.clients.client_refused(nonce);
+            let check = judge.clients.client_refused(proof);
             judge.note(check);
         }
         let is_lost = self.storms && self.rng.random_bool(0.03);

@@ -51,7 +51,7 @@ struct Seen {
 impl World {
     /// A request arrives at a node: registers its wait, if it has one.
     pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Request) {
-        let Request::Propose { command, wait } = ask else { return };
+        let Request::Propose { command, wait, .. } = ask else { return };
         let position = match command {
             Command::Acquire { session, key, wait: true, .. } => Some((*session, key.clone())),
             Command::AcquireOnce { wait: true, .. } => None,

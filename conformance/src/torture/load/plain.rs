@@ -305,14 +305,18 @@ impl<'f> Connection<'f> {
     }
 }
 
+/// A session in the history: its public number, which is all that lists show.
 fn session_name(session: SessionId) -> Session {
+    numbered(session.number())
+}
+
+fn numbered(session: u64) -> Session {
     session.to_string().as_str().into()
 }
 
 fn lock_answer(lock: &LockView, age_ms: Option<u64>) -> Answer {
-    let holder =
-        lock.holder.as_ref().map(|holder| Holder { session: session_name(holder.session), token: holder.token });
-    let queue = lock.queue.iter().map(|waiter| session_name(waiter.session)).collect();
+    let holder = lock.holder.as_ref().map(|holder| Holder { session: numbered(holder.session), token: holder.token });
+    let queue = lock.queue.iter().map(|waiter| numbered(waiter.session)).collect();
     Answer::Lock { holder, queue, age_ms }
 }
 

@@ -3,38 +3,75 @@
 //! `palisade lock k -- palisade lock k -- COMMAND` would wait for itself: the outer lock is
 //! released when the inner command ends, and the inner command starts when the outer lock is
 //! released. So each `palisade lock` gives its command the sessions of all enclosing ones in
-//! [`VARIABLE`]. A session identifies a holder exactly: the ID of a session is never used again, and
-//! two clusters never give out the same one.
+//! [`VARIABLE`]. A cluster and a session's number identify a holder exactly, because a cluster never
+//! uses a number again; and they open nothing, wherever a command prints its environment.
 
 use palisade_client::Client;
-use palisade_client::wire::{Consistency, HolderView, SessionId};
+use palisade_client::wire::{Consistency, HolderView};
 
-/// Sessions of the enclosing `palisade lock`s, the outermost first, separated by commas.
+/// Sessions of the enclosing `palisade lock`s, the outermost first, each as `CLUSTER/NUMBER`,
+/// separated by commas.
 pub(super) const VARIABLE: &str = "PALISADE_SESSIONS";
 
-/// The sessions of the enclosing `palisade lock`s.
-pub(super) fn sessions() -> Vec<SessionId> {
-    parse(&std::env::var(VARIABLE).unwrap_or_default())
+/// The sessions of the enclosing `palisade lock`s, and the cluster of this one.
+pub(super) struct Enclosing {
+    sessions: String,
+    /// The cluster's ID; `None` if no node has said it: then the list stays as it is.
+    cluster: Option<String>,
 }
 
-fn parse(list: &str) -> Vec<SessionId> {
-    list.split(',').filter_map(|session| session.parse().ok()).collect()
-}
-
-/// The value of [`VARIABLE`] for the command of this `palisade lock`.
-pub(super) fn with(session: SessionId) -> String {
-    let mut sessions = sessions();
-    sessions.push(session);
-    sessions.iter().map(SessionId::to_string).collect::<Vec<_>>().join(",")
-}
-
-/// The holder of the lock on `key`, if it is an enclosing `palisade lock`. A failed read finds
-/// none: the request for the lock that follows reports the failure.
-pub(super) async fn holder(client: &Client, key: &str) -> Option<HolderView> {
-    let enclosing = sessions();
-    if enclosing.is_empty() {
-        return None;
+impl Enclosing {
+    /// Reads the environment, and asks the cluster for its ID.
+    pub(super) async fn read(client: &Client) -> Enclosing {
+        let sessions = std::env::var(VARIABLE).unwrap_or_default();
+        let cluster = client.status().await.ok().map(|status| status.cluster);
+        Enclosing { sessions, cluster }
     }
-    let holder = client.show_lock(key, Consistency::Linearizable).await.ok()?.holder?;
-    enclosing.contains(&holder.session).then_some(holder)
+
+    /// The holder of the lock on `key`, if it is an enclosing `palisade lock`. A failed read finds
+    /// none: the request for the lock that follows reports the failure.
+    pub(super) async fn holder(&self, client: &Client, key: &str) -> Option<HolderView> {
+        if self.sessions.is_empty() {
+            return None;
+        }
+        let holder = client.show_lock(key, Consistency::Linearizable).await.ok()?.holder?;
+        self.contains(holder.session).then_some(holder)
+    }
+
+    /// The value of [`VARIABLE`] for the command of this `palisade lock`, whose session has this
+    /// number.
+    pub(super) fn with(&self, session: u64) -> String {
+        let outer = Some(self.sessions.clone()).filter(|sessions| !sessions.is_empty());
+        outer.into_iter().chain(self.name(session)).collect::<Vec<_>>().join(",")
+    }
+
+    fn contains(&self, session: u64) -> bool {
+        self.name(session).is_some_and(|name| self.sessions.split(',').any(|known| known == name))
+    }
+
+    fn name(&self, session: u64) -> Option<String> {
+        self.cluster.as_ref().map(|cluster| format!("{cluster}/{session}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Enclosing;
+
+    /// Goal: a session is recognised in its own cluster only, at every depth; a cluster that has not
+    /// said its ID recognises none, and passes the list on.
+    #[test]
+    fn sessions_are_told_apart_by_cluster_and_number() {
+        let [blank, inner, other, unknown] =
+            [("", Some("c1")), ("c1/7,c1/12", Some("c1")), ("c1/7,c1/12", Some("c2")), ("c1/7", None)].map(
+                |(sessions, cluster)| Enclosing { sessions: sessions.into(), cluster: cluster.map(str::to_owned) },
+            );
+        assert_eq!(blank.with(7), "c1/7");
+        assert!(!blank.contains(7));
+        assert_eq!(inner.with(20), "c1/7,c1/12,c1/20");
+        assert!(inner.contains(7) && inner.contains(12) && !inner.contains(1) && !inner.contains(2));
+        assert!(!other.contains(7));
+        assert_eq!(unknown.with(8), "c1/7");
+        assert!(!unknown.contains(7));
+    }
 }

@@ -7,7 +7,7 @@ use std::io::IsTerminal;
 use std::time::Duration;
 
 use crossbeam_channel::{Receiver, TryRecvError};
-use palisade_client::wire::{Consistency, LockView, SessionId};
+use palisade_client::wire::{Consistency, LockView};
 use palisade_client::{BootInstant, Client};
 use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
@@ -77,7 +77,7 @@ fn has_terminal() -> bool {
     stderr.is_terminal() && !is_plain && tcgetpgrp(&stderr).map_or(true, |foreground| foreground == getpgrp())
 }
 
-fn text(key: &str, waited: Duration, lock: Option<&LockView>, sessions: &[SessionId]) -> String {
+fn text(key: &str, waited: Duration, lock: Option<&LockView>, sessions: &[u64]) -> String {
     let waited = humantime::format_duration(Duration::from_secs(waited.as_secs()));
     let begin = format!("palisade: {key:?}: waiting for {waited}");
     let Some(lock) = lock else {
@@ -100,16 +100,12 @@ mod tests {
 
     use super::*;
 
-    fn session(number: u128) -> SessionId {
-        SessionId::from_u128(number)
-    }
-
     /// Goal: the line names the time, the waiter's own position and the holder, and no control
     /// character of a name reaches the terminal.
     #[test]
     fn line_has_time_position_and_holder() {
-        let waiter = |number| WaiterView { owner: "w".into(), session: session(number) };
-        let holder = HolderView { owner: "a\x1b[2J".into(), session: session(1), token: 17, expires_in_ms: 1 };
+        let waiter = |session| WaiterView { owner: "w".into(), session };
+        let holder = HolderView { owner: "a\x1b[2J".into(), session: 1, token: 17, expires_in_ms: 1 };
         let mut lock = LockView {
             key: "k".into(),
             held: true,
@@ -117,7 +113,7 @@ mod tests {
             queue: vec![waiter(2), waiter(3), waiter(4)],
         };
         let waited = Duration::from_millis(75_900);
-        let line = text("k", waited, Some(&lock), &[session(3)]);
+        let line = text("k", waited, Some(&lock), &[3]);
         assert_eq!(line, r#"palisade: "k": waiting for 1m 15s, position 2 of 3; held by "a\u{1b}[2J" with token 17"#);
         lock.holder = None;
         assert_eq!(

@@ -12,7 +12,7 @@ use rand::SeedableRng;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::core::{ConnectionId, Request, Responder};
+use crate::core::{ConnectionId, NO_PRINCIPAL, Request, Responder};
 use crate::limits;
 use crate::storage::{DataDir, Identity};
 
@@ -216,7 +216,7 @@ impl World {
         let connection = ConnectionId(self.connections);
         let (sender, reply) = oneshot::channel();
         let responder = Responder::once(connection, self.zero + self.now, sender);
-        self.hand(id, Event::Request(Request::from_wire(op).unwrap(), responder));
+        self.hand(id, Event::Request(Request::from_wire(op, NO_PRINCIPAL).unwrap(), responder));
         (connection, reply)
     }
 

@@ -8,7 +8,8 @@ use palisade_spec::raft::Node;
 
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
-use crate::core::request::wire_session;
+use crate::core::credential::Secret;
+use crate::core::read::{no_session, wrong_secret};
 use crate::core::respond::Responder;
 use crate::stopwatch::Stopwatch;
 
@@ -22,8 +23,8 @@ impl PendingRequests {
         events: &[Event],
     ) {
         match (requester, reply) {
-            (Requester::Client { command, wait, responder }, Some(reply)) => {
-                self.answer_client(node.machine(), command, wait, responder, reply, events);
+            (Requester::Client { command, secret, wait, responder }, Some(reply)) => {
+                self.answer_client(node.machine(), command, secret, wait, responder, reply, events);
             }
             (Requester::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
@@ -35,10 +36,12 @@ impl PendingRequests {
     }
 
     /// A client's command has this reply.
+    #[expect(clippy::too_many_arguments, reason = "one caller, which has them in this form")]
     fn answer_client(
         &mut self,
         table: &LockTable,
         command: Command,
+        secret: Secret,
         wait: Duration,
         responder: Responder,
         reply: Reply,
@@ -46,25 +49,25 @@ impl PendingRequests {
     ) {
         match (command, reply) {
             (Command::Open { opening }, Reply::Opened { session }) => {
-                let lease = SessionLease { session: wire_session(session), ttl_ms: opening.ttl.0 };
+                let lease = SessionLease { session: secret.credential(session.number), ttl_ms: opening.ttl.0 };
                 responder.answer(Ok(Answer::Session(lease)));
             }
-            (Command::Close { .. }, _) => {
-                responder.answer(Ok(Answer::SessionClosed));
+            (Command::Close { session }, _) => {
+                responder.answer(wrong_secret(table, session).map_or(Ok(Answer::SessionClosed), Err));
             }
-            (Command::Acquire { key, .. }, reply) => {
+            (Command::Acquire { key, session, .. }, reply) => {
                 self.count_acquire(&key, &reply, events, &responder);
-                self.acquire_answered(table, key, false, wait, responder, reply);
+                self.acquire_answered(table, key, (Some(session), secret), wait, responder, reply);
             }
             (Command::AcquireOnce { key, .. }, reply) => {
                 self.count_acquire(&key, &reply, events, &responder);
-                self.acquire_answered(table, key, true, wait, responder, reply);
+                self.acquire_answered(table, key, (None, secret), wait, responder, reply);
             }
-            (Command::Release { claim, .. }, reply) => {
+            (Command::Release { session, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
-                responder.answer(released(&reply, claim));
+                responder.answer(released(table, session, &reply, claim));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }
@@ -96,18 +99,20 @@ impl PendingRequests {
         self.metrics.grants.inc();
     }
 
+    /// An acquire by this session, or by one that it opens for itself, has this reply.
     fn acquire_answered(
         &mut self,
         table: &LockTable,
         key: Key,
-        once: bool,
+        (requester, secret): (Option<SessionId>, Secret),
         wait: Duration,
         responder: Responder,
         reply: Reply,
     ) {
+        let once = requester.is_none();
         match reply {
             Reply::Granted { session, token } => {
-                self.grant(responder, session, once, acquired(table, &key, session, token));
+                self.grant(responder, session, once, acquired(table, &key, session, secret, token));
             }
             Reply::Queued { session, .. } => {
                 // A once-session is known to this node only, so this node renews it.
@@ -115,7 +120,7 @@ impl PendingRequests {
                 let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
                 let gone = responder.is_gone();
                 let (connection, arrived) = (responder.connection, responder.arrived);
-                self.waits.add((session, key), responder, arrived + wait, renew_every);
+                self.waits.add((session, key), secret, responder, arrived + wait, renew_every);
                 if gone {
                     self.disconnected(connection, arrived);
                 }
@@ -132,7 +137,8 @@ impl PendingRequests {
                 responder.answer(Err(Failure::new(Code::Gone, message)));
             }
             Reply::NoSession => {
-                responder.answer(Err(no_session()));
+                let requester = requester.expect("an acquire that opens a session has one");
+                responder.answer(Err(no_session(table, requester)));
             }
             Reply::Opened { .. } | Reply::Closed | Reply::KeptAlive { .. } | Reply::Released | Reply::NotHolder => {
                 unreachable!("an acquire was answered with {reply:?}")
@@ -157,7 +163,7 @@ impl PendingRequests {
                 let slot = (session, key);
                 let Some(wait) = self.waits.remove(&slot) else { return };
                 let once = table.session(session).is_some_and(|session| session.once);
-                let acquired = acquired(table, &slot.1, session, token);
+                let acquired = acquired(table, &slot.1, session, wait.secret(), token);
                 if !wait.is_deserted() {
                     self.count_grant(wait.arrived);
                 } else if once {
@@ -180,7 +186,7 @@ impl PendingRequests {
                     let failure = if ran_out {
                         Failure::new(Code::Timeout, "the wait ended before the lock was free")
                     } else if !lives {
-                        no_session()
+                        no_session(table, session)
                     } else {
                         Failure::new(Code::Withdrawn, "another request for the same session and key withdrew this wait")
                     };
@@ -195,18 +201,20 @@ impl PendingRequests {
     }
 }
 
-fn no_session() -> Failure {
-    Failure::new(Code::NoSession, "the session does not exist: it expired, was closed, or was never opened")
-}
-
 /// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
 /// session has ended in them, so has the grant.
-fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result<Answer, Failure> {
-    let ttl_ms = table.session(id).ok_or_else(no_session)?.ttl.0;
-    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session: wire_session(id), ttl_ms }))
+fn acquired(table: &LockTable, key: &Key, id: SessionId, secret: Secret, token: Token) -> Result<Answer, Failure> {
+    let ttl_ms = table.session(id).ok_or_else(|| no_session(table, id))?.ttl.0;
+    let session = secret.credential(id.number);
+    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session, ttl_ms }))
 }
 
-fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+    if *reply == Reply::NoSession
+        && let Some(failure) = wrong_secret(table, id)
+    {
+        return Err(failure);
+    }
     let done = if claim == Claim::Either { Answer::Withdrawn } else { Answer::Released };
     match reply {
         // A repetition: the first release has dropped the claim, as requested.
@@ -223,9 +231,9 @@ fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
 
 fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Renewer)>, missing: &[SessionId]) {
     for (id, renewer) in keepalives {
-        let Renewer::Client(responder) = renewer else { continue };
+        let Renewer::Client(secret, responder) = renewer else { continue };
         let alive = table.session(id).filter(|_| !missing.contains(&id));
-        let lease = alive.map(|session| SessionLease { session: wire_session(id), ttl_ms: session.ttl.0 });
-        responder.answer(lease.map(Answer::Session).ok_or_else(no_session));
+        let lease = alive.map(|session| SessionLease { session: secret.credential(id.number), ttl_ms: session.ttl.0 });
+        responder.answer(lease.map(Answer::Session).ok_or_else(|| no_session(table, id)));
     }
 }

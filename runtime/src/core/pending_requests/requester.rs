@@ -6,6 +6,7 @@ use palisade_client::wire::Failure;
 use palisade_spec::lock::{Command, Key, SessionId};
 use palisade_spec::raft::{Index, Term};
 
+use crate::core::credential::Secret;
 use crate::core::respond::Responder;
 use crate::core::waits::QueueSlot;
 use crate::stopwatch::Stopwatch;
@@ -23,7 +24,7 @@ pub(super) struct Inflight {
 #[derive(Debug)]
 pub(super) enum Requester {
     /// The client of a command other than a keepalive.
-    Client { command: Command, wait: Duration, responder: Responder },
+    Client { command: Command, secret: Secret, wait: Duration, responder: Responder },
     /// The origins of the keepalives that became one command.
     KeepAlive(Vec<(SessionId, Renewer)>),
     /// The operator who requested a membership change.
@@ -37,8 +38,8 @@ pub(super) enum Requester {
 /// The origin of a keepalive.
 #[derive(Debug)]
 pub(super) enum Renewer {
-    /// A client's request.
-    Client(Responder),
+    /// A client's request, and the secret that it presented.
+    Client(Secret, Responder),
     /// This node, for the once-session that waits for this key.
     Wait(Key),
 }
@@ -62,7 +63,7 @@ impl Requester {
             Requester::Client { responder, .. } | Requester::Change(responder) => vec![responder],
             Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
-                    Renewer::Client(responder) => Some(responder),
+                    Renewer::Client(_, responder) => Some(responder),
                     Renewer::Wait(_) => None,
                 });
                 clients.collect()

@@ -6,6 +6,9 @@ use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output, Refus
 use tokio::sync::oneshot;
 
 use super::*;
+use crate::core::NO_PRINCIPAL;
+
+mod credentials;
 
 type Reply = oneshot::Receiver<Result<Answer, Failure>>;
 
@@ -17,8 +20,11 @@ struct Fixture {
 
 impl Fixture {
     fn open() -> Fixture {
-        let mut node =
-            Node::recover(Config::new(NodeId(1)), Durable::blank(LockTable::default(), Members::of([NodeId(1)])));
+        Fixture::of(LockTable::default())
+    }
+
+    fn of(table: LockTable) -> Fixture {
+        let mut node = Node::recover(Config::new(NodeId(1)), Durable::blank(table, Members::of([NodeId(1)])));
         node.step(Input::ElectionTimeout, &mut Vec::new());
         Fixture { node, requests: PendingRequests::new(Metrics::new(), limits::SESSIONS, Space::of_tests(1, 0)) }
     }
@@ -27,7 +33,7 @@ impl Fixture {
     fn take(&mut self, connection: u64, op: Op) -> Reply {
         let (sender, receiver) = oneshot::channel();
         let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
-        self.requests.take(&self.node, Request::from_wire(op).unwrap(), responder);
+        self.requests.take(&self.node, Request::from_wire(op, NO_PRINCIPAL).unwrap(), responder);
         receiver
     }
 
@@ -381,7 +387,7 @@ fn repeated_acquire_counts_once() {
 #[test]
 fn releases_by_non_holders_are_counted() {
     let mut fixture = Fixture::open();
-    let (session, unknown) = (fixture.open_session(), SessionId::from_u128(7));
+    let (session, unknown) = (fixture.open_session(), SessionId::new(7, [0; 10]).unwrap());
     let withdraw = |session| Op::Withdraw { key: "key".to_string(), session, number: None };
     let asked = [(release(session, 1), 1), (release(unknown, 1), 2), (withdraw(session), 2), (withdraw(unknown), 2)];
     for (op, counted) in asked {

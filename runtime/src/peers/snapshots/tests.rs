@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_spec::lock::{Command, Opening, Owner, Ttl};
+use palisade_spec::lock::{Command, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine};
 use tokio::net::TcpListener;
 
@@ -24,8 +24,9 @@ const RECEIVER: NodeId = NodeId(2);
 /// A state of some three megabytes.
 fn snapshot(index: u64) -> Snapshot<LockTable> {
     let mut machine = LockTable::default();
-    for nonce in 0..12_000 {
-        let opening = Opening { nonce, owner: Owner::from("o".repeat(200).as_str()), ttl: Ttl(60_000) };
+    for number in 0..12_000 {
+        let opening =
+            Opening { proof: Proof::from(number), owner: Owner::from("o".repeat(200).as_str()), ttl: Ttl(60_000) };
         machine.apply(Stamp(index), &Command::Open { opening });
     }
     let last = Position { term: Term(3), index: Index(index) };

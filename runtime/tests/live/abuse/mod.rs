@@ -6,6 +6,7 @@ mod crowds;
 mod hoarders;
 mod noise;
 mod peers;
+mod strangers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

@@ -47,7 +47,7 @@ impl Hello {
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 4, cluster, from, to, incarnation, purpose: 0 }
+        Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0 }
     }
 
     fn frame(&self) -> Vec<u8> {

@@ -11,6 +11,7 @@ mod refusals;
 mod sessions;
 mod websocket;
 
+use palisade_client::wire::SessionId;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
@@ -77,6 +78,12 @@ fn fields(value: &Value) -> Vec<&str> {
     let mut names: Vec<&str> = value.as_object().expect("an object").keys().map(String::as_str).collect();
     names.sort_unstable();
     names
+}
+
+/// The public number in a session's credential.
+fn number(session: &Value) -> Value {
+    let credential: SessionId = session.as_str().expect("a credential is a text").parse().expect("a UUID");
+    json!(credential.number())
 }
 
 fn session_path(session: &Value) -> String {

@@ -2,7 +2,7 @@
 
 use serde_json::json;
 
-use super::{calm, fields, session_path};
+use super::{calm, fields, number, session_path};
 use crate::support::eventually;
 
 /// A session from its beginning to its end, with all that hangs on it.
@@ -22,14 +22,15 @@ fn a_session_carries_its_locks_and_places_and_takes_them_along() {
 
     let view = node.get(&session_path(session)).ok();
     assert_eq!(fields(&view), ["expires_in_ms", "keys", "owner", "session", "ttl_ms"]);
-    assert_eq!((&view["session"], &view["owner"], &view["ttl_ms"]), (session, &json!("worker-7"), &json!(45_000)));
+    assert_eq!(view["session"], number(session));
+    assert_eq!((&view["owner"], &view["ttl_ms"]), (&json!("worker-7"), &json!(45_000)));
     assert_eq!(view["keys"], json!(["mine", "theirs"]), "what it holds and what it waits for");
     assert!(view["expires_in_ms"].as_u64().unwrap() <= 45_000);
 
     assert_eq!(node.send("DELETE", &session_path(session), "").ok(), json!({ "closed": true }));
     assert_eq!(node.lock("mine")["held"], false, "what it held is released");
     assert_eq!(node.lock("theirs")["queue"], json!([]), "what it waited for is withdrawn");
-    assert_eq!(node.lock("theirs")["holder"]["session"], other["session"]);
+    assert_eq!(node.lock("theirs")["holder"]["session"], number(&other["session"]));
     waiting.join().unwrap().refused(404, "no_session");
 
     node.get(&session_path(session)).refused(404, "no_session");

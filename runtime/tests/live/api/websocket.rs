@@ -1,7 +1,7 @@
 //! `GET /v1/ws`: many requests over one connection, in JSON text frames.
 
 use palisade_client::codec;
-use palisade_client::wire::{Answer, Op, Outcome, Request, Response};
+use palisade_client::wire::{Answer, Op, Outcome, Request, Response, SessionId};
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -103,7 +103,11 @@ fn waits_do_not_count_and_repeated_ones_are_answered_once() {
         }
     }
     let queue = node.wait_for_queue("k", sessions.len());
-    assert!(queue.iter().map(|waiter| &waiter["session"]).eq(&sessions), "they stand in the order in which they came");
+    let numbers = sessions.iter().map(super::number);
+    assert!(
+        queue.iter().map(|waiter| waiter["session"].clone()).eq(numbers),
+        "they stand in the order in which they came"
+    );
     assert_eq!(socket.ask(1, &json!("status"))["ok"]["status"]["role"], "leader", "the connection goes on");
 
     node.release("k", &grant["session"], &grant["token"]).ok();
@@ -196,7 +200,7 @@ fn text_is_answered_with_text_and_binary_with_binary() {
     let (_cluster, Node(address)) = calm();
     let mut socket = WebSocket::open(&address);
     let opened = socket.ask(1, &json!({ "open_session": { "owner": "both" } }));
-    let session = opened["ok"]["session"]["session"].as_str().unwrap().parse().unwrap();
+    let session: SessionId = opened["ok"]["session"]["session"].as_str().unwrap().parse().unwrap();
     let mut frame = Vec::new();
     codec::encode_into(&Request { id: 2, op: Op::ShowSession { session } }, &mut frame);
     socket.0.send(Message::binary(frame)).unwrap();
@@ -206,5 +210,5 @@ fn text_is_answered_with_text_and_binary_with_binary() {
         _ => None,
     });
     let Outcome::Ok(Answer::SessionView(view)) = answer.result else { panic!("{answer:?}") };
-    assert_eq!((answer.id, view.owner.as_str(), view.session), (2, "both", session));
+    assert_eq!((answer.id, view.owner.as_str(), view.session), (2, "both", session.number()));
 }

@@ -68,7 +68,7 @@ impl Held {
     fn assert_held(&self, cluster: &Cluster) {
         for (number, token) in self.tokens.iter().enumerate() {
             let holder = lock(cluster, &format!("key-{number}")).holder.expect("it is held");
-            assert_eq!((holder.session, holder.token), (self.session, *token));
+            assert_eq!((holder.session, holder.token), (self.session.number(), *token));
         }
     }
 }

@@ -26,7 +26,7 @@ fn a_waiter_that_dies_leaves_the_queue_at_once() {
     waits.join().unwrap().refused(404, "no_session");
     assert_eq!(
         places(&lock(&cluster, KEY)).0,
-        Some((holder, held.token)),
+        Some((holder.number(), held.token)),
         "the lock is still held when it hears of it"
     );
     await_queue(&cluster, &[next]);

@@ -47,7 +47,7 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     assert_eq!(grant["token"], held.token + 1, "it was granted the lock once");
     assert_eq!(
         places(&lock(&cluster, KEY)),
-        (Some((contender, held.token + 1)), vec![next]),
+        (Some((contender.number(), held.token + 1)), vec![next.number()]),
         "and has no second place"
     );
     release(&cluster, KEY, contender, held.token + 1);
@@ -95,7 +95,7 @@ fn a_contender_that_nobody_knows_of_goes_with_its_session() {
     socket.send(1, &ask(next, 1));
     let queue = eventually("the next stands behind it", || {
         let queue = lock(&cluster, KEY).queue;
-        queue.iter().any(|waiter| waiter.session == next).then_some(queue)
+        queue.iter().any(|waiter| waiter.session == next.number()).then_some(queue)
     });
     assert_eq!(queue[0].owner, "orphan", "it was still there: this machine stood still otherwise");
     await_queue(&cluster, &[next]);

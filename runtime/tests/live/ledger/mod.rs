@@ -41,5 +41,6 @@ fn wait_for_lock(cluster: &Cluster, session: SessionId) -> JoinHandle<Response> 
 
 /// Waits until exactly these wait for the lock, in this order.
 fn await_queue(cluster: &Cluster, expected: &[SessionId]) {
+    let expected: Vec<u64> = expected.iter().map(|session| session.number()).collect();
     eventually("these stand in the queue", || (places(&lock(cluster, KEY)).1 == expected).then_some(()));
 }

@@ -43,7 +43,7 @@ async fn a_leader_that_wakes_up_ends_no_lease() {
     });
     for (key, guard) in &guards {
         assert!(guard.is_valid(), "{key} was lost");
-        assert_eq!(places(&lock(&cluster, key)).0, Some((guard.session(), guard.token())), "{key}");
+        assert_eq!(places(&lock(&cluster, key)).0, Some((guard.session().number(), guard.token())), "{key}");
     }
 }
 

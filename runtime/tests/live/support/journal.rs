@@ -7,18 +7,18 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_client::Guard;
-use palisade_client::wire::{LockView, SessionId};
+use palisade_client::wire::LockView;
 
 /// A grant that a client was told of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    pub(crate) session: SessionId,
+    pub(crate) session: u64,
     pub(crate) token: u64,
 }
 
 impl Grant {
     pub(crate) fn of(guard: &Guard) -> Grant {
-        Grant { session: guard.session(), token: guard.token() }
+        Grant { session: guard.session().number(), token: guard.token() }
     }
 }
 

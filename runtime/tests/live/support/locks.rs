@@ -28,8 +28,8 @@ pub fn lock_at(cluster: &Cluster, id: u16, key: &str) -> Option<LockView> {
     serde_json::from_str(&response.body).ok()
 }
 
-/// The lock's holder and token, and its waiters in order.
-pub fn places(lock: &LockView) -> (Option<(SessionId, u64)>, Vec<SessionId>) {
+/// The lock's holder and token, and its waiters in order: sessions by their public numbers.
+pub fn places(lock: &LockView) -> (Option<(u64, u64)>, Vec<u64>) {
     let holder = lock.holder.as_ref().map(|holder| (holder.session, holder.token));
     (holder, lock.queue.iter().map(|waiter| waiter.session).collect())
 }

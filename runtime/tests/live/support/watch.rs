@@ -15,7 +15,7 @@ use std::fmt;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{SessionId, StatusView};
+use palisade_client::wire::StatusView;
 
 use super::cluster::Cluster;
 use super::eventually;
@@ -32,7 +32,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// A holder of whom nothing more will be heard.
 pub struct Dead {
     pub key: String,
-    pub session: SessionId,
+    /// The public number of its session.
+    pub session: u64,
     pub token: u64,
     pub ttl: Duration,
     /// The last sign of life was not before this,
@@ -64,7 +65,7 @@ impl Dead {
         let session = locks::open_session(cluster, "dead", ttl);
         let asked = Instant::now();
         let grant = locks::acquire(cluster, key, session);
-        Dead::new(cluster, key, (grant.session, grant.token), ttl, (asked, Instant::now()))
+        Dead::new(cluster, key, (grant.session.number(), grant.token), ttl, (asked, Instant::now()))
     }
 
     /// A holder that was killed, whatever it was: what the leader says of its deadline tells when
@@ -84,7 +85,7 @@ impl Dead {
     fn new(
         cluster: &Cluster,
         key: &str,
-        (session, token): (SessionId, u64),
+        (session, token): (u64, u64),
         ttl: Duration,
         (not_before, not_after): (Instant, Instant),
     ) -> Dead {

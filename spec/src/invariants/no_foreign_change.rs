@@ -1,0 +1,115 @@
+//! No foreign change: a request without the proof of a session changes nothing.
+
+use alloc::vec::Vec;
+
+use super::{Check, Property, key_asked_for};
+use crate::lock::{Command, LockTable, SessionId};
+use crate::raft::{Stamp, StateMachine};
+use crate::require;
+
+/// Compares the table before and after `command` was applied at `at`: a command may change nothing
+/// in the name of a session that does not exist, whatever number it names. What may change is the
+/// work of time (the holder of the key ends if it is due, as closing its session would end it) and,
+/// of a keepalive of several sessions, the deadlines of those that exist.
+///
+/// A stranger knows all numbers, keys and tokens, and no proof. So this says that a session is
+/// changed only by its own client, by its deadline, and by its turn in a queue.
+pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
+    let exists = |id: &SessionId| before.session(*id).is_some();
+    let expected = match command {
+        Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. } => {
+            if exists(session) {
+                return Ok(());
+            }
+            let mut waited = before.clone();
+            let holder = key_asked_for(command).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+            if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at))
+            {
+                waited.apply(at, &Command::Close { session });
+            }
+            waited
+        }
+        Command::KeepAlive { sessions } => {
+            if sessions.iter().all(exists) {
+                return Ok(());
+            }
+            let mut renewed = before.clone();
+            let sessions: Vec<SessionId> = sessions.iter().copied().filter(exists).collect();
+            renewed.apply(at, &Command::KeepAlive { sessions });
+            renewed
+        }
+        Command::Open { .. } | Command::AcquireOnce { .. } => return Ok(()),
+    };
+    require!(Property::NoForeignChange, &expected == after, "{command:?} of no session changed the table")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::no_foreign_change;
+    use crate::invariants::states::{acquire, complaint, id, key, table};
+    use crate::lock::{Claim, Command, LockTable, Proof, Sequence, SessionId, Token};
+    use crate::raft::{Stamp, StateMachine};
+
+    /// The number of a session that exists, with another proof.
+    fn forged(number: u64) -> SessionId {
+        SessionId { proof: Proof::from(1), ..id(number) }
+    }
+
+    /// Session 1 holds k with token 1, session 2 waits for it.
+    fn victims() -> LockTable {
+        let mut table = table(2);
+        table.apply(Stamp(0), &acquire(1, 1, "k"));
+        table.apply(Stamp(0), &acquire(2, 1, "k"));
+        table
+    }
+
+    /// All that a stranger can ask for in the name of session 1, as session 1 and as itself.
+    fn commands(session: SessionId) -> [Command; 6] {
+        let release = |claim| Command::Release { session, sequence: Some(Sequence(u64::MAX)), key: key("k"), claim };
+        [
+            Command::Close { session },
+            Command::KeepAlive { sessions: [id(2), session].into() },
+            Command::Acquire { session, sequence: None, key: key("l"), wait: false },
+            release(Claim::Held(Token(1))),
+            release(Claim::Waiting),
+            release(Claim::Either),
+        ]
+    }
+
+    /// The detail of the violation if `asked` were executed as `done`.
+    fn judge(asked: &Command, done: &Command, at: u64) -> String {
+        let (before, mut after) = (victims(), victims());
+        after.apply(Stamp(at), done);
+        complaint(no_foreign_change(&before, Stamp(at), asked, &after))
+    }
+
+    #[test]
+    fn change_in_the_name_of_another_session_is_seen() {
+        for (asked, done) in commands(forged(1)).iter().zip(&commands(id(1))) {
+            assert_eq!(judge(asked, asked, 50), "");
+            assert!(judge(asked, done, 50).ends_with("of no session changed the table"), "{asked:?}");
+        }
+    }
+
+    #[test]
+    fn session_may_change_what_is_its_own() {
+        for own in &commands(id(1)) {
+            assert_eq!(judge(own, own, 50), "");
+        }
+    }
+
+    /// A command that names a key ends the key's holder if that is due, whoever sends it. A close
+    /// or a keepalive names no key.
+    #[test]
+    fn time_passes_at_a_foreign_request_too() {
+        for asked in &commands(forged(1)) {
+            assert_eq!(judge(asked, asked, 101), "");
+        }
+        let asked = Command::Release { session: forged(1), sequence: None, key: key("k"), claim: Claim::Either };
+        assert!(judge(&asked, &Command::Close { session: id(1) }, 100).ends_with("changed the table"));
+        assert_eq!(judge(&asked, &Command::Close { session: id(1) }, 101), "");
+        assert!(judge(&Command::Close { session: forged(1) }, &asked, 101).ends_with("changed the table"));
+    }
+}
