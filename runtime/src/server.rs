@@ -23,7 +23,7 @@ use self::listeners::Listeners;
 use crate::addresses::is_wildcard;
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
-use crate::http::{self, App};
+use crate::http::{self, App, HostNames};
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub client_addr: String,
     /// The address at which clients reach the node: other nodes redirect clients there.
     pub advertised_client_addr: String,
+    /// Further host names under which clients may address the node, beside the hosts of the two
+    /// addresses above.
+    pub allowed_hosts: Vec<String>,
     /// The address to listen on for other nodes.
     pub peer_addr: String,
     /// The address at which other nodes reach the node, if it differs from the address it listens
@@ -244,6 +247,8 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     space.check();
     let (clients, nodes) = (listeners.clients.listen()?, listeners.nodes.listen()?);
     let metrics = Metrics::new();
+    let own_addresses = [&config.client_addr, &config.advertised_client_addr];
+    let host_names = HostNames::of(own_addresses.into_iter().chain(&config.allowed_hosts).map(String::as_str));
     let roster = Roster {
         cluster: identity.cluster,
         cluster_name: identity.cluster_name.clone(),
@@ -288,7 +293,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
-    let app = App::new(core.clone(), peers, metrics, space);
+    let app = App::new(core.clone(), peers, metrics, space, host_names);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "listening for clients and nodes");
 

@@ -98,6 +98,12 @@ pub enum Code {
 }
 
 impl Failure {
+    /// The request's `Host` header is missing, or names no host of this node.
+    WrongHost,
+    /// A web page of another site made the request.
+    WrongOrigin,
+    /// The request may be sent again, but not so soon; the message says when.
+    TooSoon,
     /// A failure with nothing but a sentence.
     pub fn new(error: Code, message: impl Into<String>) -> Failure {
         Failure { error, message: message.into(), holder: None, queue: None, leader: None }

@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use palisade::addresses::{listen_address, reachable_address};
+use palisade::addresses::{host_name, listen_address, reachable_address};
 use palisade::core::{SnapshotPolicy, Timing};
 use palisade::descriptors;
 use palisade::limits;
@@ -40,6 +40,11 @@ pub(super) struct Serve {
     /// --client-addr; needed if that is a wildcard address such as 0.0.0.0:PORT
     #[arg(long, value_name = "ADDR", value_parser = reachable_address)]
     advertise_client_addr: Option<String>,
+    /// A further host name under which clients may address this node (in the Host header), for
+    /// example that of a proxy; repeatable. IP addresses, localhost and the hosts of --client-addr
+    /// and --advertise-client-addr are always allowed
+    #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
+    allowed_hosts: Vec<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     peer_addr: String,
@@ -161,6 +166,7 @@ impl Serve {
             data: self.data.clone(),
             client_addr: self.client_addr.clone(),
             advertised_client_addr: self.advertise_client_addr.as_ref().unwrap_or(&self.client_addr).clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
             peer_addr: self.peer_addr.clone(),
             advertised_peer_addr: self.advertise_peer_addr.clone(),
             peers: self.peers.clone().unwrap_or_default(),
