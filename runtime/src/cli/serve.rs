@@ -22,7 +22,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::print_error;
+use super::{log_fields, print_error};
 
 /// Run one node.
 #[derive(Debug, Args)]
@@ -195,7 +195,10 @@ impl Serve {
         let log = tracing_subscriber::registry().with(self.log.clone());
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
-            LogFormat::Text => log.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
+            LogFormat::Text => {
+                let lines = lines.fmt_fields(log_fields::escaping());
+                log.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
+            }
             LogFormat::Json => {
                 log.with(lines.json()).init();
                 std::panic::set_hook(Box::new(|panic| {

@@ -4,6 +4,7 @@
 
 mod crowds;
 mod hoarders;
+mod names;
 mod noise;
 mod peers;
 

@@ -16,7 +16,7 @@ use super::{Cluster, MIB, Victim, metrics, send_and_finish};
 const SEED: u64 = 0x7065_6572;
 
 /// A frame between nodes: length, CRC-32C, payload.
-fn frame(payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     [&length.to_le_bytes(), &crc32c::crc32c(payload).to_le_bytes(), payload].concat()
 }
