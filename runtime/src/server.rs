@@ -28,7 +28,7 @@ use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
-use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
+use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, Wal};
 
 /// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -218,7 +218,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
-    let Opened { listeners, identity, wal, durable, report } = loop {
+    let Opened { listeners, identity, start, wal, durable, report } = loop {
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
@@ -254,6 +254,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         cluster_name: identity.cluster_name.clone(),
         node,
         incarnation: identity.incarnation,
+        start,
         peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
@@ -316,6 +317,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
 struct Opened {
     listeners: Listeners,
     identity: Identity,
+    start: Start,
     wal: Wal<LockTable>,
     durable: Durable<LockTable>,
     report: RecoveryReport,
@@ -338,12 +340,14 @@ async fn open(config: &ServerConfig) -> Result<Opened, ServeError> {
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;
     let identity = directory.identity().clone();
+    // Durable before a peer learns of this process.
+    let start = directory.record_start(rand::random())?;
     if identity.restored.is_some() {
         bootstrap::restore(config.restore.as_deref(), &directory, &members)?;
     }
     let blank = Durable::blank(LockTable::default(), members);
     let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
-    Ok(Opened { listeners, identity, wal, durable, report })
+    Ok(Opened { listeners, identity, start, wal, durable, report })
 }
 
 type Joined = Result<std::thread::Result<Result<(), StorageError>>, tokio::task::JoinError>;

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use palisade_client::codec;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
@@ -104,21 +105,28 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let mut bytes = Vec::new();
-    let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? else {
-        return Err(Ended::Closed);
+    let hello = match frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await {
+        Ok(Some(hello)) => hello,
+        Ok(None) => return Err(Ended::Closed),
+        Err(error) => {
+            // Another version's hello may have other fields: the operator is told the version.
+            let Some(refusal) = other_version(&bytes) else { return Err(error.into()) };
+            reply(&mut stream, &Err(refusal.clone())).await?;
+            return Err(Ended::Refused(refusal));
+        }
     };
     let checked = check_origin(&peers.roster, &hello);
     let checked = match hello.purpose {
         Purpose::Introduction => checked,
         Purpose::Messages | Purpose::Snapshot => checked.and_then(|()| check_identity(peers, &hello)).and_then(|()| {
-            // Pinning waits for the disk, but only when the two nodes meet for the first time.
-            let verify = || peers.verify(hello.from, hello.incarnation, &hello.peer_addr);
+            // Pinning waits for the disk, but only when the two nodes meet for the first time or the
+            // peer was started again.
+            let verify = || peers.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr);
             tokio::task::block_in_place(verify)
         }),
     };
-    let Roster { incarnation, client_addr, .. } = &peers.roster;
-    let welcome: Welcome =
-        checked.map(|()| Introduction { incarnation: *incarnation, client_addr: client_addr.clone() });
+    let Roster { incarnation, client_addr, start, .. } = peers.roster.clone();
+    let welcome: Welcome = checked.map(|()| Introduction { incarnation, client_addr, start });
     reply(&mut stream, &welcome).await?;
     welcome.map_err(Ended::Refused)?;
     if hello.purpose == Purpose::Introduction {
@@ -157,13 +165,25 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     }
 }
 
+/// The refusal of a frame that is the hello of another version of the protocol. Every version's
+/// hello begins with the magic and the version.
+fn other_version(bytes: &[u8]) -> Option<String> {
+    let mut payload = bytes.get(frame::HEADER..)?;
+    let (magic, version): ([u8; 8], u16) = codec::decode_from(&mut payload).ok()?;
+    (magic == MAGIC && version != VERSION).then(|| wrong_version(version))
+}
+
+fn wrong_version(version: u16) -> String {
+    format!("it speaks version {version} of the protocol, this node version {VERSION}")
+}
+
 /// Checks that the dialling node speaks this protocol version and belongs to this cluster.
 fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
     }
     if hello.version != VERSION {
-        return Err(format!("it speaks version {} of the protocol, this node version {VERSION}", hello.version));
+        return Err(wrong_version(hello.version));
     }
     if hello.cluster != roster.cluster {
         return Err(format!(

@@ -40,11 +40,11 @@ use crate::log_pause::LogPause;
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
-use crate::storage::{Incarnation, Snapshots};
+use crate::storage::{Incarnation, Snapshots, Start};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 4;
+const VERSION: u16 = 5;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
@@ -71,6 +71,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// The purpose of the connection.
     pub purpose: Purpose,
+    /// The start of the dialling node.
+    pub start: Start,
 }
 
 /// The purpose of a connection.
@@ -96,6 +98,8 @@ pub struct Introduction {
     pub incarnation: Incarnation,
     /// Where it serves clients.
     pub client_addr: String,
+    /// The start of the answering node.
+    pub start: Start,
 }
 
 const MAGIC: [u8; 8] = *b"PALISADE";
@@ -111,6 +115,8 @@ pub struct Roster {
     pub node: NodeId,
     /// The incarnation of its data directory.
     pub incarnation: Incarnation,
+    /// Its start: this process.
+    pub start: Start,
     /// Where it serves clients.
     pub client_addr: String,
     /// Where other nodes reach it.
@@ -133,6 +139,7 @@ impl Roster {
             peer_addr: self.peer_addr.clone(),
             incarnation: self.incarnation,
             purpose,
+            start: self.start.clone(),
         }
     }
 }
@@ -290,10 +297,10 @@ impl Peers {
         others.iter().all(welcomed)
     }
 
-    /// Rejects a server that claims to be `node` but has another data directory.
-    fn verify(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
+    /// Rejects a server that claims to be `node` but has another data directory, or a copy of it.
+    fn verify(&self, node: NodeId, incarnation: Incarnation, start: &Start, peer_addr: &str) -> Result<(), String> {
         let expected = expected_incarnation(&self.members.lock(), node);
-        self.pinned.verify_or_pin(node, incarnation, peer_addr, expected)
+        self.pinned.verify_or_pin(node, incarnation, start, peer_addr, expected)
     }
 
     /// Rejects a request to replace a node if the lost directory is not of this cluster, or not the
@@ -378,6 +385,7 @@ mod tests {
             cluster_name: "test".into(),
             node: NodeId(1),
             incarnation: Incarnation(1),
+            start: Start::default(),
             client_addr: String::new(),
             peer_addr: String::new(),
             peer_addrs: BTreeMap::new(),
