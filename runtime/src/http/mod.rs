@@ -4,6 +4,7 @@
 //! state of the protocol. docs/api.md is the reference.
 
 mod body;
+mod intake;
 mod listen;
 mod locks;
 mod members;

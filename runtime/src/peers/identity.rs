@@ -110,6 +110,13 @@ impl PinnedPeers {
         self.met.lock().get(&node).map(|met| met.incarnation)
     }
 
+    /// Whether this very start of a node is pinned: then [`PinnedPeers::verify_or_pin`] accepts it,
+    /// and changes nothing.
+    pub(super) fn is_pinned(&self, node: NodeId, incarnation: Incarnation, start: &Start) -> bool {
+        let met = self.met.lock();
+        met.get(&node).is_some_and(|known| known.incarnation == incarnation && known.start == start.alone())
+    }
+
     /// Checks the data directory and the start of a server that claims to be `node`. The first
     /// directory is pinned, and so is each later start, durably, before any message of the server is
     /// processed. If the log names a directory (`expected`), that one is valid: another server may
@@ -123,11 +130,11 @@ impl PinnedPeers {
         expected: Option<Incarnation>,
     ) -> Result<(), String> {
         let _writing = self.writing.lock();
+        if self.is_pinned(node, incarnation, start) {
+            return Ok(());
+        }
         let known = self.met.lock().get(&node).cloned();
         if let Some(known) = known.as_ref().filter(|known| known.incarnation == incarnation) {
-            if known.start == start.alone() {
-                return Ok(());
-            }
             if !start.is_or_follows(&known.start) {
                 return Err(copied(node, start, &known.start));
             }

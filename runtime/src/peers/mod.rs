@@ -15,6 +15,7 @@ mod dial;
 pub mod frame;
 mod identity;
 mod inbound;
+mod intake;
 mod outbound;
 mod snapshots;
 mod transport;
@@ -35,6 +36,7 @@ pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 
+use crate::budget::Budget;
 use crate::limits;
 use crate::log_pause::LogPause;
 use crate::member_address::MemberAddress;
@@ -162,6 +164,10 @@ pub struct Peers {
     snapshots: Arc<Snapshots>,
     /// Permit to receive a snapshot: one at a time.
     receiving: Semaphore,
+    /// Permit to pin a node that has dialled: one at a time.
+    pinning: Semaphore,
+    /// Memory for the unfinished frames of nodes that are no members; clients share it.
+    stranger_bytes: Arc<Budget>,
     metrics: Arc<Metrics>,
     /// Limits the log lines about peers that are refused or cannot be reached.
     log_pause: LogPause,
@@ -213,6 +219,8 @@ impl Peers {
             pinned,
             snapshots,
             receiving: Semaphore::new(1),
+            pinning: Semaphore::new(1),
+            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             metrics,
             log_pause: LogPause::default(),
             to_dial,
@@ -228,6 +236,16 @@ impl Peers {
         // Only this function fills the outbox, so it has room; it is closed if the peer was removed
         // just now.
         link.snapshots.push(term).is_ok()
+    }
+
+    /// The memory budget for what unknown programs send.
+    pub fn stranger_bytes(&self) -> &Arc<Budget> {
+        &self.stranger_bytes
+    }
+
+    /// Whether a node is a member of the cluster, as far as this node knows.
+    fn is_member(&self, node: NodeId) -> bool {
+        self.members.lock().get(node).is_some()
     }
 
     /// This node's snapshots.
@@ -295,6 +313,18 @@ impl Peers {
         let welcomed =
             |other: &NodeId| links.iter().any(|(id, link)| id.number() == other.number() && link.state.lock().welcomed);
         others.iter().all(welcomed)
+    }
+
+    /// The same as [`Peers::verify`] for a node that has dialled. Pinning waits for the disk, when the
+    /// two nodes meet for the first time or the node was started again: one at a time, so that a
+    /// crowd of strangers takes one thread, and a node that is pinned already waits for none.
+    async fn verify_dialler(&self, hello: &Hello) -> Result<(), String> {
+        if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start) {
+            return Ok(());
+        }
+        let _one = self.pinning.acquire().await;
+        let verify = || self.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr);
+        tokio::task::block_in_place(verify)
     }
 
     /// Rejects a server that claims to be `node` but has another data directory, or a copy of it.

@@ -3,6 +3,7 @@
 //! what it could not parse.
 
 mod crowds;
+mod half_frames;
 mod hoarders;
 mod names;
 mod noise;

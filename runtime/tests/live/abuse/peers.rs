@@ -24,22 +24,22 @@ pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
 
 /// The first frame of a connection, as `runtime/src/peers` has it.
 #[derive(Clone)]
-struct Hello {
-    magic: [u8; 8],
-    version: u16,
-    cluster: u64,
-    from: u16,
-    to: u16,
-    incarnation: u64,
+pub(super) struct Hello {
+    pub(super) magic: [u8; 8],
+    pub(super) version: u16,
+    pub(super) cluster: u64,
+    pub(super) from: u16,
+    pub(super) to: u16,
+    pub(super) incarnation: u64,
     /// 0 for messages, 1 for a snapshot.
-    purpose: u32,
+    pub(super) purpose: u32,
     /// How often the node was started, and the numbers of its latest starts.
-    start: (u64, Vec<u64>),
+    pub(super) start: (u64, Vec<u64>),
 }
 
 impl Hello {
     /// One that the victim takes for its peer's.
-    fn good(victim: &Victim) -> Hello {
+    pub(super) fn good(victim: &Victim) -> Hello {
         Hello::to(victim, victim.leader)
     }
 
@@ -57,7 +57,7 @@ impl Hello {
         Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0, start }
     }
 
-    fn frame(&self) -> Vec<u8> {
+    pub(super) fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, incarnation, purpose, start } = self;
         let nowhere = "127.0.0.1:1";
@@ -71,7 +71,7 @@ impl Hello {
 }
 
 /// What the node answered to a hello: its directory, where it serves clients, and its start.
-fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
+pub(super) fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
