@@ -8,14 +8,23 @@ use std::time::Duration;
 use futures_util::{Sink, Stream};
 use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::http::Response;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+
+use crate::wire::Failure;
 
 /// The greatest answer that is accepted: a page of 1,000 locks with full queues stays below it.
 const LARGEST_ANSWER: usize = 64 << 20;
 /// So many frames are taken in before they are handled and answered, so that a busy connection cannot starve the rest.
 const FRAMES_AT_ONCE: usize = 256;
+
+/// Why a node refused to open a WebSocket: its sentence, if it sent one.
+fn refusal(response: &Response<Option<Vec<u8>>>) -> String {
+    let failure = response.body().as_deref().and_then(|body| serde_json::from_slice::<Failure>(body).ok());
+    failure.map_or_else(|| format!("it answered with HTTP status {}", response.status()), |failure| failure.message)
+}
 
 /// Something to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -51,6 +60,9 @@ impl Connection {
             .max_frame_size(Some(LARGEST_ANSWER));
         match timeout(patience, connect_async_with_config(url, Some(config), true)).await {
             Ok(Ok((stream, _))) => Ok(Connection { stream }),
+            Ok(Err(tungstenite::Error::Http(response))) => {
+                Err(format!("{endpoint} did not open a WebSocket: {}", refusal(&response)))
+            }
             Ok(Err(error)) => Err(format!("{endpoint} did not open a WebSocket: {error}")),
             Err(_) => Err(format!("{endpoint} did not open a WebSocket within {} ms", patience.as_millis())),
         }

@@ -4,7 +4,7 @@
 //! addresses. Nobody else can reach it there: on another machine the wildcard is that machine. So a
 //! wildcard is never an address that a node gives to clients or to other nodes.
 
-use std::net::IpAddr;
+use std::net::{IpAddr, Ipv6Addr};
 
 use crate::limits;
 
@@ -48,9 +48,47 @@ pub fn is_wildcard(address: &str) -> bool {
     host.parse::<IpAddr>().is_ok_and(|ip| ip.to_canonical().is_unspecified())
 }
 
+/// Parses a host name, without a port: letters, digits, `-`, `_` and `.`.
+///
+/// # Errors
+/// The reason why it is none, for the operator who wrote it.
+pub fn host_name(text: &str) -> Result<String, String> {
+    let is_part_of_name = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_' | '.');
+    if text.trim_matches('.').is_empty() || text.len() > limits::ADDRESS_BYTES || !text.chars().all(is_part_of_name) {
+        return Err(format!("`{text}` is not a host name: give a name such as locks.example, without a port"));
+    }
+    Ok(text.to_owned())
+}
+
+/// The host of `HOST` or `HOST:PORT`, as a name to compare: in lower case, without the dot that may
+/// end a name and without the brackets around an IPv6 address. `None` if the text is neither.
+pub fn host_of(text: &str) -> Option<String> {
+    let (host, port) = match text.strip_prefix('[') {
+        Some(rest) => {
+            let (host, port) = rest.split_once(']')?;
+            host.parse::<Ipv6Addr>().ok()?;
+            (host, port)
+        }
+        None => text.split_at(text.find(':').unwrap_or(text.len())),
+    };
+    let digits = if port.is_empty() { port } else { port.strip_prefix(':')? };
+    let host = host.strip_suffix('.').unwrap_or(host);
+    (!host.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| host.to_ascii_lowercase())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn host_name_has_no_port_and_no_wildcard() {
+        for good in ["locks", "locks.example", "node-1.a_b.", "10.0.0.1"] {
+            assert_eq!(host_name(good), Ok(good.to_owned()));
+        }
+        for bad in ["", ".", "a:80", "*.example", "a/b", "a b", "http://a", "ü.example", &"a".repeat(300)] {
+            assert!(host_name(bad).unwrap_err().contains("is not a host name"), "{bad}");
+        }
+    }
 
     #[test]
     fn address_is_host_and_port() {

@@ -23,12 +23,12 @@ use self::listeners::Listeners;
 use crate::addresses::is_wildcard;
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
-use crate::http::{self, App};
+use crate::http::{self, App, HostNames};
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
-use crate::storage::{Identity, LockedDir, RecoveryReport, Space, StorageError, Wal};
+use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, Wal};
 
 /// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -47,6 +47,9 @@ pub struct ServerConfig {
     pub client_addr: String,
     /// The address at which clients reach the node: other nodes redirect clients there.
     pub advertised_client_addr: String,
+    /// Further host names under which clients may address the node, beside the hosts of the two
+    /// addresses above.
+    pub allowed_hosts: Vec<String>,
     /// The address to listen on for other nodes.
     pub peer_addr: String,
     /// The address at which other nodes reach the node, if it differs from the address it listens
@@ -215,7 +218,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
-    let Opened { listeners, identity, wal, durable, report } = loop {
+    let Opened { listeners, identity, start, wal, durable, report } = loop {
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
@@ -244,11 +247,14 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     space.check();
     let (clients, nodes) = (listeners.clients.listen()?, listeners.nodes.listen()?);
     let metrics = Metrics::new();
+    let own_addresses = [&config.client_addr, &config.advertised_client_addr];
+    let host_names = HostNames::of(own_addresses.into_iter().chain(&config.allowed_hosts).map(String::as_str));
     let roster = Roster {
         cluster: identity.cluster,
         cluster_name: identity.cluster_name.clone(),
         node,
         incarnation: identity.incarnation,
+        start,
         peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
@@ -288,7 +294,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
-    let app = App::new(core.clone(), peers, metrics, space);
+    let app = App::new(core.clone(), peers, metrics, space, host_names);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "listening for clients and nodes");
 
@@ -311,6 +317,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
 struct Opened {
     listeners: Listeners,
     identity: Identity,
+    start: Start,
     wal: Wal<LockTable>,
     durable: Durable<LockTable>,
     report: RecoveryReport,
@@ -333,12 +340,14 @@ async fn open(config: &ServerConfig) -> Result<Opened, ServeError> {
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;
     let identity = directory.identity().clone();
+    // Durable before a peer learns of this process.
+    let start = directory.record_start(rand::random())?;
     if identity.restored.is_some() {
         bootstrap::restore(config.restore.as_deref(), &directory, &members)?;
     }
     let blank = Durable::blank(LockTable::default(), members);
     let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
-    Ok(Opened { listeners, identity, wal, durable, report })
+    Ok(Opened { listeners, identity, start, wal, durable, report })
 }
 
 type Joined = Result<std::thread::Result<Result<(), StorageError>>, tokio::task::JoinError>;

@@ -1,14 +1,17 @@
 //! The server's answers to requests that failed.
 
+use std::borrow::Cow;
+
 use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::LeaderView;
+use crate::escape::escaped;
 
 /// Why a request failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{message}")]
+#[error("{}", escaped(.message))]
 pub struct Failure {
     /// What kind of failure.
     pub error: Code,
@@ -95,12 +98,23 @@ pub enum Code {
     /// The leader's disk is nearly full: it accepts releases and keepalives, but no new sessions and acquires, until space
     /// is freed. Nothing was changed.
     NoSpace,
+    /// The request's `Host` header is missing, or names no host of this node.
+    WrongHost,
+    /// A web page of another site made the request.
+    WrongOrigin,
+    /// The request may be sent again, but not so soon; the message says when.
+    TooSoon,
 }
 
 impl Failure {
-    /// A failure with nothing but a sentence.
+    /// A failure with nothing but a sentence, which is escaped: it may name keys and owners.
     pub fn new(error: Code, message: impl Into<String>) -> Failure {
-        Failure { error, message: message.into(), holder: None, queue: None, leader: None }
+        let message: String = message.into();
+        let message = match escaped(&message) {
+            Cow::Borrowed(_) => message,
+            Cow::Owned(escaped) => escaped,
+        };
+        Failure { error, message, holder: None, queue: None, leader: None }
     }
 }
 

@@ -165,6 +165,9 @@ fn failures() -> Vec<Failure> {
         Code::NoMajority,
         Code::NotTransferred,
         Code::NoSpace,
+        Code::WrongHost,
+        Code::WrongOrigin,
+        Code::TooSoon,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

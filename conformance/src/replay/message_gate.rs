@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use palisade::peers::frame::{self, HELLO_BYTES, MESSAGE_BYTES};
 use palisade::peers::{Answer, Hello, Introduction, Offer, Purpose, Verdict, Welcome};
-use palisade::storage::{Incarnation, read_snapshot};
+use palisade::storage::{Incarnation, Start, read_snapshot};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
 use parking_lot::{Condvar, Mutex};
@@ -275,6 +275,7 @@ fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
         peer_addr: hello.peer_addr.clone(),
         incarnation: hello.incarnation,
         purpose,
+        start: hello.start.clone(),
     }
 }
 
@@ -310,7 +311,8 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
             link.0, hello.to
         )));
     }
-    let introduction = Introduction { incarnation: incarnation(to), client_addr: String::new() };
+    let introduction =
+        Introduction { incarnation: incarnation(to), client_addr: String::new(), start: Start::default() };
     write(&mut stream, &Welcome::Ok(introduction))?;
     {
         let mut state = shared.state.lock();
@@ -417,7 +419,8 @@ mod tests {
         let (from, to) = (NodeId(1), NodeId(1));
         let (magic, version) = (*b"whatever", 0);
         let (incarnation, purpose) = (incarnation(from), Purpose::Messages);
-        let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose };
+        let start = Start::default();
+        let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose, start };
         assert_eq!(gate.violation(), None);
         write(&mut stream, &hello).unwrap();
         assert!(gate.sent((from, NodeId(2)), 0).is_err());

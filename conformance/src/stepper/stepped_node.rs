@@ -12,7 +12,7 @@ use palisade::limits;
 use palisade::metrics::Metrics;
 use palisade::peers::{self, Peers, PinnedPeers, Roster};
 use palisade::storage::{
-    Disk, Identity, Incarnation, LayeredDisk, LockedDir, SnapshotInfo, Snapshots, StorageError, SystemDisk, Wal,
+    Disk, Identity, Incarnation, LayeredDisk, LockedDir, SnapshotInfo, Snapshots, Start, StorageError, SystemDisk, Wal,
 };
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Input, Members, Node, Output, Persist, Snapshot};
@@ -80,6 +80,8 @@ impl SteppedNode {
             cluster_name: identity.cluster_name.clone(),
             node,
             incarnation,
+            // The gate between stepped nodes introduces each of them with the same one for ever.
+            start: Start::default(),
             client_addr: String::new(),
             peer_addr: setting.peer_addr,
             peer_addrs: identity.founders.clone(),

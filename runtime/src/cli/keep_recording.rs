@@ -25,7 +25,7 @@ impl KeepRecording {
         match file.and_then(|file| recording::keep(std::io::stdin().lock(), file, recording::QUEUE, self.length)) {
             Ok(true) => ExitCode::SUCCESS,
             Ok(false) | Err(_) => {
-                let _ = File::create(self.cut);
+                let _ = recording::mark_as_cut(&self.cut);
                 ExitCode::FAILURE
             }
         }

@@ -1,7 +1,8 @@
 //! The command line. Every command returns an exit code and reports each failure on standard error.
 
 /// Prints a line to standard output like `println!`, but ignores a closed pipe: the reader, such as
-/// `head`, has all it needs.
+/// `head`, has all it needs. Control characters are escaped: the line may have keys, owners, and
+/// what a node answered.
 macro_rules! outln {
     ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
 }
@@ -12,6 +13,7 @@ mod connect;
 mod dev;
 mod keep_recording;
 mod lock;
+mod log_fields;
 mod members;
 mod nodes;
 mod serve;
@@ -25,6 +27,7 @@ use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
+use palisade_client::escaped;
 
 /// A distributed lock service whose protocol is model-checked before it is run.
 #[derive(Debug, Parser)]
@@ -80,9 +83,10 @@ pub(crate) fn main() -> ExitCode {
 
 /// Prints an error on standard error and waits for the write for at most [`PRINT_ERROR_TIMEOUT`]. A
 /// reader that does not drain standard error must not block this process, which may have to stop a
-/// command before its lease ends.
+/// command before its lease ends. Control characters are escaped, because the error may have keys,
+/// owners, and what a node answered.
 fn print_error(error: impl std::fmt::Display) {
-    if let Some(written) = write_error(format!("palisade: {error}\n")) {
+    if let Some(written) = write_error(format!("palisade: {}\n", escaped(&error.to_string()))) {
         let _ = written.recv_timeout(PRINT_ERROR_TIMEOUT);
     }
 }
@@ -103,6 +107,11 @@ const PRINT_ERROR_TIMEOUT: std::time::Duration = std::time::Duration::from_milli
 
 /// Implements `outln!`.
 fn print(line: std::fmt::Arguments<'_>) {
+    print_line(&escaped(&line.to_string()));
+}
+
+/// Prints a line as it is.
+fn print_line(line: &str) {
     match writeln!(std::io::stdout(), "{line}") {
         Err(error) if error.kind() != ErrorKind::BrokenPipe => {
             print_error(format!("cannot write to standard output: {error}"))

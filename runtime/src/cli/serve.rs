@@ -7,7 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
-use palisade::addresses::{listen_address, reachable_address};
+use palisade::addresses::{host_name, listen_address, reachable_address};
 use palisade::core::{SnapshotPolicy, Timing};
 use palisade::descriptors;
 use palisade::limits;
@@ -22,7 +22,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::print_error;
+use super::{log_fields, print_error};
 
 /// Run one node.
 #[derive(Debug, Args)]
@@ -40,6 +40,11 @@ pub(super) struct Serve {
     /// --client-addr; needed if that is a wildcard address such as 0.0.0.0:PORT
     #[arg(long, value_name = "ADDR", value_parser = reachable_address)]
     advertise_client_addr: Option<String>,
+    /// A further host name under which clients may address this node (in the Host header), for
+    /// example that of a proxy; repeatable. IP addresses, localhost and the hosts of --client-addr
+    /// and --advertise-client-addr are always allowed
+    #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
+    allowed_hosts: Vec<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     peer_addr: String,
@@ -161,6 +166,7 @@ impl Serve {
             data: self.data.clone(),
             client_addr: self.client_addr.clone(),
             advertised_client_addr: self.advertise_client_addr.as_ref().unwrap_or(&self.client_addr).clone(),
+            allowed_hosts: self.allowed_hosts.clone(),
             peer_addr: self.peer_addr.clone(),
             advertised_peer_addr: self.advertise_peer_addr.clone(),
             peers: self.peers.clone().unwrap_or_default(),
@@ -189,7 +195,10 @@ impl Serve {
         let log = tracing_subscriber::registry().with(self.log.clone());
         let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
         match self.log_format {
-            LogFormat::Text => log.with(lines.with_ansi(std::io::stderr().is_terminal())).init(),
+            LogFormat::Text => {
+                let lines = lines.fmt_fields(log_fields::escaping());
+                log.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
+            }
             LogFormat::Json => {
                 log.with(lines.json()).init();
                 std::panic::set_hook(Box::new(|panic| {

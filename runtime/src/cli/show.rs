@@ -5,12 +5,12 @@ use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView};
-use palisade_client::{Client, Error, Options};
+use palisade_client::{Client, Error, Options, escaped_json};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
 use super::nodes::{Asked, ask_cluster};
-use super::{block_on, print_error};
+use super::{block_on, print_error, print_line};
 
 /// Show the status of every node of the cluster: those of --endpoints, and all members that these
 /// know
@@ -141,7 +141,7 @@ impl Locks {
                     if std::mem::take(&mut first) {
                         outln!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
                     }
-                    print_line(lock);
+                    print_lock(lock);
                 }
                 after = page.next_after;
                 if after.is_none() {
@@ -188,7 +188,7 @@ impl Show {
     }
 }
 
-fn print_line(lock: &LockView) {
+fn print_lock(lock: &LockView) {
     let Some(holder) = &lock.holder else { return };
     let (expires, waiting) = (milliseconds(holder.expires_in_ms), lock.queue.len());
     outln!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
@@ -196,7 +196,7 @@ fn print_line(lock: &LockView) {
 
 pub(super) fn print_json(value: &impl Serialize) {
     match serde_json::to_string(value) {
-        Ok(text) => outln!("{text}"),
+        Ok(text) => print_line(&escaped_json(&text)),
         Err(error) => print_error(error),
     }
 }

@@ -3,6 +3,7 @@
 use std::cmp::Reverse;
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -139,7 +140,9 @@ async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, SaveError> {
 }
 
 async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveError> {
-    let mut file = File::create(path).map_err(|error| cannot("write", path, &error))?;
+    // Its sessions can be used by any reader.
+    let created = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
+    let mut file = created.map_err(|error| cannot("write", path, &error))?;
     let mut pieces = Body::new(response.into_body()).into_data_stream();
     loop {
         let piece = timeout(READ_TIMEOUT, pieces.next()).await;

@@ -5,10 +5,10 @@ use std::io::{self, ErrorKind};
 use std::sync::Arc;
 use std::time::Duration;
 
-use hyper::Request;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
+use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
@@ -19,6 +19,7 @@ use tokio_io_timeout::TimeoutWriter;
 use tracing::{debug, warn};
 
 use super::App;
+use super::intake::{Counted, Unanswered};
 use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
 use crate::{limits, sockets};
@@ -90,13 +91,23 @@ async fn serve(
     }
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
-    let mut stream = TimeoutWriter::new(stream);
+    let unanswered = Unanswered::new(app.peers.stranger_bytes());
+    let mut stream = TimeoutWriter::new(Counted::new(stream, Arc::clone(&unanswered)));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
-        router.call(request)
+        unanswered.handled();
+        let (answer, unanswered) = (router.call(request), Arc::clone(&unanswered));
+        async move {
+            let answer = answer.await;
+            match &answer {
+                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => unanswered.stop(),
+                _ => unanswered.handled(),
+            }
+            answer
+        }
     });
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())

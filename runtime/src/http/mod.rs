@@ -4,6 +4,7 @@
 //! state of the protocol. docs/api.md is the reference.
 
 mod body;
+mod intake;
 mod listen;
 mod locks;
 mod members;
@@ -11,6 +12,7 @@ mod metrics;
 mod node;
 mod reply;
 mod sessions;
+mod site;
 mod snapshots;
 mod websocket;
 
@@ -19,16 +21,15 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
-use axum::extract::State;
 use axum::http::Uri;
-use axum::http::header::ORIGIN;
-use axum::middleware::{self, Next};
+use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use tokio::sync::{Semaphore, oneshot};
 
 pub use listen::listen;
+pub use site::HostNames;
 
 use self::metrics::MetricsPage;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
@@ -48,6 +49,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// Free space on the disk.
     pub space: Arc<Space>,
+    /// The names under which this node answers.
+    host_names: HostNames,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
@@ -56,11 +59,11 @@ pub struct App {
 
 impl App {
     /// Creates the handlers' shared state.
-    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>) -> App {
+    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, host_names: HostNames) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, snapshot_reads, metrics_page, next_connection }
+        App { core, peers, metrics, space, host_names, snapshot_reads, metrics_page, next_connection }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -132,18 +135,6 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     reply::response(result, uri)
 }
 
-/// Refuses requests that a web page makes a browser send. Otherwise any page open in a browser that
-/// can reach the node could acquire and release locks. Browsers always add an `Origin` header to
-/// such requests; other clients send none.
-async fn no_web_pages(State(app): State<App>, request: axum::extract::Request, next: Next) -> Response {
-    if !request.headers().contains_key(ORIGIN) {
-        return next.run(request).await;
-    }
-    app.metrics.frames_rejected.inc();
-    let message = "the request has an Origin header, so it comes from a web page: requests of web pages are refused";
-    reply::response(Err(Failure::new(Code::Invalid, message)), request.uri())
-}
-
 /// All paths and their handlers.
 fn router(app: App) -> Router {
     Router::new()
@@ -171,7 +162,7 @@ fn router(app: App) -> Router {
         .route("/metrics", get(node::metrics))
         .fallback(reply::not_found)
         .method_not_allowed_fallback(reply::method_not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), no_web_pages))
+        .layer(middleware::from_fn_with_state(app.clone(), site::check))
         .with_state(app)
 }
 

@@ -62,9 +62,11 @@ fn status(code: Code) -> StatusCode {
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::Limit => StatusCode::TOO_MANY_REQUESTS,
+        Code::Limit | Code::TooSoon => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Code::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+        Code::WrongOrigin => StatusCode::FORBIDDEN,
         Code::Overloaded
         | Code::NoLeader
         | Code::LeadershipLost

@@ -56,7 +56,7 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         rustix::net::sockopt::set_tcp_user_timeout(&stream, silence).map_err(std::io::Error::from)?;
         let welcomed = greet(&mut stream, &peers.roster.hello(peer, purpose)).await?;
         let verified = tokio::task::block_in_place(|| {
-            peers.verify(peer, welcomed.incarnation, &address)?;
+            peers.verify(peer, welcomed.incarnation, &welcomed.start, &address)?;
             // Used only if this node loses its log.
             if let Err(error) = peers.pinned.reached(peer, &address) {
                 warn!(%peer, address, %error, "cannot record a node's address");

@@ -15,7 +15,8 @@ use tokio::net::TcpStream;
 
 use crate::limits;
 
-const HEADER: usize = 8;
+/// Length of what precedes the payload of a frame, in bytes.
+pub(super) const HEADER: usize = 8;
 
 /// Why a frame was rejected. The connection ends with it.
 #[derive(Debug, thiserror::Error)]

@@ -8,6 +8,10 @@
 //! A server that has lost its disk returns as a new member: under its number in the next
 //! generation, or under another number.
 //!
+//! A copy of a directory has its incarnation, too. So a node also pins the newest start of each
+//! other node that it has seen, and rejects a start that does not come after that one
+//! ([`Start::is_or_follows`]).
+//!
 //! The file also records the peers' addresses: a node that has lost its log, and the members'
 //! addresses with it, asks there to be admitted again.
 
@@ -18,13 +22,15 @@ use std::path::PathBuf;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Incarnation, StorageError, SystemDisk, Versioned, files};
+use crate::storage::{Incarnation, Start, StorageError, SystemDisk, Versioned, files};
 use crate::sync::Mutex;
 
 /// The file's name.
 const FILE_NAME: &str = "peers.json";
-/// The only file format that this program writes and reads.
-const FORMAT: u32 = 2;
+/// The file format that this program writes.
+const FORMAT: u32 = 3;
+/// The format before it, which this program reads: without starts.
+const FORMAT_WITHOUT_STARTS: u32 = 2;
 
 /// The incarnations of the nodes that this node has met.
 #[derive(Debug)]
@@ -40,6 +46,8 @@ pub struct PinnedPeers {
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct PinnedPeer {
     incarnation: Incarnation,
+    /// The newest start that this node has seen.
+    start: Start,
     peer_addr: String,
 }
 
@@ -50,6 +58,8 @@ struct Entry {
     node: u16,
     generation: u16,
     incarnation: Incarnation,
+    #[serde(default)]
+    start: Start,
     peer_addr: String,
 }
 
@@ -77,12 +87,12 @@ impl PinnedPeers {
                     reason: error.to_string(),
                 };
                 let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                if found.format != FORMAT {
+                if found.format != FORMAT && found.format != FORMAT_WITHOUT_STARTS {
                     return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
                 }
                 let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                let met = |Entry { node, generation, incarnation, peer_addr }| {
-                    (NodeId::new(node, generation), PinnedPeer { incarnation, peer_addr })
+                let met = |Entry { node, generation, incarnation, start, peer_addr }| {
+                    (NodeId::new(node, generation), PinnedPeer { incarnation, start, peer_addr })
                 };
                 record.met.into_iter().map(met).collect()
             }
@@ -100,20 +110,35 @@ impl PinnedPeers {
         self.met.lock().get(&node).map(|met| met.incarnation)
     }
 
-    /// Checks the data directory of a server that claims to be `node`. The first one is pinned,
-    /// durably, before any message of the server is processed. If the log names a directory
-    /// (`expected`), that one is valid: another server may have claimed the identity before.
+    /// Whether this very start of a node is pinned: then [`PinnedPeers::verify_or_pin`] accepts it,
+    /// and changes nothing.
+    pub(super) fn is_pinned(&self, node: NodeId, incarnation: Incarnation, start: &Start) -> bool {
+        let met = self.met.lock();
+        met.get(&node).is_some_and(|known| known.incarnation == incarnation && known.start == start.alone())
+    }
+
+    /// Checks the data directory and the start of a server that claims to be `node`. The first
+    /// directory is pinned, and so is each later start, durably, before any message of the server is
+    /// processed. If the log names a directory (`expected`), that one is valid: another server may
+    /// have claimed the identity before.
     pub(super) fn verify_or_pin(
         &self,
         node: NodeId,
         incarnation: Incarnation,
+        start: &Start,
         peer_addr: &str,
         expected: Option<Incarnation>,
     ) -> Result<(), String> {
         let _writing = self.writing.lock();
-        let known = self.incarnation(node);
-        if known == Some(incarnation) {
+        if self.is_pinned(node, incarnation, start) {
             return Ok(());
+        }
+        let known = self.met.lock().get(&node).cloned();
+        if let Some(known) = known.as_ref().filter(|known| known.incarnation == incarnation) {
+            if !start.is_or_follows(&known.start) {
+                return Err(copied(node, start, &known.start));
+            }
+            return self.remember(node, PinnedPeer { start: start.alone(), ..known.clone() });
         }
         if known.is_some() && expected != Some(incarnation) {
             return Err(format!(
@@ -122,7 +147,7 @@ impl PinnedPeers {
                  (docs/operations.md)"
             ));
         }
-        self.remember(node, PinnedPeer { incarnation, peer_addr: peer_addr.to_owned() })
+        self.remember(node, PinnedPeer { incarnation, start: start.alone(), peer_addr: peer_addr.to_owned() })
     }
 
     /// Records the address at which a pinned node has answered.
@@ -140,6 +165,7 @@ impl PinnedPeers {
             node: node.number(),
             generation: node.generation(),
             incarnation: met.incarnation,
+            start: met.start.clone(),
             peer_addr: met.peer_addr.clone(),
         };
         let record = Record { format: FORMAT, met: updated.iter().map(entry).collect() };
@@ -149,6 +175,17 @@ impl PinnedPeers {
         *self.met.lock() = updated;
         Ok(())
     }
+}
+
+/// The refusal of a start that does not come after the one that was seen.
+fn copied(node: NodeId, start: &Start, seen: &Start) -> String {
+    format!(
+        "node {node} runs on a copy of its data directory, or on an older state of it: this node has met its start number \
+         {}, and this is start number {}, which does not come after that one. Stop the process that runs on the copy, and \
+         remove the copy. If the original is lost, remove node {node} from the cluster and join a server with a new node \
+         ID (docs/security.md)",
+        seen.count, start.count
+    )
 }
 
 #[cfg(test)]
@@ -161,17 +198,17 @@ mod tests {
         let pinned = PinnedPeers::load(directory.path()).unwrap();
         let (two, first, second) = (NodeId(2), Incarnation(7), Incarnation(8));
         for pinned in [pinned, PinnedPeers::load(directory.path()).unwrap()] {
-            assert_eq!(pinned.verify_or_pin(two, first, "two:1", None), Ok(()));
-            let refusal = pinned.verify_or_pin(two, second, "two:1", None).unwrap_err();
+            assert_eq!(pinned.verify_or_pin(two, first, &Start::default(), "two:1", None), Ok(()));
+            let refusal = pinned.verify_or_pin(two, second, &Start::default(), "two:1", None).unwrap_err();
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
         let later = PinnedPeers::load(directory.path()).unwrap();
         assert!(
-            later.verify_or_pin(two, second, "two:1", Some(first)).is_err(),
+            later.verify_or_pin(two, second, &Start::default(), "two:1", Some(first)).is_err(),
             "the pinned incarnation survives a restart"
         );
         assert_eq!(
-            later.verify_or_pin(NodeId::new(2, 1), second, "two:2", None),
+            later.verify_or_pin(NodeId::new(2, 1), second, &Start::default(), "two:2", None),
             Ok(()),
             "the next generation is another node"
         );
@@ -183,9 +220,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let (two, stranger, meant) = (NodeId::new(2, 1), Incarnation(7), Incarnation(8));
         let pinned = PinnedPeers::load(directory.path()).unwrap();
-        assert_eq!(pinned.verify_or_pin(two, stranger, "nowhere:1", None), Ok(()));
-        assert_eq!(pinned.verify_or_pin(two, meant, "two:1", Some(meant)), Ok(()));
-        assert!(pinned.verify_or_pin(two, stranger, "nowhere:1", Some(meant)).is_err());
+        assert_eq!(pinned.verify_or_pin(two, stranger, &Start::default(), "nowhere:1", None), Ok(()));
+        assert_eq!(pinned.verify_or_pin(two, meant, &Start::default(), "two:1", Some(meant)), Ok(()));
+        assert!(pinned.verify_or_pin(two, stranger, &Start::default(), "nowhere:1", Some(meant)).is_err());
         assert_eq!(PinnedPeers::load(directory.path()).unwrap().incarnation(two), Some(meant));
     }
 
@@ -196,7 +233,7 @@ mod tests {
         let two = NodeId(2);
         assert_eq!(pinned.reached(two, "nowhere:1"), Ok(()));
         assert_eq!(pinned.addresses(), [], "only the address of a known node is remembered");
-        assert_eq!(pinned.verify_or_pin(two, Incarnation(7), "two:1", None), Ok(()));
+        assert_eq!(pinned.verify_or_pin(two, Incarnation(7), &Start::default(), "two:1", None), Ok(()));
         assert_eq!(pinned.reached(two, "moved:1"), Ok(()));
         let later = PinnedPeers::load(directory.path()).unwrap();
         assert_eq!(later.addresses(), [(two, "moved:1".to_owned())]);

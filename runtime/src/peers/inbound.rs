@@ -3,21 +3,22 @@
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use palisade_client::codec;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
+use super::intake::{Intake, ReadFailure};
 use super::{
     Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome, expected_incarnation,
     snapshots,
 };
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{ConnectionLimit, Descriptors};
-use crate::metrics::Metrics;
 use crate::sockets;
 
 /// Time within which a connection must send its hello.
@@ -39,6 +40,19 @@ enum Ended {
     Refused(String),
     #[error("no handshake within {HELLO_TIMEOUT:?}")]
     Silent,
+    #[error(transparent)]
+    Stranger(ReadFailure),
+}
+
+impl Ended {
+    /// Whether the other side has broken the protocol or was refused: the operator is to know.
+    fn is_to_blame(&self) -> bool {
+        use Ended::{Closed, Frame, Io, Refused, Silent, SnapshotAsMessage, Stranger, WrongSender};
+        match self {
+            Frame(_) | WrongSender(_) | SnapshotAsMessage | Refused(_) | Stranger(_) => true,
+            Io(_) | Closed | Silent => false,
+        }
+    }
 }
 
 /// Accepts connections from peers for as long as the task lives: at most `descriptors.unidentified`
@@ -80,7 +94,7 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
                 Ok(Err(error)) => error,
                 Err(_) => Ended::Silent,
             };
-            if matches!(ended, Ended::Frame(_) | Ended::WrongSender(_) | Ended::SnapshotAsMessage | Ended::Refused(_)) {
+            if ended.is_to_blame() {
                 peers.metrics.frames_rejected.inc();
                 // Each attempt comes from another port.
                 let line = format!("from {} {ended}", address.ip());
@@ -104,21 +118,26 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let mut bytes = Vec::new();
-    let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? else {
-        return Err(Ended::Closed);
+    let hello = match frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await {
+        Ok(Some(hello)) => hello,
+        Ok(None) => return Err(Ended::Closed),
+        Err(error) => {
+            // Another version's hello may have other fields: the operator is told the version.
+            let Some(refusal) = other_version(&bytes) else { return Err(error.into()) };
+            reply(&mut stream, &Err(refusal.clone())).await?;
+            return Err(Ended::Refused(refusal));
+        }
     };
     let checked = check_origin(&peers.roster, &hello);
     let checked = match hello.purpose {
         Purpose::Introduction => checked,
-        Purpose::Messages | Purpose::Snapshot => checked.and_then(|()| check_identity(peers, &hello)).and_then(|()| {
-            // Pinning waits for the disk, but only when the two nodes meet for the first time.
-            let verify = || peers.verify(hello.from, hello.incarnation, &hello.peer_addr);
-            tokio::task::block_in_place(verify)
-        }),
+        Purpose::Messages | Purpose::Snapshot => match checked.and_then(|()| check_identity(peers, &hello)) {
+            Ok(()) => peers.verify_dialler(&hello).await,
+            refused => refused,
+        },
     };
-    let Roster { incarnation, client_addr, .. } = &peers.roster;
-    let welcome: Welcome =
-        checked.map(|()| Introduction { incarnation: *incarnation, client_addr: client_addr.clone() });
+    let Roster { incarnation, client_addr, start, .. } = peers.roster.clone();
+    let welcome: Welcome = checked.map(|()| Introduction { incarnation, client_addr, start });
     reply(&mut stream, &welcome).await?;
     welcome.map_err(Ended::Refused)?;
     if hello.purpose == Purpose::Introduction {
@@ -157,13 +176,25 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     }
 }
 
+/// The refusal of a frame that is the hello of another version of the protocol. Every version's
+/// hello begins with the magic and the version.
+fn other_version(bytes: &[u8]) -> Option<String> {
+    let mut payload = bytes.get(frame::HEADER..)?;
+    let (magic, version): ([u8; 8], u16) = codec::decode_from(&mut payload).ok()?;
+    (magic == MAGIC && version != VERSION).then(|| wrong_version(version))
+}
+
+fn wrong_version(version: u16) -> String {
+    format!("it speaks version {version} of the protocol, this node version {VERSION}")
+}
+
 /// Checks that the dialling node speaks this protocol version and belongs to this cluster.
 fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
     }
     if hello.version != VERSION {
-        return Err(format!("it speaks version {} of the protocol, this node version {VERSION}", hello.version));
+        return Err(wrong_version(hello.version));
     }
     if hello.cluster != roster.cluster {
         return Err(format!(
@@ -208,8 +239,8 @@ fn check_identity(peers: &Peers, hello: &Hello) -> Result<(), String> {
 }
 
 /// Receives from a peer in a task that the peer's next connection aborts.
-async fn receive_as(peers: &Peers, link: &Link, connection: Connection, core: Core) -> Ended {
-    let reader = tokio::spawn(receive(link.peer, connection, core, Arc::clone(&peers.metrics)));
+async fn receive_as(peers: &Arc<Peers>, link: &Link, connection: Connection, core: Core) -> Ended {
+    let reader = tokio::spawn(receive(link.peer, connection, core, Arc::clone(peers)));
     let previous = link.state.lock().inbound.replace(reader.abort_handle());
     if let Some(previous) = previous {
         previous.abort();
@@ -225,8 +256,9 @@ async fn receive_as(peers: &Peers, link: &Link, connection: Connection, core: Co
     ended
 }
 
-async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<Metrics>) -> Ended {
+async fn receive(peer: NodeId, connection: Connection, core: Core, peers: Arc<Peers>) -> Ended {
     let Connection { mut stream, mut bytes } = connection;
+    let mut intake = Intake::new(&peers, peer);
     loop {
         let mut used = 0;
         let mut messages = Vec::new();
@@ -249,17 +281,21 @@ async fn receive(peer: NodeId, connection: Connection, core: Core, metrics: Arc<
             bytes.shrink_to(BUFFER_KEPT);
         }
         if !messages.is_empty() {
+            if let Err(exhausted) = intake.completed(bytes.len()) {
+                return Ended::Stranger(exhausted.into());
+            }
             // Messages that the core does not accept are lost, as on a bad network; the next
             // heartbeats reveal the loss.
             let count = messages.len() as u64;
             if core.receive(messages) == Err(NotTaken::Full) {
-                metrics.overloaded(count);
+                peers.metrics.overloaded(count);
             }
         }
-        match stream.read_buf(&mut bytes).await {
+        match intake.read(&peers, &mut stream, &mut bytes).await {
             Ok(0) => return Ended::Closed,
             Ok(_) => {}
-            Err(error) => return error.into(),
+            Err(ReadFailure::Io(error)) => return error.into(),
+            Err(stranger) => return Ended::Stranger(stranger),
         }
     }
 }

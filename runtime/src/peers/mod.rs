@@ -15,6 +15,7 @@ mod dial;
 pub mod frame;
 mod identity;
 mod inbound;
+mod intake;
 mod outbound;
 mod snapshots;
 mod transport;
@@ -35,12 +36,13 @@ pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 
+use crate::budget::Budget;
 use crate::limits;
 use crate::log_pause::LogPause;
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::outbox::Outbox;
-use crate::storage::{Incarnation, Snapshots};
+use crate::storage::{Incarnation, Snapshots, Start};
 use crate::sync::Mutex;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
@@ -71,6 +73,8 @@ pub struct Hello {
     pub incarnation: Incarnation,
     /// The purpose of the connection.
     pub purpose: Purpose,
+    /// The start of the dialling node.
+    pub start: Start,
 }
 
 /// The purpose of a connection.
@@ -96,6 +100,8 @@ pub struct Introduction {
     pub incarnation: Incarnation,
     /// Where it serves clients.
     pub client_addr: String,
+    /// The start of the answering node.
+    pub start: Start,
 }
 
 const MAGIC: [u8; 8] = *b"PALISADE";
@@ -111,6 +117,8 @@ pub struct Roster {
     pub node: NodeId,
     /// The incarnation of its data directory.
     pub incarnation: Incarnation,
+    /// Its start: this process.
+    pub start: Start,
     /// Where it serves clients.
     pub client_addr: String,
     /// Where other nodes reach it.
@@ -133,6 +141,7 @@ impl Roster {
             peer_addr: self.peer_addr.clone(),
             incarnation: self.incarnation,
             purpose,
+            start: self.start.clone(),
         }
     }
 }
@@ -155,6 +164,10 @@ pub struct Peers {
     snapshots: Arc<Snapshots>,
     /// Permit to receive a snapshot: one at a time.
     receiving: Semaphore,
+    /// Permit to pin a node that has dialled: one at a time.
+    pinning: Semaphore,
+    /// Memory for the unfinished frames of nodes that are no members; clients share it.
+    stranger_bytes: Arc<Budget>,
     metrics: Arc<Metrics>,
     /// Limits the log lines about peers that are refused or cannot be reached.
     log_pause: LogPause,
@@ -206,6 +219,8 @@ impl Peers {
             pinned,
             snapshots,
             receiving: Semaphore::new(1),
+            pinning: Semaphore::new(1),
+            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             metrics,
             log_pause: LogPause::default(),
             to_dial,
@@ -221,6 +236,16 @@ impl Peers {
         // Only this function fills the outbox, so it has room; it is closed if the peer was removed
         // just now.
         link.snapshots.push(term).is_ok()
+    }
+
+    /// The memory budget for what unknown programs send.
+    pub fn stranger_bytes(&self) -> &Arc<Budget> {
+        &self.stranger_bytes
+    }
+
+    /// Whether a node is a member of the cluster, as far as this node knows.
+    fn is_member(&self, node: NodeId) -> bool {
+        self.members.lock().get(node).is_some()
     }
 
     /// This node's snapshots.
@@ -290,10 +315,22 @@ impl Peers {
         others.iter().all(welcomed)
     }
 
-    /// Rejects a server that claims to be `node` but has another data directory.
-    fn verify(&self, node: NodeId, incarnation: Incarnation, peer_addr: &str) -> Result<(), String> {
+    /// The same as [`Peers::verify`] for a node that has dialled. Pinning waits for the disk, when the
+    /// two nodes meet for the first time or the node was started again: one at a time, so that a
+    /// crowd of strangers takes one thread, and a node that is pinned already waits for none.
+    async fn verify_dialler(&self, hello: &Hello) -> Result<(), String> {
+        if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start) {
+            return Ok(());
+        }
+        let _one = self.pinning.acquire().await;
+        let verify = || self.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr);
+        tokio::task::block_in_place(verify)
+    }
+
+    /// Rejects a server that claims to be `node` but has another data directory, or a copy of it.
+    fn verify(&self, node: NodeId, incarnation: Incarnation, start: &Start, peer_addr: &str) -> Result<(), String> {
         let expected = expected_incarnation(&self.members.lock(), node);
-        self.pinned.verify_or_pin(node, incarnation, peer_addr, expected)
+        self.pinned.verify_or_pin(node, incarnation, start, peer_addr, expected)
     }
 
     /// Rejects a request to replace a node if the lost directory is not of this cluster, or not the
@@ -378,6 +415,7 @@ mod tests {
             cluster_name: "test".into(),
             node: NodeId(1),
             incarnation: Incarnation(1),
+            start: Start::default(),
             client_addr: String::new(),
             peer_addr: String::new(),
             peer_addrs: BTreeMap::new(),

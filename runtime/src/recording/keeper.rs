@@ -1,8 +1,9 @@
 //! The keeper: the process that reads a recording from the node's pipe and writes it to the file.
 //! It outlives the node until all records in the pipe and in its memory are written.
 
-use std::fs::File;
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read, Write};
+use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{ChildStdin, Command, Stdio};
@@ -34,7 +35,7 @@ impl Write for Pipe {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.keeper.write(bytes).inspect_err(|error| {
             if error.kind() != io::ErrorKind::Interrupted {
-                let _ = File::create(&self.cut);
+                let _ = mark_as_cut(&self.cut);
             }
         })
     }
@@ -42,6 +43,22 @@ impl Write for Pipe {
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
     }
+}
+
+/// Opens files for writing that only their owner may read: a recording has keys, owners and
+/// sessions.
+fn private() -> OpenOptions {
+    let mut options = File::options();
+    options.write(true).mode(0o600);
+    options
+}
+
+/// Creates the file that marks a recording as cut.
+///
+/// # Errors
+/// The operating system's error.
+pub fn mark_as_cut(mark: &Path) -> io::Result<()> {
+    private().create(true).truncate(true).open(mark).map(drop)
 }
 
 /// Creates the file of a recording and starts its keeper: this program again, with a hidden
@@ -52,10 +69,10 @@ impl Write for Pipe {
 ///
 /// After `length` bytes the recording is cut.
 pub(super) fn start(directory: &Path, header: &Header, length: u64) -> io::Result<Pipe> {
-    std::fs::create_dir_all(directory)?;
+    DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
     let name = format!("node-{}-{:020}.{EXTENSION}", header.config.id.0, header.began);
     let path = std::path::absolute(directory.join(name))?;
-    let file = File::create_new(&path)?;
+    let file = private().create_new(true).open(&path)?;
     file.lock()?;
     let cut = cut_mark(&path);
     let mut keeper = Command::new(std::env::current_exe()?)

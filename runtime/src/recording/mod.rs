@@ -28,5 +28,5 @@ pub mod keeper;
 pub mod recorder;
 
 pub use format::{Digest, Flaw, Header, Reading, Record, cut_mark};
-pub use keeper::{LENGTH, QUEUE, keep};
+pub use keeper::{LENGTH, QUEUE, keep, mark_as_cut};
 pub use recorder::{Recorder, start};

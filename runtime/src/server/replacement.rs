@@ -23,7 +23,7 @@ use tracing::{info, warn};
 use super::listeners::Listeners;
 use super::{ServeError, ServerConfig};
 use crate::peers::{self, PinnedPeers, Roster};
-use crate::storage::{Identity, Incarnation, LockedDir, StorageError};
+use crate::storage::{Identity, Incarnation, LockedDir, Start, StorageError};
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -58,6 +58,8 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
         cluster_name: identity.cluster_name.clone(),
         node: identity.node,
         incarnation: identity.incarnation,
+        // Unknown to the peers, which check it only when they admit a node.
+        start: Start::default(),
         client_addr: config.advertised_client_addr.clone(),
         // The others know its old address; its log, which has it, is lost.
         peer_addr: config.named_peer_addr().unwrap_or_default(),

@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use palisade_spec::raft::NodeId;
+use tracing::warn;
 
 use super::disk::{Disk, Lock, Locking, SystemDisk};
 use super::identity::Segments;
@@ -54,6 +55,7 @@ impl LockedDir {
         let path = path.as_ref().to_owned();
         disk.create_directory(&path).map_err(StorageError::io("create the data directory", &path))?;
         let lock = lock(&*disk, &path)?;
+        make_private(&*disk, &path);
         // A process may have renamed files here and died before it made the names durable.
         files::sync_directory(&*disk, &path)?;
         let found = identity::read(&*disk, &path)?;
@@ -174,6 +176,25 @@ impl DataDir {
             self.segments = segments;
         }
         Ok(())
+    }
+}
+
+/// Takes the permissions of other users on the directory and its files away. The log says so: the
+/// operator has to judge whether another user has read the files before.
+fn make_private(disk: &dyn Disk, directory: &Path) {
+    let shown = directory.display();
+    match disk.make_private(directory) {
+        Ok(0) => {}
+        Ok(tightened) => warn!(
+            directory = %shown, tightened,
+            "other users had permissions on the data directory or on files in it: they have none any more (directory \
+             0700, files 0600)"
+        ),
+        Err(error) => warn!(
+            directory = %shown, %error,
+            "cannot take the permissions of other users on the data directory and its files away: set them to 0700 and \
+             0600, with the node's user as the owner"
+        ),
     }
 }
 

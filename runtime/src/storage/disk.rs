@@ -10,12 +10,18 @@
 
 use std::ffi::OsString;
 use std::fmt;
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, DirBuilder, File, Permissions, TryLockError};
 use std::io::{self, Read, Write};
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{DirBuilderExt, FileExt, OpenOptionsExt, PermissionsExt};
 use std::path::Path;
 use std::sync::Arc;
 use std::thread::{self, JoinHandle};
+
+/// Permissions of a new directory: its files have sessions and votes, which are their owner's
+/// alone.
+const PRIVATE_DIRECTORY: u32 = 0o700;
+/// Permissions of a new file.
+const PRIVATE_FILE: u32 = 0o600;
 
 /// A disk: files, directories, locks, free space, and threads for background work.
 pub trait Disk: fmt::Debug + Send + Sync {
@@ -74,6 +80,15 @@ pub trait Disk: fmt::Debug + Send + Sync {
     /// # Errors
     /// The operating system's error.
     fn available(&self, directory: &Path) -> io::Result<u64>;
+
+    /// Takes away what other users may do with a directory and the files in it; returns on how many
+    /// of these they had a permission. A disk without users has nothing to take away.
+    ///
+    /// # Errors
+    /// The operating system's error.
+    fn make_private(&self, _directory: &Path) -> io::Result<usize> {
+        Ok(0)
+    }
 
     /// Runs work in the background. The work uses this disk only, and has ended when
     /// [`Beside::join`] returns.
@@ -220,7 +235,7 @@ impl Disk for SystemDisk {
     fn create_directory(&self, path: &Path) -> io::Result<()> {
         let absolute = std::path::absolute(path)?;
         let missing: Vec<&Path> = absolute.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
-        fs::create_dir_all(&absolute)?;
+        DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(&absolute)?;
         missing.into_iter().filter_map(Path::parent).try_for_each(|parent| self.sync_directory(parent))
     }
 
@@ -240,7 +255,7 @@ impl Disk for SystemDisk {
             Access::Create => options.write(true).create(true).truncate(true),
             Access::Continue => options.read(true).write(true).create(true).truncate(false),
         };
-        Ok(Box::new(options.open(path)?))
+        Ok(Box::new(options.mode(PRIVATE_FILE).open(path)?))
     }
 
     fn read(&self, path: &Path) -> io::Result<Vec<u8>> {
@@ -256,7 +271,9 @@ impl Disk for SystemDisk {
     }
 
     fn lock(&self, path: &Path) -> io::Result<Locking> {
-        let mut file = File::options().read(true).write(true).create(true).truncate(false).open(path)?;
+        let mut options = File::options();
+        options.read(true).write(true).create(true).truncate(false).mode(PRIVATE_FILE);
+        let mut file = options.open(path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -277,9 +294,30 @@ impl Disk for SystemDisk {
         Ok(space.f_bavail.saturating_mul(space.f_frsize))
     }
 
+    fn make_private(&self, directory: &Path) -> io::Result<usize> {
+        let mut tightened = usize::from(tighten(directory, &fs::metadata(directory)?)?);
+        for entry in fs::read_dir(directory)? {
+            let entry = entry?;
+            // Not a link's target, which belongs to another directory.
+            let metadata = entry.metadata()?;
+            tightened += usize::from(metadata.is_file() && tighten(&entry.path(), &metadata)?);
+        }
+        Ok(tightened)
+    }
+
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         thread::Builder::new().name(name.into()).spawn(work).map(|thread| Beside(Some(thread)))
     }
+}
+
+/// Takes the permissions of the group and of all others away, if they have any.
+fn tighten(path: &Path, metadata: &fs::Metadata) -> io::Result<bool> {
+    let mode = metadata.permissions().mode();
+    let has_others = mode & 0o077 != 0;
+    if has_others {
+        fs::set_permissions(path, Permissions::from_mode(mode & 0o7700))?;
+    }
+    Ok(has_others)
 }
 
 impl DiskFile for File {

@@ -90,6 +90,10 @@ impl<L: DiskLayer> Disk for LayeredDisk<L> {
         self.layer.available(&*self.below, directory)
     }
 
+    fn make_private(&self, directory: &Path) -> io::Result<usize> {
+        self.below.make_private(directory)
+    }
+
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         self.below.beside(name, work)
     }

@@ -18,6 +18,7 @@
 //! | `lock` | locked while a process uses the directory; holds its process ID |
 //! | `identity.json` | cluster (ID and name), node, founders, the directory's incarnation: fixed at the first start; which segments the log has |
 //! | `peers.json` | the directory incarnations of the peers that this node has met (see `peers::identity`) |
+//! | `start.json` | how often the node was started, and a random number of each of its latest starts (see `start`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
 //! | `return.json` | this node has lost its log and is about to get a new identity (see `set_aside`) |
@@ -74,6 +75,7 @@
 //! - `recover`, `tail`, `replay`: reading back; torn or damaged; possible or impossible records.
 //! - `snapshots`, `snapshot_file`, `snapshot_names`: the snapshots beside the log.
 //! - `set_aside`: a directory that has lost its log becomes another member's.
+//! - `start`: the starts of the node, which show a copied directory to its peers.
 //! - `stepped`: the directory of a node that a test steps, which no server may serve.
 //!
 //! Deliberately absent: retries, repair of damage, compression, encryption, reuse of old segments
@@ -102,6 +104,7 @@ mod snapshot_file;
 mod snapshot_names;
 mod snapshots;
 mod space;
+mod start;
 mod stepped;
 mod tail;
 #[cfg(test)]
@@ -119,6 +122,7 @@ pub use segment::FRAMES_AT;
 pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};
 pub use snapshots::{Incoming, Snapshots};
 pub use space::{Space, SpaceView};
+pub use start::Start;
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
 
 use segment::SegmentNumber;

@@ -14,7 +14,7 @@ use crate::core::CoreInbox;
 use crate::descriptors::Descriptors;
 use crate::metrics::Metrics;
 use crate::peers::{PinnedPeers, Roster, accept};
-use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Wal};
+use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Start, Wal};
 
 const CLUSTER: u64 = 7;
 const TERM: Term = Term(5);
@@ -71,6 +71,7 @@ impl Fixture {
                 cluster_name: "test".into(),
                 node,
                 incarnation: Incarnation(node.0.into()),
+                start: Start::default(),
                 client_addr: "127.0.0.1:1".into(),
                 peer_addr: "127.0.0.1:1".into(),
                 peer_addrs: BTreeMap::new(),

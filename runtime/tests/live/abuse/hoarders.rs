@@ -83,7 +83,7 @@ fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
     let _socket = hold_a_full_page(&victim);
     let mut hoarders: Vec<TcpStream> = (0..20).map(|_| TcpStream::connect(&victim.address).unwrap()).collect();
     for hoarder in &mut hoarders {
-        let request = b"GET /v1/locks?limit=1000&consistency=stale HTTP/1.1\r\nHost: test\r\n\r\n";
+        let request = b"GET /v1/locks?limit=1000&consistency=stale HTTP/1.1\r\nHost: localhost\r\n\r\n";
         // More than the system takes in for an application that does not read.
         hoarder.write_all(&request.repeat(100)).unwrap();
     }

@@ -3,7 +3,9 @@
 //! what it could not parse.
 
 mod crowds;
+mod half_frames;
 mod hoarders;
+mod names;
 mod noise;
 mod peers;
 mod strangers;
@@ -132,7 +134,7 @@ fn upgrade(address: &str) -> TcpStream {
     stream
 }
 
-const UPGRADE: &[u8] = b"GET /v1/ws HTTP/1.1\r\nHost: test\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+const UPGRADE: &[u8] = b"GET /v1/ws HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
     Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n";
 
 /// One WebSocket frame of a client: the last of its message, masked with zeros.

@@ -100,7 +100,7 @@ fn a_key_of_a_million_bytes_is_refused() {
 #[test]
 fn a_body_of_a_hundred_megabytes_is_not_read() {
     let victim = Victim::start();
-    let head = b"POST /v1/sessions HTTP/1.1\r\nHost: test\r\nContent-Length: 100000000\r\n\r\n";
+    let head = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n";
     http::raw(&victim.address, head).unwrap().refused(413, "too_large");
     let mut stream = TcpStream::connect(&victim.address).unwrap();
     stream.write_all(head).unwrap();

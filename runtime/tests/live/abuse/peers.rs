@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade::storage::Start;
 use palisade_client::codec;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Index, MAX_NUMBER, Message, NodeId, Position, ReadRound, Snapshot, Stamp, Term};
@@ -16,51 +17,61 @@ use super::{Cluster, MIB, Victim, metrics, send_and_finish};
 const SEED: u64 = 0x7065_6572;
 
 /// A frame between nodes: length, CRC-32C, payload.
-fn frame(payload: &[u8]) -> Vec<u8> {
+pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     [&length.to_le_bytes(), &crc32c::crc32c(payload).to_le_bytes(), payload].concat()
 }
 
 /// The first frame of a connection, as `runtime/src/peers` has it.
 #[derive(Clone)]
-struct Hello {
-    magic: [u8; 8],
-    version: u16,
-    cluster: u64,
-    from: u16,
-    to: u16,
-    incarnation: u64,
+pub(super) struct Hello {
+    pub(super) magic: [u8; 8],
+    pub(super) version: u16,
+    pub(super) cluster: u64,
+    pub(super) from: u16,
+    pub(super) to: u16,
+    pub(super) incarnation: u64,
     /// 0 for messages, 1 for a snapshot.
-    purpose: u32,
+    pub(super) purpose: u32,
+    /// How often the node was started, and the numbers of its latest starts.
+    pub(super) start: (u64, Vec<u64>),
 }
 
 impl Hello {
     /// One that the victim takes for its peer's.
-    fn good(victim: &Victim) -> Hello {
+    pub(super) fn good(victim: &Victim) -> Hello {
         Hello::to(victim, victim.leader)
     }
 
     /// One that this node takes for its peer's.
     fn to(victim: &Victim, to: u16) -> Hello {
         let from = victim.cluster.ids().into_iter().find(|&id| id != to).unwrap();
-        let identity = std::fs::read(victim.cluster.data(from).join("identity.json")).unwrap();
-        let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
+        let read = |file: &str| -> serde_json::Value {
+            serde_json::from_slice(&std::fs::read(victim.cluster.data(from).join(file)).unwrap()).unwrap()
+        };
+        let (identity, starts) = (read("identity.json"), read("start.json"));
+        let start = serde_json::from_value::<Start>(starts["start"].clone()).unwrap();
+        let start = (start.count, start.recent);
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0 }
+        Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0, start }
     }
 
-    fn frame(&self) -> Vec<u8> {
+    pub(super) fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
-        let Hello { magic, version, cluster, from, to, incarnation, purpose } = self;
+        let Hello { magic, version, cluster, from, to, incarnation, purpose, start } = self;
         let nowhere = "127.0.0.1:1";
-        codec::encode_into(&(magic, version, cluster, from, to, nowhere, nowhere, incarnation, purpose), &mut payload);
+        let addresses = (nowhere, nowhere);
+        codec::encode_into(
+            &((magic, version, cluster, from, to), addresses, incarnation, purpose, start),
+            &mut payload,
+        );
         frame(&payload)
     }
 }
 
-/// What the node answered to a hello: its directory, and where it serves clients.
-fn welcome(answer: &[u8]) -> Result<(u64, String), String> {
+/// What the node answered to a hello: its directory, where it serves clients, and its start.
+pub(super) fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
@@ -138,7 +149,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 5, ..good.clone() }, "version 5"),
+        (Hello { version: 6, ..good.clone() }, "version 6"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
@@ -148,7 +159,16 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
         let refusal = welcome(&send_and_finish(&port, &hello.frame())).expect_err("it is refused");
         assert!(refusal.contains(reason), "{refusal}");
     }
-    victim.expect_rejected(before, strangers.len());
+    // The last version's hello, which had fewer fields.
+    let mut payload = Vec::new();
+    let nowhere = ("127.0.0.1:1", "127.0.0.1:1");
+    codec::encode_into(
+        &((*b"PALISADE", 4_u16, good.cluster, good.from, good.to), nowhere, good.incarnation, 0_u32),
+        &mut payload,
+    );
+    let refusal = welcome(&send_and_finish(&port, &frame(&payload))).expect_err("it is refused");
+    assert!(refusal.contains("speaks version 4 of the protocol"), "{refusal}");
+    victim.expect_rejected(before, strangers.len() + 1);
     victim.expect_unharmed();
 }
 

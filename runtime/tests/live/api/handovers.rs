@@ -38,7 +38,8 @@ fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
         // The connection of this one ends in the middle of a handover.
         let leaves = std::net::TcpStream::connect(&address).unwrap();
         let body = r#"{"wait_ms":3600000,"ttl_ms":3600000}"#;
-        let head = format!("POST /v1/locks/k/acquire HTTP/1.1\r\nhost: k\r\ncontent-length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST /v1/locks/k/acquire HTTP/1.1\r\nhost: localhost\r\ncontent-length: {}\r\n\r\n", body.len());
         std::io::Write::write_all(&mut &leaves, format!("{head}{body}").as_bytes()).unwrap();
         eventually("one more", || (queue(&cluster, leader) as u64 == WAITS + 1).then_some(()));
         let operator = scope.spawn(|| {

@@ -43,7 +43,7 @@ fn a_key_that_is_none_is_refused() {
         node.get(&format!("/v1/locks/{key}")).refused(400, "invalid");
     }
     // Raw bytes that belong in no URL are refused too; the connection is still in order.
-    let mut request = b"GET /v1/locks/\xff\xfe HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".to_vec();
+    let mut request = b"GET /v1/locks/\xff\xfe HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".to_vec();
     assert_eq!(http::raw(&node.0, &request).unwrap().status, 400);
     request.retain(|byte| byte.is_ascii());
     http::raw(&node.0, &request).unwrap().refused(400, "invalid");

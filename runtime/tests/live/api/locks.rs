@@ -141,7 +141,8 @@ fn a_dropped_connection_withdraws_its_waiting_acquire() {
     for body in bodies {
         let mut connection = TcpStream::connect(&node.0).unwrap();
         let body = body.to_string();
-        let head = format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: test\r\nContent-Length: {}\r\n\r\n", body.len());
+        let head =
+            format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
         connection.write_all((head + &body).as_bytes()).unwrap();
         node.wait_for_queue("k", 1);
         drop(connection);

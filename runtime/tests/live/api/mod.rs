@@ -2,6 +2,7 @@
 //! status and code, as a program that speaks HTTP by hand meets them.
 
 mod handovers;
+mod hosts;
 mod keys;
 mod leaders;
 mod lists;

@@ -63,7 +63,7 @@ fn a_wrong_body_is_refused_and_does_nothing() {
         node.send("POST", "/v1/locks/k/release", body).refused(400, "invalid");
     }
     // Text that is no UTF-8.
-    let request = b"POST /v1/sessions HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: 13\r\n\r\n";
+    let request = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: 13\r\n\r\n";
     http::raw(&node.0, &[request, b"{\"owner\":\"\xff\"}".as_slice()].concat()).unwrap().refused(400, "invalid");
 
     assert_eq!(node.get("/v1/locks").ok()["locks"], json!([]));
@@ -130,9 +130,9 @@ fn a_body_over_the_limit_is_too_large() {
         node.send("POST", path, &body(20 * limit)).refused(413, "too_large");
     }
     // Only announced: the answer comes before a byte of it.
-    let announced = b"POST /v1/sessions HTTP/1.1\r\nHost: test\r\nContent-Length: 100000000\r\n\r\n";
+    let announced = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100000000\r\n\r\n";
     http::raw(&node.0, announced).unwrap().refused(413, "too_large");
-    let mut chunked = b"POST /v1/sessions HTTP/1.1\r\nHost: test\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
+    let mut chunked = b"POST /v1/sessions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\n".to_vec();
     for _ in 0..limit / 1000 + 1 {
         chunked.extend(format!("3e8\r\n{}\r\n", " ".repeat(1000)).bytes());
     }
@@ -145,7 +145,7 @@ fn a_body_over_the_limit_is_too_large() {
 fn a_body_that_breaks_off_does_nothing() {
     let (_cluster, Node(address)) = calm();
     let mut stream = TcpStream::connect(&address).unwrap();
-    stream.write_all(b"POST /v1/locks/k/acquire HTTP/1.1\r\nHost: test\r\nContent-Length: 20\r\n\r\n{}").unwrap();
+    stream.write_all(b"POST /v1/locks/k/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: 20\r\n\r\n{}").unwrap();
     stream.shutdown(Shutdown::Write).unwrap();
     let mut answer = String::new();
     let _ = std::io::Read::read_to_string(&mut stream, &mut answer);
@@ -163,14 +163,14 @@ fn web_pages_are_refused() {
     let upgrade = "Connection: Upgrade, close\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n\
         Sec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n";
     let requests = [
-        format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{page}\r\n"),
-        format!("DELETE {} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{page}\r\n", session_path(&session)),
-        "GET /v1/locks HTTP/1.1\r\nHost: test\r\nConnection: close\r\norigin: null\r\n\r\n".to_owned(),
-        format!("GET /nothing HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{page}\r\n"),
-        format!("GET /v1/ws HTTP/1.1\r\nHost: test\r\n{upgrade}{page}\r\n"),
+        format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{page}\r\n"),
+        format!("DELETE {} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{page}\r\n", session_path(&session)),
+        "GET /v1/locks HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\norigin: null\r\n\r\n".to_owned(),
+        format!("GET /nothing HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{page}\r\n"),
+        format!("GET /v1/ws HTTP/1.1\r\nHost: localhost\r\n{upgrade}{page}\r\n"),
     ];
     for request in requests {
-        let refusal = http::raw(&node.0, request.as_bytes()).expect("the node answers").refused(400, "invalid");
+        let refusal = http::raw(&node.0, request.as_bytes()).expect("the node answers").refused(403, "wrong_origin");
         assert!(refusal["message"].as_str().unwrap().contains("Origin"), "{request}: {refusal}");
     }
     assert_eq!(node.lock("k")["held"], false);

@@ -3,5 +3,6 @@
 
 mod crashes;
 mod old_copies;
+mod private_files;
 mod refusals;
 mod returns;

@@ -149,7 +149,7 @@ fn snapshots_are_read_by_a_few_at_a_time() {
     let readers: Vec<TcpStream> = (0..4)
         .map(|_| {
             let mut stream = TcpStream::connect(&address).unwrap();
-            stream.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: test\r\n\r\n").unwrap();
+            stream.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
             let mut head = [0; 12];
             stream.read_exact(&mut head).unwrap();
             assert_eq!(&head, b"HTTP/1.1 200");

@@ -66,7 +66,7 @@ pub fn post(address: &str, path: &str, body: &str) -> std::io::Result<Response> 
 pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Response> {
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
     );
     raw(address, request.as_bytes())
 }

@@ -1,0 +1,133 @@
+//! Counts what clients have sent of requests that are not answered yet towards the budget that all
+//! unknown programs share. The HTTP server reads a head of up to 16 KiB before a handler sees
+//! anything, on each of thousands of connections.
+//!
+//! A WebSocket is no longer counted: its client has completed a request, its messages are limited,
+//! and its buffer is allocated when it opens.
+
+use std::io::{self, IoSlice};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+use crate::budget::{Budget, Share};
+use crate::sync::Mutex;
+
+/// What a connection has sent of requests that are not answered; `None` if it is not counted.
+#[derive(Debug)]
+pub(super) struct Unanswered(Mutex<Option<Share>>);
+
+impl Unanswered {
+    pub(super) fn new(budget: &Arc<Budget>) -> Arc<Unanswered> {
+        Arc::new(Unanswered(Mutex::new(Some(budget.share()))))
+    }
+
+    /// A request's head has been handled, or a request has been answered.
+    pub(super) fn handled(&self) {
+        if let Some(share) = &mut *self.0.lock() {
+            share.release();
+        }
+    }
+
+    /// Nothing that comes from now on is counted.
+    pub(super) fn stop(&self) {
+        *self.0.lock() = None;
+    }
+
+    fn received(&self, bytes: usize) -> io::Result<()> {
+        match &mut *self.0.lock() {
+            Some(share) => share.hold_more(bytes).map_err(io::Error::other),
+            None => Ok(()),
+        }
+    }
+}
+
+/// A client's connection whose received bytes are counted.
+#[derive(Debug)]
+pub(super) struct Counted<S> {
+    stream: S,
+    unanswered: Arc<Unanswered>,
+}
+
+impl<S> Counted<S> {
+    pub(super) fn new(stream: S, unanswered: Arc<Unanswered>) -> Counted<S> {
+        Counted { stream, unanswered }
+    }
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
+    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
+        let before = into.filled().len();
+        let read = Pin::new(&mut self.stream).poll_read(context, into);
+        if let Poll::Ready(Ok(())) = read {
+            self.unanswered.received(into.filled().len() - before)?;
+        }
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
+    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write(context, bytes)
+    }
+
+    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_flush(context)
+    }
+
+    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.stream).poll_shutdown(context)
+    }
+
+    fn poll_write_vectored(
+        mut self: Pin<&mut Self>,
+        context: &mut Context<'_>,
+        pieces: &[IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+
+    use super::*;
+
+    /// Goal: the connection that exceeds the budget ends, others go on, and what is answered, or no
+    /// longer there, is free again.
+    #[tokio::test]
+    async fn unanswered_bytes_of_all_connections_are_bounded() {
+        let budget = Budget::new(100);
+        let connect = || {
+            let (client, server) = duplex(1000);
+            let unanswered = Unanswered::new(&budget);
+            (client, Counted::new(server, Arc::clone(&unanswered)), unanswered)
+        };
+        let [mut one, mut two] = [connect(), connect()];
+        async fn send(
+            to: &mut (impl AsyncWrite + Unpin),
+            from: &mut (impl AsyncRead + Unpin),
+            bytes: usize,
+        ) -> io::Result<usize> {
+            to.write_all(&vec![b'x'; bytes]).await.unwrap();
+            from.read(&mut vec![0; 1000]).await
+        }
+        assert_eq!(send(&mut one.0, &mut one.1, 70).await.unwrap(), 70);
+        let refused = send(&mut two.0, &mut two.1, 31).await.unwrap_err();
+        assert!(refused.to_string().contains("is used up"), "{refused}");
+        one.2.handled();
+        assert_eq!(send(&mut two.0, &mut two.1, 31).await.unwrap(), 31);
+        assert_eq!(send(&mut one.0, &mut one.1, 69).await.unwrap(), 69);
+        drop(two);
+        one.2.stop();
+        assert_eq!(send(&mut one.0, &mut one.1, 900).await.unwrap(), 900);
+        assert_eq!(budget.share().hold(100), Ok(()));
+    }
+}

@@ -1,0 +1,150 @@
+//! The starts of a node: a counter in its data directory, raised durably at each start.
+//!
+//! Two processes that run on copies of one directory are two members with one identity: each may
+//! vote, and together they may elect two leaders. The directory's incarnation does not distinguish
+//! them, because the copy has it, too. So each start draws a random number and records it, and a
+//! node tells its peers the numbers of its latest starts. A peer keeps the number of the newest
+//! start that it has seen, and accepts a later start only if that number is in its past: a start
+//! from a copy, or from an older state of the directory, has another past.
+//!
+//! A start that no peer has seen (a crash right after it was recorded) is a part of the past like
+//! any other. `peers::identity` compares; docs/security.md says what this does not detect.
+
+use std::io::ErrorKind;
+
+use serde::{Deserialize, Serialize};
+
+use super::directory::DataDir;
+use super::identity::Versioned;
+use super::{StorageError, files};
+
+/// The file's name.
+const FILE_NAME: &str = "start.json";
+/// The only format that this program writes and reads.
+const FORMAT: u32 = 1;
+/// Number of latest starts that a directory keeps: a peer that was away for more of them cannot
+/// tell a later start from a copy's.
+const KEPT: usize = 64;
+
+/// A start of a node, and those before it.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Start {
+    /// How often the node was started on its directory; 0 if its starts are not counted.
+    pub count: u64,
+    /// The random numbers of its latest starts, this one first.
+    pub recent: Vec<u64>,
+}
+
+/// The file's content.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Record {
+    format: u32,
+    start: Start,
+}
+
+impl Start {
+    /// This start without those before it.
+    pub fn alone(&self) -> Start {
+        Start { count: self.count, recent: self.recent.first().copied().into_iter().collect() }
+    }
+
+    /// Whether this is the start that was `seen`, or a later one of the same directory.
+    pub fn is_or_follows(&self, seen: &Start) -> bool {
+        let Some(later) = self.count.checked_sub(seen.count) else { return false };
+        let Some(seen) = seen.recent.first() else { return true };
+        let later = usize::try_from(later).unwrap_or(usize::MAX);
+        self.recent.get(later).map_or(later >= KEPT, |start| start == seen)
+    }
+
+    /// The next start, with this random number.
+    fn next(mut self, drawn: u64) -> Start {
+        self.recent.insert(0, drawn);
+        self.recent.truncate(KEPT);
+        Start { count: self.count.saturating_add(1), recent: self.recent }
+    }
+}
+
+impl DataDir {
+    /// Records a start of the directory's node, with a random number. It is durable when this
+    /// returns.
+    ///
+    /// # Errors
+    /// If the record of the earlier starts cannot be read, or the new one may not be durable.
+    pub fn record_start(&self, drawn: u64) -> Result<Start, StorageError> {
+        let (disk, path) = (&**self.disk(), self.path().join(FILE_NAME));
+        let earlier = match disk.read(&path) {
+            Ok(bytes) => {
+                let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
+                    path: path.clone(),
+                    reason: error.to_string(),
+                };
+                let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
+                if found.format != FORMAT {
+                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
+                }
+                serde_json::from_slice::<Record>(&bytes).map_err(unreadable)?.start
+            }
+            Err(error) if error.kind() == ErrorKind::NotFound => Start::default(),
+            Err(error) => return Err(StorageError::io("read", path)(error)),
+        };
+        let start = earlier.next(drawn);
+        let record = Record { format: FORMAT, start };
+        let content = serde_json::to_vec(&record).expect("numbers can be written");
+        files::replace(disk, &path, self.path(), &content)?;
+        // For the next start, in case the disk is full by then. This start does not need it.
+        let _ = files::preallocate(disk, &path);
+        Ok(record.start)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_spec::raft::NodeId;
+
+    use super::*;
+    use crate::storage::Identity;
+
+    #[test]
+    fn every_start_is_recorded_before_it_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let open = || DataDir::open(directory.path(), &Identity::of(7, NodeId(1))).unwrap();
+        for drawn in 1..=70 {
+            let start = open().record_start(drawn).unwrap();
+            let earlier = (1..=drawn).rev().take(KEPT).collect();
+            assert_eq!(start, Start { count: drawn, recent: earlier });
+        }
+        let path = directory.path().join(FILE_NAME);
+        for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9}", "is in format 9")] {
+            open()
+                .disk()
+                .open(&path, crate::storage::Access::Create)
+                .unwrap()
+                .write_all_at(content.as_bytes(), 0)
+                .unwrap();
+            let refusal = open().record_start(1).unwrap_err().to_string();
+            assert!(refusal.contains(complaint), "{refusal}");
+        }
+    }
+
+    #[test]
+    fn only_the_same_start_and_its_successors_are_accepted() {
+        let start = |numbers: &[u64]| numbers.iter().fold(Start::default(), |start, &drawn| start.next(drawn));
+        let seen = start(&[1, 2, 3]).alone();
+        for good in [&[1, 2, 3][..], &[1, 2, 3, 4], &[1, 2, 3, 4, 5, 6]] {
+            assert!(start(good).is_or_follows(&seen), "{good:?}");
+        }
+        // An older state; a copy's start beside the original's; a copy that was started more often.
+        for bad in [&[][..], &[1, 2], &[1, 2, 4], &[1, 2, 4, 5], &[1, 2, 4, 5, 6, 7]] {
+            assert!(!start(bad).is_or_follows(&seen), "{bad:?}");
+        }
+        let many: Vec<u64> = (1..=200).collect();
+        for later in 4..200 {
+            assert!(start(&many[..later]).is_or_follows(&seen), "{later}: a peer that was away for long");
+        }
+        let forged = Start { count: 9, recent: vec![9] };
+        assert!(!forged.is_or_follows(&seen), "a past with a gap");
+        assert!(start(&[1]).is_or_follows(&Start::default()) && Start::default().is_or_follows(&Start::default()));
+    }
+}
