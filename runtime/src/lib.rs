@@ -6,6 +6,7 @@
 pub mod addresses;
 pub mod core;
 pub mod descriptors;
+pub mod grant_signer;
 pub mod http;
 pub mod limits;
 mod log_pause;

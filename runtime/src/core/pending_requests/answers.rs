@@ -203,7 +203,9 @@ fn no_session() -> Failure {
 /// session has ended in them, so has the grant.
 fn acquired(table: &LockTable, key: &Key, id: SessionId, token: Token) -> Result<Answer, Failure> {
     let ttl_ms = table.session(id).ok_or_else(no_session)?.ttl.0;
-    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session: wire_session(id), ttl_ms }))
+    // Signed off this thread, where the answer is encoded (`crate::grant_signer`).
+    let (key, session) = (key.to_string(), wire_session(id));
+    Ok(Answer::Acquired(Acquired { key, token: token.0, session, ttl_ms, signed: None }))
 }
 
 fn released(reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
