@@ -177,9 +177,9 @@ fn rotation_overlaps() {
     let mut fence = Fence::create(&path, verifier).unwrap();
     let next_key = root().issue([3; 32], &terms(0)).unwrap();
     let certified_by_next = next_root.issue([4; 32], &terms(0)).unwrap();
-    let mut signers = [signer(0), next_key, certified_by_next].into_iter().cycle();
-    for token in 1..10 {
-        let _ = fence.admit("report", &signers.next().unwrap().sign("report", token, token)).unwrap();
+    let signers = [signer(0), next_key, certified_by_next];
+    for (token, signer) in (1..10).zip(signers.iter().cycle()) {
+        let _ = fence.admit("report", &signer.sign("report", token, token)).unwrap();
     }
 }
 

@@ -75,25 +75,12 @@ pub struct GrantSigner {
     pause: LogPause,
 }
 
-/// Reads a key's file, without a comparison with the cluster.
-///
-/// # Errors
-/// If the file cannot be used, or its certificate has ended.
-pub fn load(path: &Path) -> Result<Signer, SigningError> {
-    let signer = Signer::load(path)?;
-    let end = signer.certificate().not_after;
-    match unix_time().checked_sub(end) {
-        Some(seconds) => Err(SigningError::Expired { path: path.to_owned(), seconds }),
-        None => Ok(signer),
-    }
-}
-
 /// Reads a key's file for a node of this cluster, which may have begun with a backup.
 ///
 /// # Errors
 /// If the key must not sign for this cluster.
 pub fn open(path: &Path, cluster: &str, restored: bool) -> Result<Arc<GrantSigner>, SigningError> {
-    let signer = checked(path, cluster, restored)?;
+    let signer = check(path, Some(cluster), restored)?;
     let certificate = signer.certificate();
     info!(
         key = %signer.id(),
@@ -106,15 +93,23 @@ pub fn open(path: &Path, cluster: &str, restored: bool) -> Result<Arc<GrantSigne
     Ok(Arc::new(GrantSigner { path, cluster, restored, signer, pause: LogPause::default() }))
 }
 
-fn checked(path: &Path, cluster: &str, restored: bool) -> Result<Signer, SigningError> {
-    let signer = load(path)?;
-    let certificate = signer.certificate();
-    if certificate.cluster != cluster {
+/// Reads a key's file, and compares its certificate with what is known of the cluster: its name, and
+/// whether it began with a backup.
+///
+/// # Errors
+/// If the key must not sign for this cluster.
+pub fn check(path: &Path, cluster: Option<&str>, restored: bool) -> Result<Signer, SigningError> {
+    let signer = Signer::load(path)?;
+    let (certificate, path) = (signer.certificate(), path.to_owned());
+    if let Some(seconds) = unix_time().checked_sub(certificate.not_after) {
+        return Err(SigningError::Expired { path, seconds });
+    }
+    if let Some(cluster) = cluster.filter(|&cluster| cluster != certificate.cluster) {
         let (certified, cluster) = (certificate.cluster.clone(), cluster.to_owned());
-        return Err(SigningError::Cluster { path: path.to_owned(), certified, cluster });
+        return Err(SigningError::Cluster { path, certified, cluster });
     }
     if restored && certificate.epoch == 0 {
-        return Err(SigningError::Epoch { path: path.to_owned() });
+        return Err(SigningError::Epoch { path });
     }
     Ok(signer)
 }
@@ -125,7 +120,7 @@ pub(crate) async fn watch(signer: Arc<GrantSigner>) {
         sleep(CHECKED_EVERY).await;
         let signer = Arc::clone(&signer);
         // If the runtime is shutting down, no task waits for the result.
-        let _ = spawn_blocking(move || signer.check()).await;
+        let _ = spawn_blocking(move || signer.look_at_file()).await;
     }
 }
 
@@ -152,9 +147,9 @@ impl GrantSigner {
     }
 
     /// Takes over a changed file, and warns of the certificate's end.
-    fn check(&self) {
+    fn look_at_file(&self) {
         let current = Arc::clone(&self.signer.lock());
-        match checked(&self.path, &self.cluster, self.restored) {
+        match check(&self.path, Some(&self.cluster), self.restored) {
             Ok(new) if new.certificate() != current.certificate() => {
                 info!(key = %new.id(), epoch = new.certificate().epoch, "took over a new signing key");
                 *self.signer.lock() = Arc::new(new);

@@ -224,7 +224,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
-    config.sign_grants.as_deref().map(grant_signer::load).transpose()?;
+    if let Some(file) = &config.sign_grants {
+        grant_signer::check(file, config.cluster.as_deref(), config.restore.is_some())?;
+    }
     let Opened { listeners, identity, wal, durable, report } = loop {
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
