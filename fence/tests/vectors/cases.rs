@@ -158,14 +158,6 @@ fn certificates() -> Vec<Case> {
     let mut longer = own.payload();
     longer.push(0);
     let longer = text(&signed(b"palisade fence 1 certificate\0", &longer, &key(1)));
-    // The identity: with it as the key, R = s·B is a valid signature of every message.
-    let mut identity = [0; 32];
-    identity[0] = 1;
-    let unsafe_key = Certificate { public_key: identity, ..own.clone() };
-    let by_identity = Grant { key_id: id(&identity), ..Grant::by(&key(2), 7, 3) };
-    let mut for_every_message = by_identity.payload();
-    for_every_message.extend(identity);
-    for_every_message.extend([0; 32]);
     vec![
         with("a root that is not trusted", "unknown_root", &Certificate::of(&key(2), &key(9)), 9),
         with("a certificate that another key signed", "forged_certificate", &own, 9),
@@ -191,8 +183,24 @@ fn certificates() -> Vec<Case> {
         refused,
         other_refused,
         with("a certificate of another key", "other_key", &Certificate::of(&key(3), &key(1)), 1),
-        Case::new("a key of small order", "unsafe_key", token(&for_every_message, &unsafe_key.signed_by(&key(1)))),
+        unsafe_key("a key of order 1", &format!("01{}", "00".repeat(31))),
+        unsafe_key("a key of order 4", &"00".repeat(32)),
+        unsafe_key("a key of order 8", "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
+        unsafe_key("a key that is not reduced", &format!("ee{}7f", "ff".repeat(30))),
+        unsafe_key("a key that is no point", &format!("02{}", "00".repeat(31))),
     ]
+}
+
+/// A certificate of a key that no verifier may accept, beside R = identity, S = 0: with the identity
+/// as the key, that is a valid signature of every message.
+fn unsafe_key(name: &'static str, public_key: &str) -> Case {
+    let byte = |place: usize| u8::from_str_radix(&public_key[2 * place..2 * place + 2], 16).unwrap();
+    let public_key: [u8; 32] = std::array::from_fn(byte);
+    let certificate = Certificate { public_key, ..Certificate::of(&key(2), &key(1)) };
+    let mut bytes = Grant { key_id: id(&public_key), ..Grant::by(&key(2), 7, 3) }.payload();
+    bytes.push(1);
+    bytes.extend([0; 63]);
+    Case::new(name, "unsafe_key", token(&bytes, &certificate.signed_by(&key(1))))
 }
 
 fn grants() -> Vec<Case> {
