@@ -20,6 +20,7 @@ pub struct Guard {
     pub(crate) claim: u64,
     pub(crate) key: String,
     pub(crate) token: u64,
+    pub(crate) signed: Option<String>,
     pub(crate) session: SessionId,
     pub(crate) lease: LeaseReader,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
@@ -36,6 +37,12 @@ impl Guard {
     /// lock protects; the resource refuses a token lower than the highest it has seen.
     pub fn token(&self) -> u64 {
         self.token
+    }
+
+    /// The token with the cluster's signature (docs/fencing.md), if the node that granted the lock signs. A resource that
+    /// verifies it believes no token that a client made up.
+    pub fn signed_token(&self) -> Option<&str> {
+        self.signed.as_deref()
     }
 
     /// The credential of the session that holds the lock. Only this guard uses it, and it is a secret: a process that has

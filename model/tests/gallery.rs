@@ -7,7 +7,7 @@ use palisade_model::named::Named;
 
 /// Flawed designs: the property that each violates and nothing else, and the length of a shortest
 /// way to it.
-const FLAWS: [(&str, &str, usize); 11] = [
+const FLAWS: [(&str, &str, usize); 12] = [
     ("gallery-redis-failover", "mutual exclusion", 3),
     ("gallery-redis-wait", "mutual exclusion", 7),
     ("gallery-redis-release", "mutual exclusion", 6),
@@ -19,10 +19,11 @@ const FLAWS: [(&str, &str, usize); 11] = [
     ("gallery-raft-token", "token monotonicity", 6),
     ("gallery-raft-queue", "FIFO order", 5),
     ("gallery-raft-clock", "replicas agree", 7),
+    ("gallery-made-up-token", "the holder may write", 3),
 ];
 
 /// Repaired designs: the property that holds again, and the number of states that show it.
-const REPAIRS: [(&str, &str, usize); 10] = [
+const REPAIRS: [(&str, &str, usize); 11] = [
     ("gallery-redis-failover-repaired", "mutual exclusion", 559),
     ("gallery-redis-release-repaired", "mutual exclusion", 8),
     ("gallery-redlock-clock-repaired", "mutual exclusion", 64_662),
@@ -33,6 +34,7 @@ const REPAIRS: [(&str, &str, usize); 10] = [
     ("gallery-raft-token-repaired", "token monotonicity", 119),
     ("gallery-raft-queue-repaired", "FIFO order", 48),
     ("gallery-raft-clock-repaired", "replicas agree", 20_244),
+    ("gallery-made-up-token-repaired", "the holder may write", 148),
 ];
 
 fn named(flawed: bool) -> Vec<Named> {

@@ -7,6 +7,7 @@ pub mod addresses;
 pub mod budget;
 pub mod core;
 pub mod descriptors;
+pub mod grant_signer;
 pub mod http;
 pub mod limits;
 mod log_pause;

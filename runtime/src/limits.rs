@@ -13,6 +13,10 @@ pub const ADDRESS_BYTES: usize = 260;
 pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Maximum length of an owner, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
+/// How far the token counter of a restored cluster is advanced, so that no fencing token granted
+/// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
+/// grants a second.
+pub const TOKEN_GAP: u64 = 1_000_000_000_000;
 /// Minimum time-to-live, in milliseconds.
 pub const TTL_MIN_MS: u64 = 100;
 /// Maximum time-to-live, in milliseconds: one day.

@@ -23,6 +23,7 @@ use self::listeners::Listeners;
 use crate::addresses::is_wildcard;
 use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
+use crate::grant_signer::{self, GrantSigner, SigningError};
 use crate::http::{self, App, HostNames};
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
@@ -79,6 +80,8 @@ pub struct ServerConfig {
     pub open_files: usize,
     /// Where the node records its inputs and outputs, if it does.
     pub record: Option<Recording>,
+    /// The file of the key with which the node signs grants, if it does.
+    pub sign_grants: Option<PathBuf>,
     /// Whether the node asks the cluster to replace it by a new member when its data directory has
     /// lost durable data. Otherwise such a node does not start.
     pub returns: bool,
@@ -121,6 +124,9 @@ pub enum ServeError {
     /// The command line does not fit the data directory, or contradicts itself.
     #[error("{0}")]
     Config(String),
+    /// The node cannot sign grants with the key that it was given.
+    #[error(transparent)]
+    Signing(#[from] SigningError),
     /// The limit of open files is too low.
     #[error(transparent)]
     Descriptors(#[from] TooFew),
@@ -200,7 +206,10 @@ impl ServeError {
     /// The process's exit code, after sysexits: 78 configuration, 74 disk, 71 system, 70 internal.
     pub fn exit_code(&self) -> u8 {
         match self {
-            ServeError::Config(_) | ServeError::Restore { .. } | ServeError::Descriptors(_) => 78,
+            ServeError::Config(_)
+            | ServeError::Restore { .. }
+            | ServeError::Descriptors(_)
+            | ServeError::Signing(_) => 78,
             ServeError::Join { .. } | ServeError::NotTakenBack { .. } => 69,
             ServeError::Storage(_) | ServeError::Record { .. } => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
@@ -218,6 +227,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
+    if let Some(file) = &config.sign_grants {
+        grant_signer::check(file, config.cluster.as_deref(), config.restore.is_some())?;
+    }
     let Opened { listeners, identity, start, wal, durable, report } = loop {
         match open(&config).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
@@ -228,6 +240,11 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         }
     };
     let node = identity.node;
+    let signer = config
+        .sign_grants
+        .as_deref()
+        .map(|file| grant_signer::open(file, &identity.cluster_name, identity.restored.is_some()));
+    let signer: Option<Arc<GrantSigner>> = signer.transpose()?;
     let (segments, frames, snapshot) = (report.segments, report.frames, report.snapshot.unwrap_or_default().index.0);
     let cluster = &identity.cluster_name;
     info!(%node, cluster, data = %config.data.display(), snapshot, segments, frames, "recovered the node's state from its data directory");
@@ -292,9 +309,12 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
     links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
+    if let Some(signer) = &signer {
+        links.spawn(grant_signer::watch(Arc::clone(signer)));
+    }
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
-    let app = App::new(core.clone(), peers, metrics, space, host_names);
+    let app = App::new(core.clone(), peers, metrics, space, host_names, signer);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(%node, clients = config.client_addr, nodes = config.peer_addr, "listening for clients and nodes");
 

@@ -32,7 +32,9 @@ impl Scene {
             _ => None,
         });
         answer_all(&mut engine, |op| match op {
-            Op::Acquire { key, .. } => Some(Answer::Acquired(Acquired { key, token: 1, session, ttl_ms })),
+            Op::Acquire { key, .. } => {
+                Some(Answer::Acquired(Acquired { key, token: 1, session, ttl_ms, signed: None }))
+            }
             _ => None,
         });
         let guard = answer.try_recv().expect("it was answered").expect("it is granted");
@@ -136,7 +138,7 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
     answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
     let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);
-    let grant = Acquired { key: "b".into(), token: 2, session, ttl_ms };
+    let grant = Acquired { key: "b".into(), token: 2, session, ttl_ms, signed: None };
     receive(&mut scene.engine, acquire.id, Outcome::Ok(Answer::Acquired(grant)));
     assert!(answer.try_recv().is_err(), "the lease of the grant is over");
     let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");

@@ -1,5 +1,7 @@
 //! What a server answers to requests that were done.
 
+use serde::de::Deserializer;
+use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
 use super::{Failure, SessionId};
@@ -65,7 +67,7 @@ pub struct SessionLease {
 }
 
 /// A grant.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquired {
     /// The lock's key.
     pub key: String,
@@ -75,6 +77,44 @@ pub struct Acquired {
     pub session: SessionId,
     /// The session's time-to-live in milliseconds.
     pub ttl_ms: u64,
+    /// The signed token (docs/fencing.md), if the node signs grants.
+    pub signed: Option<String>,
+}
+
+/// JSON has `signed` only if there is one; bincode, which has no names, always has every field.
+#[derive(Serialize, Deserialize)]
+#[serde(rename = "Acquired")]
+struct AcquiredText {
+    key: String,
+    token: u64,
+    session: SessionId,
+    ttl_ms: u64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    signed: Option<String>,
+}
+
+impl Serialize for Acquired {
+    fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
+        if serializer.is_human_readable() {
+            let Acquired { key, token, session, ttl_ms, signed } = self.clone();
+            AcquiredText { key, token, session, ttl_ms, signed }.serialize(serializer)
+        } else {
+            (&self.key, self.token, self.session, self.ttl_ms, &self.signed).serialize(serializer)
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for Acquired {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Acquired, D::Error> {
+        if deserializer.is_human_readable() {
+            let AcquiredText { key, token, session, ttl_ms, signed } = AcquiredText::deserialize(deserializer)?;
+            Ok(Acquired { key, token, session, ttl_ms, signed })
+        } else {
+            let (key, token, session, ttl_ms, signed) =
+                <(String, u64, SessionId, u64, Option<String>)>::deserialize(deserializer)?;
+            Ok(Acquired { key, token, session, ttl_ms, signed })
+        }
+    }
 }
 
 /// A session, as `GET /v1/sessions/{id}` shows it.

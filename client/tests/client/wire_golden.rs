@@ -104,7 +104,7 @@ fn answers() -> Vec<Answer> {
             expires_in_ms: 1,
             keys: vec!["a".into(), "b".into()],
         }),
-        Answer::Acquired(Acquired { key: "key".into(), token: 7, session, ttl_ms: 30_000 }),
+        Answer::Acquired(Acquired { key: "key".into(), token: 7, session, ttl_ms: 30_000, signed: None }),
         Answer::Released,
         Answer::Withdrawn,
         Answer::Lock(lock.clone()),
@@ -137,6 +137,11 @@ fn answers() -> Vec<Answer> {
             waiting_for: vec![2, 3],
         })),
     ]
+}
+
+fn signed_grant() -> Answer {
+    let (key, session, signed) = ("key".into(), SessionId::from_u64_pair(7, 8), Some("fence1.A.B".into()));
+    Answer::Acquired(Acquired { key, token: 7, session, ttl_ms: 30_000, signed })
 }
 
 fn failures() -> Vec<Failure> {
@@ -210,7 +215,8 @@ fn wire_format_is_pinned() {
     }
     golden.push_str("# responses\n");
     let done = answers().into_iter().map(Outcome::Ok);
-    for (id, result) in done.chain(failures().into_iter().map(Outcome::Error)).enumerate() {
+    let all = done.chain(failures().into_iter().map(Outcome::Error)).chain([Outcome::Ok(signed_grant())]);
+    for (id, result) in all.enumerate() {
         pin(&mut golden, &Response { id: id as u64, result });
     }
     if env::var_os("PALISADE_BLESS").is_some() {

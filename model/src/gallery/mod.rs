@@ -12,6 +12,7 @@
 //! | [`redlock`] | Redlock, when an instance forgets a key |
 //! | [`redlock_pause`] | Redlock, when a client pauses |
 //! | [`fencing`] | any lock with a time-to-live, when a client pauses |
+//! | [`made_up_token`] | a resource that compares fencing tokens, when a client makes one up |
 //! | [`raft_early_apply`] | Raft, with followers that apply what is not committed |
 //! | [`raft_early_token`] | Raft, with a fencing token from before the grant |
 //! | [`raft_queue_in_memory`] | Raft, with a queue that only the leader knows |
@@ -19,6 +20,7 @@
 
 mod coarse_raft;
 pub mod fencing;
+pub mod made_up_token;
 pub mod raft_early_apply;
 pub mod raft_early_token;
 pub mod raft_local_clock;
@@ -31,6 +33,7 @@ mod sequence_diagram;
 mod show;
 
 use self::fencing::Fencing;
+use self::made_up_token::{Believes, MadeUpToken};
 use self::raft_early_apply::{Apply, RaftEarlyApply};
 use self::raft_early_token::{RaftEarlyToken, Token};
 use self::raft_local_clock::{RaftLocalClock, Time};
@@ -118,6 +121,12 @@ pub fn models() -> Vec<Named> {
         }),
         repaired("gallery-raft-clock-repaired", "entries carry the leader's time", || RaftLocalClock {
             time: Time::WhenAppended,
+        }),
+        flawed("gallery-made-up-token", "fencing tokens, and a client that lies", "the holder may write", || {
+            MadeUpToken { believes: Believes::Numbers }
+        }),
+        repaired("gallery-made-up-token-repaired", "the service signs tokens, the resource verifies them", || {
+            MadeUpToken { believes: Believes::Signatures }
         }),
     ]
 }

@@ -36,14 +36,24 @@ pub(super) enum Stopped {
 }
 
 impl LockedCommand {
-    /// Starts `command` with these additions to its environment.
-    pub(super) fn start(command: &[OsString], environment: &[(&str, String)]) -> std::io::Result<LockedCommand> {
-        let child = Command::new(this_program()?)
+    /// Starts `command` with these changes of its environment: a variable without a value is
+    /// removed.
+    pub(super) fn start(
+        command: &[OsString],
+        environment: &[(&str, Option<String>)],
+    ) -> std::io::Result<LockedCommand> {
+        let mut program = Command::new(this_program()?);
+        for (name, value) in environment {
+            match value {
+                Some(value) => program.env(name, value),
+                None => program.env_remove(name),
+            };
+        }
+        let child = program
             .arg("run-with-parent")
             .arg(std::process::id().to_string())
             .arg("--")
             .args(command)
-            .envs(environment.iter().map(|(name, value)| (name, value)))
             .process_group(0)
             .kill_on_drop(true)
             .spawn()?;

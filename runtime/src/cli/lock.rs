@@ -41,7 +41,8 @@ const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Run a command under a lock
 ///
-/// The command's environment has PALISADE_KEY, PALISADE_TOKEN (the fencing token) and
+/// The command's environment has PALISADE_KEY, PALISADE_TOKEN (the fencing token),
+/// PALISADE_SIGNED_TOKEN (the token with the cluster's signature, if the cluster signs) and
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
 /// The exit code is that of the command, or 64: the command already runs under this lock; 65: the
 /// cluster refused the request; 69: no leader could be reached; 75: the lock was not granted in
@@ -213,9 +214,11 @@ impl Lock {
 
     async fn run_under(&self, guard: Guard, enclosing: &Enclosing, signals: &mut StopSignals) -> End {
         let environment = [
-            ("PALISADE_KEY", self.key.clone()),
-            ("PALISADE_TOKEN", guard.token().to_string()),
-            (enclosing::VARIABLE, enclosing.with(guard.session().number())),
+            ("PALISADE_KEY", Some(self.key.clone())),
+            ("PALISADE_TOKEN", Some(guard.token().to_string())),
+            // Without a signature the variable is removed: an enclosing `palisade lock` may have set it.
+            ("PALISADE_SIGNED_TOKEN", guard.signed_token().map(str::to_owned)),
+            (enclosing::VARIABLE, Some(enclosing.with(guard.session().number()))),
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;

@@ -11,6 +11,7 @@ mod bench;
 mod child;
 mod connect;
 mod dev;
+mod fence;
 mod keep_recording;
 mod lock;
 mod log_fields;
@@ -50,6 +51,7 @@ enum Command {
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
+    Fence(fence::Fence),
     Bench(bench::Bench),
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
@@ -73,6 +75,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Fence(fence) => fence.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),

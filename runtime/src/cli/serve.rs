@@ -92,6 +92,10 @@ pub(super) struct Serve {
     /// the newest
     #[arg(long, value_name = "BYTES")]
     min_free_bytes: Option<u64>,
+    /// Sign grants with the key in this file (`palisade fence issue`), so that resources need not
+    /// believe a client's token. A new file in its place is used within a second
+    #[arg(long, value_name = "FILE")]
+    sign_grants: Option<PathBuf>,
     /// What to do when the data directory is damaged: `return` asks the cluster to replace this
     /// node by a new member with an empty directory, `stop` ends the process with exit code 74
     #[arg(long, value_name = "WHAT", default_value = "return")]
@@ -179,6 +183,7 @@ impl Serve {
                 margin: self.snapshot_margin,
             },
             segment_bytes: self.segment_bytes,
+            sign_grants: self.sign_grants.clone(),
             returns: self.on_damage == OnDamage::Return,
             max_sessions: self.max_sessions,
             min_free_bytes: self.min_free_bytes,

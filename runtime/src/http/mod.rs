@@ -33,6 +33,7 @@ pub use site::HostNames;
 
 use self::metrics::MetricsPage;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
+use crate::grant_signer::GrantSigner;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
@@ -51,6 +52,8 @@ pub struct App {
     pub space: Arc<Space>,
     /// The names under which this node answers.
     host_names: HostNames,
+    /// Signs grants, if this node does.
+    signer: Option<Arc<GrantSigner>>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
@@ -59,11 +62,18 @@ pub struct App {
 
 impl App {
     /// Creates the handlers' shared state.
-    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, host_names: HostNames) -> App {
+    pub fn new(
+        core: Core,
+        peers: Arc<Peers>,
+        metrics: Arc<Metrics>,
+        space: Arc<Space>,
+        host_names: HostNames,
+        signer: Option<Arc<GrantSigner>>,
+    ) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, host_names, snapshot_reads, metrics_page, next_connection }
+        App { core, peers, metrics, space, host_names, signer, snapshot_reads, metrics_page, next_connection }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -93,7 +103,16 @@ impl App {
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
-        answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
+        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))?;
+        self.sign(&mut answer);
+        Ok(answer)
+    }
+
+    /// Signs a grant on its way to the client, if this node signs.
+    fn sign(&self, answer: &mut Answer) {
+        if let (Some(signer), Answer::Acquired(acquired)) = (&self.signer, answer) {
+            signer.sign(acquired);
+        }
     }
 }
 

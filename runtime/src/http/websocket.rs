@@ -17,7 +17,7 @@ use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
-use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as WireResponse};
+use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
@@ -183,7 +183,10 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
             return Reason(close_code::AGAIN, "the last answer has the reason");
         }
         let write = async {
-            for reply in replies.drain(..) {
+            for mut reply in replies.drain(..) {
+                if let Outcome::Ok(answer) = &mut reply.response.result {
+                    connection.app.sign(answer);
+                }
                 sink.feed(encode(&reply.response, reply.text)).await?;
             }
             sink.flush().await

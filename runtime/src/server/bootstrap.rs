@@ -24,14 +24,11 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{ServeError, ServerConfig};
+use crate::limits::TOKEN_GAP;
 use crate::storage::{
     DEFAULT_CLUSTER_NAME, DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot,
 };
 
-/// How far the token counter of a restored cluster is advanced, so that no fencing token granted
-/// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
-/// grants a second.
-pub(super) const TOKEN_GAP: u64 = 1_000_000_000_000;
 /// The pause between two attempts to join.
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
 /// How long a node of the cluster may take to answer a status request.

@@ -15,6 +15,7 @@ const MODULES: [&str; 17] = [
     "sockets",
     "outbox",
     "descriptors",
+    "grant_signer",
     "storage",
     "member_address",
     "core",

@@ -16,6 +16,7 @@ mod membership;
 mod operating;
 mod recording;
 mod scarcity;
+mod signed_tokens;
 mod snapshots;
 mod support;
 mod ttl;

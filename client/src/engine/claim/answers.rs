@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Asker, Claim, DAY_MS, Doing, Leftover, State, begin};
+use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, State, begin};
 use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
@@ -98,7 +98,7 @@ impl Claim {
                     (&mut self.state, first_sent)
                 {
                     session.renewed(first_sent);
-                    *granted = Some(grant.token);
+                    *granted = Some(Granted { token: grant.token, signed: grant.signed });
                 }
                 self.step.restart(link, None);
                 self.hand_over(now);
@@ -189,17 +189,19 @@ impl Claim {
     /// Makes a guard of a grant, unless so much time has gone by that the lease must be renewed first.
     fn hand_over(&mut self, now: BootInstant) {
         let State::With(session, doing) = &mut self.state else { return };
-        let Doing::Acquiring { granted: Some(token) } = *doing else { return };
+        let Doing::Acquiring { granted: Some(Granted { token, signed }) } = doing else { return };
         let trusted_until = session.trusted_until();
         if trusted_until <= now {
             return;
         }
         let Some(Asker { reply, commands }) = self.asker.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
+        let (token, signed) = (*token, signed.take());
         *doing = Doing::Held { token, lease };
         let (claim, key, session) = (self.id, self.key.clone(), session.id);
         // If the caller is gone, the guard is dropped here, which releases the lock.
-        let _ = reply.send(Ok(Guard { claim, key, token, session, lease: watched, commands, released: false }));
+        let guard = Guard { claim, key, token, signed, session, lease: watched, commands, released: false };
+        let _ = reply.send(Ok(guard));
     }
 
     /// How long to wait before a leader without disk space is asked again: only a caller that waits for the lock waits for

@@ -71,13 +71,19 @@ enum State {
 enum Doing {
     /// Asks for the lock, or waits for it. `granted`: it has the token already, but the lease must be renewed before a
     /// guard can be handed out.
-    Acquiring { granted: Option<u64> },
+    Acquiring { granted: Option<Granted> },
     /// A guard holds the lock.
     Held { token: u64, lease: LeaseWriter },
     /// The guard releases the lock.
     Releasing { token: u64, answer_by: BootInstant },
     /// The caller has gone or got an error: the claim is withdrawn.
     Withdrawing,
+}
+
+/// A grant's token, and the signed form if the node signs.
+struct Granted {
+    token: u64,
+    signed: Option<String>,
 }
 
 /// A claim on a lock.

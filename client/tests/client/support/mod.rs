@@ -344,7 +344,9 @@ impl State {
             Op::Acquire { key, options, number } => {
                 let session = options.session.expect("the client opens its sessions itself");
                 match self.table.acquire(now, &key, session, number.unwrap(), options.wait_ms > 0) {
-                    Found::Granted { token, ttl_ms } => Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms })),
+                    Found::Granted { token, ttl_ms } => {
+                        Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms, signed: None }))
+                    }
                     Found::Queued => {
                         let until = now.checked_add(Duration::from_millis(options.wait_ms));
                         // A repetition replaces the request before it.
@@ -403,7 +405,11 @@ impl State {
 
     fn settle_one(&mut self, line: u64, id: u64, key: &str, session: SessionId) {
         let (token, ttl_ms) = self.table.grant_of(key);
-        self.answer(line, id, Ok(Answer::Acquired(Acquired { key: key.to_owned(), token, session, ttl_ms })));
+        self.answer(
+            line,
+            id,
+            Ok(Answer::Acquired(Acquired { key: key.to_owned(), token, session, ttl_ms, signed: None })),
+        );
     }
 
     fn answer(&mut self, line: u64, id: u64, result: Result<Answer, Failure>) {

@@ -205,8 +205,9 @@ impl PendingRequests {
 /// session has ended in them, so has the grant.
 fn acquired(table: &LockTable, key: &Key, id: SessionId, secret: Secret, token: Token) -> Result<Answer, Failure> {
     let ttl_ms = table.session(id).ok_or_else(|| no_session(table, id))?.ttl.0;
-    let session = secret.credential(id.number);
-    Ok(Answer::Acquired(Acquired { key: key.to_string(), token: token.0, session, ttl_ms }))
+    let (key, session) = (key.to_string(), secret.credential(id.number));
+    // Signed off this thread, where the answer is encoded (`crate::grant_signer`).
+    Ok(Answer::Acquired(Acquired { key, token: token.0, session, ttl_ms, signed: None }))
 }
 
 fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {

@@ -1,0 +1,172 @@
+//! Signs grants on their way to the client, so that a resource need not believe a client's token
+//! (docs/fencing.md).
+//!
+//! The tasks that encode answers call it, never the core's thread. A signature depends on nothing
+//! but the grant, so every node may sign with a key of its own, and a repeated answer is signed
+//! again. The key's file is read again when it changes: a new certificate takes over without a
+//! restart, and a file that cannot be used leaves the old key in place.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::Acquired;
+use palisade_fence::{KeyFileError, Signer, unix_time};
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{error, info, warn};
+
+use crate::limits::TOKEN_GAP;
+use crate::log_pause::LogPause;
+use crate::sync::Mutex;
+
+/// How often the key's file is looked at.
+const CHECKED_EVERY: Duration = Duration::from_secs(1);
+/// How long before the end of its certificate the node begins to warn, in seconds.
+const WARN_BEFORE: u64 = 7 * 86_400;
+/// How often the log repeats that a certificate ends soon.
+const WARN_EVERY: Duration = Duration::from_secs(6 * 3600);
+/// How often the log repeats what keeps grants from being signed, or a new file from being used.
+const FAULT_EVERY: Duration = Duration::from_secs(60);
+
+/// Why a node cannot sign with the key that it was given.
+#[derive(Debug, thiserror::Error)]
+pub enum SigningError {
+    /// The file cannot be read, others can read it, or it has something else.
+    #[error("{0} (--sign-grants)")]
+    File(#[from] KeyFileError),
+    /// The certificate is for another cluster.
+    #[error("the key in {} is certified for cluster `{certified}`, and this node belongs to cluster `{cluster}`: issue one for `{cluster}` (palisade fence issue --cluster)", .path.display())]
+    Cluster {
+        /// The key's file.
+        path: PathBuf,
+        /// The certificate's cluster.
+        certified: String,
+        /// The node's cluster.
+        cluster: String,
+    },
+    /// The cluster began with a backup, and the certificate is of the first epoch.
+    #[error(
+        "the key in {} is certified for restore epoch 0, and this cluster was restored from a backup: resources could not tell its \
+         grants from those of the old cluster. Issue a key with --epoch one higher than that of the old cluster's keys",
+        .path.display()
+    )]
+    Epoch {
+        /// The key's file.
+        path: PathBuf,
+    },
+    /// The certificate has ended.
+    #[error("the certificate in {} ended {} s ago: no resource with a clock would admit a token. Issue a new one (palisade fence issue), or check this machine's clock", .path.display(), .seconds)]
+    Expired {
+        /// The key's file.
+        path: PathBuf,
+        /// How long ago.
+        seconds: u64,
+    },
+}
+
+/// The key of a node that signs grants.
+#[derive(Debug)]
+pub struct GrantSigner {
+    path: PathBuf,
+    cluster: String,
+    restored: bool,
+    signer: Mutex<Arc<Signer>>,
+    pause: LogPause,
+}
+
+/// Reads a key's file for a node of this cluster, which may have begun with a backup.
+///
+/// # Errors
+/// If the key must not sign for this cluster.
+pub fn open(path: &Path, cluster: &str, restored: bool) -> Result<Arc<GrantSigner>, SigningError> {
+    let signer = check(path, Some(cluster), restored)?;
+    let certificate = signer.certificate();
+    info!(
+        key = %signer.id(),
+        root = %certificate.root,
+        epoch = certificate.epoch,
+        days_left = certificate.not_after.saturating_sub(unix_time()) / 86_400,
+        "this node signs the grants that it answers"
+    );
+    let (path, cluster, signer) = (path.to_owned(), cluster.to_owned(), Mutex::new(Arc::new(signer)));
+    Ok(Arc::new(GrantSigner { path, cluster, restored, signer, pause: LogPause::default() }))
+}
+
+/// Reads a key's file, and compares its certificate with what is known of the cluster: its name, and
+/// whether it began with a backup.
+///
+/// # Errors
+/// If the key must not sign for this cluster.
+pub fn check(path: &Path, cluster: Option<&str>, restored: bool) -> Result<Signer, SigningError> {
+    let signer = Signer::load(path)?;
+    let (certificate, path) = (signer.certificate(), path.to_owned());
+    if let Some(seconds) = unix_time().checked_sub(certificate.not_after) {
+        return Err(SigningError::Expired { path, seconds });
+    }
+    if let Some(cluster) = cluster.filter(|&cluster| cluster != certificate.cluster) {
+        let (certified, cluster) = (certificate.cluster.clone(), cluster.to_owned());
+        return Err(SigningError::Cluster { path, certified, cluster });
+    }
+    if restored && certificate.epoch == 0 {
+        return Err(SigningError::Epoch { path });
+    }
+    Ok(signer)
+}
+
+/// Looks at the key's file again and again.
+pub(crate) async fn watch(signer: Arc<GrantSigner>) {
+    loop {
+        sleep(CHECKED_EVERY).await;
+        let signer = Arc::clone(&signer);
+        // If the runtime is shutting down, no task waits for the result.
+        let _ = spawn_blocking(move || signer.look_at_file()).await;
+    }
+}
+
+impl GrantSigner {
+    /// Adds the signed token to a grant; leaves it out if the key must not sign this grant.
+    pub(crate) fn sign(&self, acquired: &mut Acquired) {
+        let signer = Arc::clone(&self.signer.lock());
+        // Every restore advances the tokens by one gap, so a grant's token shows at least how often
+        // its cluster was restored, also to a node that joined later.
+        let (restores, epoch) = (acquired.token / TOKEN_GAP, signer.certificate().epoch);
+        if restores > epoch {
+            let line = format!(
+                "the signing key is certified for restore epoch {epoch}, and the tokens show {restores} restores"
+            );
+            if let Some(repeats) = self.pause.due(&line, FAULT_EVERY, Instant::now()) {
+                error!(repeats, "grants are not signed: {line}; issue keys with --epoch {restores} or higher");
+            }
+            return;
+        }
+        // The first half of the wire's session is the session's number, which is public; the rest is
+        // what makes it impossible to guess.
+        let (number, _) = acquired.session.as_u64_pair();
+        acquired.signed = Some(signer.sign(&acquired.key, acquired.token, number));
+    }
+
+    /// Takes over a changed file, and warns of the certificate's end.
+    fn look_at_file(&self) {
+        let current = Arc::clone(&self.signer.lock());
+        match check(&self.path, Some(&self.cluster), self.restored) {
+            Ok(new) if new.certificate() != current.certificate() => {
+                info!(key = %new.id(), epoch = new.certificate().epoch, "took over a new signing key");
+                *self.signer.lock() = Arc::new(new);
+            }
+            Ok(_) => {}
+            Err(error) => self.warn(&format!("the file of the signing key cannot be used: {error}"), FAULT_EVERY),
+        }
+        let left = self.signer.lock().certificate().not_after.saturating_sub(unix_time());
+        if left < WARN_BEFORE {
+            let advice = "issue a new one in its place (palisade fence issue)";
+            self.warn(&format!("the certificate of the signing key ends in {} h; {advice}", left / 3600), WARN_EVERY);
+        }
+    }
+
+    fn warn(&self, line: &str, pause: Duration) {
+        if let Some(repeats) = self.pause.due(line, pause, Instant::now()) {
+            warn!(repeats, "{line}");
+        }
+    }
+}
