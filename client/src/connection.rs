@@ -6,11 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Sink, Stream};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::HeaderValue;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::tls::{Security, Side, Stream as Line, explain};
 
 /// The greatest answer that is accepted: a page of 1,000 locks with full queues stays below it.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -37,20 +41,14 @@ pub(crate) enum Incoming {
 
 /// An open WebSocket.
 pub(crate) struct Connection {
-    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    stream: WebSocketStream<Line>,
 }
 
 impl Connection {
     /// Opens a WebSocket to `endpoint`, or says in a sentence why not.
-    pub(crate) async fn dial(endpoint: &str, patience: Duration) -> Result<Connection, String> {
-        let url = format!("ws://{endpoint}/v1/ws");
-        // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
-        let config = WebSocketConfig::default()
-            .read_buffer_size(16 << 10)
-            .max_message_size(Some(LARGEST_ANSWER))
-            .max_frame_size(Some(LARGEST_ANSWER));
-        match timeout(patience, connect_async_with_config(url, Some(config), true)).await {
-            Ok(Ok((stream, _))) => Ok(Connection { stream }),
+    pub(crate) async fn dial(endpoint: &str, security: &Security, patience: Duration) -> Result<Connection, String> {
+        match timeout(patience, open(endpoint, security)).await {
+            Ok(Ok(stream)) => Ok(Connection { stream }),
             Ok(Err(error)) => Err(format!("{endpoint} did not open a WebSocket: {error}")),
             Err(_) => Err(format!("{endpoint} did not open a WebSocket within {} ms", patience.as_millis())),
         }
@@ -104,4 +102,44 @@ impl Connection {
             Poll::Pending => Ok(()),
         }
     }
+}
+
+async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Line>, String> {
+    let line = security.dial(endpoint).await?;
+    let scheme = if line.is_tls() { "wss" } else { "ws" };
+    let request = format!("{scheme}://{endpoint}/v1/ws").into_client_request();
+    let mut request = request.map_err(|error| error.to_string())?;
+    if let Some(token) = security.token().map_err(|error| error.to_string())? {
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        request.headers_mut().insert(AUTHORIZATION, value.map_err(|error| error.to_string())?);
+    }
+    // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
+    let config = WebSocketConfig::default()
+        .read_buffer_size(16 << 10)
+        .max_message_size(Some(LARGEST_ANSWER))
+        .max_frame_size(Some(LARGEST_ANSWER));
+    match client_async_with_config(request, line, Some(config)).await {
+        Ok((stream, _)) => Ok(stream),
+        Err(error) => Err(sentence(&error)),
+    }
+}
+
+/// Why a node did not open a WebSocket. A node that refuses this side's certificate says so only now, behind the
+/// handshake of TLS.
+fn sentence(error: &tungstenite::Error) -> String {
+    match error {
+        tungstenite::Error::Io(io) => explain(io, Side::Server).unwrap_or_else(|| error.to_string()),
+        tungstenite::Error::Http(response) => {
+            let body = response.body().as_deref().unwrap_or_default();
+            let message = serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.message);
+            message.unwrap_or_else(|| error.to_string())
+        }
+        _ => error.to_string(),
+    }
+}
+
+/// What the client reads of the body of a refusal.
+#[derive(serde::Deserialize)]
+struct Refusal {
+    message: String,
 }

@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::tls::TlsError;
 use crate::wire::{Failure, HeldBy, waiters};
 
 /// Why a call failed.
@@ -19,6 +20,10 @@ pub enum Error {
         /// What was given.
         endpoint: String,
     },
+    /// TLS cannot be used: a file of [`Security`](crate::Security) is missing or broken, or an endpoint demands TLS and
+    /// no CA is given.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
     /// No leader answered in time. It is unknown whether the request was applied; a lock that it may have acquired is
     /// released in the background.
     #[error("no leader answered within {} ms; the last problem was: {trouble}", after.as_millis())]

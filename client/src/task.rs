@@ -11,6 +11,7 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::Options;
 use crate::clock::RECHECK_EVERY;
 use crate::connection::{Connection, Incoming};
 use crate::engine::{Command, Engine, Verdict};
@@ -46,7 +47,7 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
     let mut alarm = std::pin::pin!(sleep(LONG));
     while listening || !engine.is_idle() {
         if matches!(line, Line::Down) && engine.wants_connection() {
-            line = dial(&mut route, engine.options().dial_timeout);
+            line = dial(&mut route, engine.options());
         }
         let wake = Instant::now() + pause(&engine);
         // An alarm that rings too early does no harm, and most moments that are waited for move on before they come.
@@ -94,14 +95,14 @@ fn pause(engine: &Engine) -> Duration {
     engine.next_wake().map_or(longest, |wake| wake.saturating_duration_since(engine.clock()).min(longest))
 }
 
-fn dial(route: &mut Route, patience: Duration) -> Line {
+fn dial(route: &mut Route, options: &Options) -> Line {
     let (endpoint, pause) = route.next();
-    let address = endpoint.clone();
+    let (address, security, patience) = (endpoint.clone(), options.security.clone(), options.dial_timeout);
     let connection = Box::pin(async move {
         if !pause.is_zero() {
             sleep(pause).await;
         }
-        Connection::dial(&address, patience).await.map(Box::new)
+        Connection::dial(&address, &security, patience).await.map(Box::new)
     });
     Line::Dialing { endpoint, connection }
 }
