@@ -50,7 +50,13 @@ impl AsyncRead for Stream {
     fn poll_read(self: Pin<&mut Self>, context: &mut Context<'_>, buffer: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         match self.get_mut() {
             Stream::Plain(stream) => Pin::new(stream).poll_read(context, buffer),
-            Stream::Tls(stream) => Pin::new(stream.as_mut()).poll_read(context, buffer),
+            Stream::Tls(stream) => match Pin::new(stream.as_mut()).poll_read(context, buffer) {
+                // The other process ended without a word: the error's text is a link to an essay about that.
+                Poll::Ready(Err(error)) if error.kind() == io::ErrorKind::UnexpectedEof => {
+                    Poll::Ready(Err(io::ErrorKind::UnexpectedEof.into()))
+                }
+                read => read,
+            },
         }
     }
 }
