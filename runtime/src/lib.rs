@@ -19,3 +19,4 @@ mod sockets;
 mod stopwatch;
 pub mod storage;
 mod sync;
+pub mod tls;

@@ -148,7 +148,7 @@ impl Lock {
     /// a leader answers.
     async fn connect(&self) -> Result<Client, Error> {
         let endpoints = self.endpoints.parse()?;
-        let options = Options { connect_timeout: self.connect_timeout(), ..Options::default() };
+        let options = Options { connect_timeout: self.connect_timeout(), ..self.endpoints.options() };
         let mut reported = false;
         loop {
             match Client::connect(&endpoints, options.clone()).await {
@@ -228,7 +228,8 @@ impl Lock {
 
     async fn start_watchdog(&self, guard: &Guard) -> Option<Watchdog> {
         let endpoints = self.endpoints.parse().unwrap_or_default();
-        let lock = HeldLock { endpoints, key: self.key.clone(), session: guard.session() };
+        let security = self.endpoints.security();
+        let lock = HeldLock { endpoints, security, key: self.key.clone(), session: guard.session() };
         match Watchdog::start(self.ttl, &lock).await {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {

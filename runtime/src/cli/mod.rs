@@ -7,6 +7,7 @@ macro_rules! outln {
 }
 
 mod bench;
+mod cert;
 mod child;
 mod connect;
 mod dev;
@@ -47,6 +48,7 @@ enum Command {
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
+    Cert(cert::Cert),
     Bench(bench::Bench),
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
@@ -70,6 +72,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),

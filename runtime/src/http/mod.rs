@@ -3,6 +3,7 @@
 //! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
 //! state of the protocol. docs/api.md is the reference.
 
+mod admission;
 mod body;
 mod listen;
 mod locks;
@@ -33,6 +34,7 @@ pub use listen::listen;
 use self::metrics::MetricsPage;
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::limits;
+use crate::log_pause::LogPause;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
@@ -48,6 +50,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// Free space on the disk.
     pub space: Arc<Space>,
+    /// Limits the log lines about clients that are refused.
+    log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
@@ -60,7 +64,8 @@ impl App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, snapshot_reads, metrics_page, next_connection }
+        let log_pause = Arc::default();
+        App { core, peers, metrics, space, log_pause, snapshot_reads, metrics_page, next_connection }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -146,7 +151,8 @@ async fn no_web_pages(State(app): State<App>, request: axum::extract::Request, n
 
 /// All paths and their handlers.
 fn router(app: App) -> Router {
-    Router::new()
+    let has_tls = app.peers.roster().tls.is_some();
+    let router = Router::new()
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
@@ -171,8 +177,11 @@ fn router(app: App) -> Router {
         .route("/metrics", get(node::metrics))
         .fallback(reply::not_found)
         .method_not_allowed_fallback(reply::method_not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), no_web_pages))
-        .with_state(app)
+        .layer(middleware::from_fn_with_state(app.clone(), no_web_pages));
+    // Without TLS no request takes this way.
+    let router =
+        if has_tls { router.layer(middleware::from_fn_with_state(app.clone(), admission::admit)) } else { router };
+    router.with_state(app)
 }
 
 #[cfg(test)]

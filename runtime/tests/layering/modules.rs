@@ -4,7 +4,7 @@ use super::code::code_below;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 16] = [
+const MODULES: [&str; 17] = [
     "limits",
     "addresses",
     "sync",
@@ -14,6 +14,7 @@ const MODULES: [&str; 16] = [
     "sockets",
     "outbox",
     "descriptors",
+    "tls",
     "storage",
     "member_address",
     "core",

@@ -18,5 +18,6 @@ mod recording;
 mod scarcity;
 mod snapshots;
 mod support;
+mod tls;
 mod ttl;
 mod wall_clock;

@@ -5,7 +5,7 @@
 mod crowds;
 mod hoarders;
 mod noise;
-mod peers;
+pub(crate) mod peers;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;

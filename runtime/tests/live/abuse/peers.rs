@@ -16,22 +16,22 @@ use super::{Cluster, MIB, Victim, metrics, send_and_finish};
 const SEED: u64 = 0x7065_6572;
 
 /// A frame between nodes: length, CRC-32C, payload.
-fn frame(payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     [&length.to_le_bytes(), &crc32c::crc32c(payload).to_le_bytes(), payload].concat()
 }
 
 /// The first frame of a connection, as `runtime/src/peers` has it.
 #[derive(Clone)]
-struct Hello {
-    magic: [u8; 8],
-    version: u16,
-    cluster: u64,
-    from: u16,
-    to: u16,
-    incarnation: u64,
+pub(crate) struct Hello {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u16,
+    pub(crate) cluster: u64,
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    pub(crate) incarnation: u64,
     /// 0 for messages, 1 for a snapshot.
-    purpose: u32,
+    pub(crate) purpose: u32,
 }
 
 impl Hello {
@@ -43,14 +43,19 @@ impl Hello {
     /// One that this node takes for its peer's.
     fn to(victim: &Victim, to: u16) -> Hello {
         let from = victim.cluster.ids().into_iter().find(|&id| id != to).unwrap();
-        let identity = std::fs::read(victim.cluster.data(from).join("identity.json")).unwrap();
+        Hello::between(&victim.cluster.data(from), from, to)
+    }
+
+    /// One of node `from` with this data directory.
+    pub(crate) fn between(data: &std::path::Path, from: u16, to: u16) -> Hello {
+        let identity = std::fs::read(data.join("identity.json")).unwrap();
         let identity: serde_json::Value = serde_json::from_slice(&identity).unwrap();
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
         Hello { magic: *b"PALISADE", version: 4, cluster, from, to, incarnation, purpose: 0 }
     }
 
-    fn frame(&self) -> Vec<u8> {
+    pub(crate) fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, incarnation, purpose } = self;
         let nowhere = "127.0.0.1:1";
@@ -60,7 +65,7 @@ impl Hello {
 }
 
 /// What the node answered to a hello: its directory, and where it serves clients.
-fn welcome(answer: &[u8]) -> Result<(u64, String), String> {
+pub(crate) fn welcome(answer: &[u8]) -> Result<(u64, String), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
