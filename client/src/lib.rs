@@ -62,4 +62,4 @@ pub use guard::Guard;
 pub use lease::margin;
 pub use oneshot::{ask, ask_all, status};
 pub use options::{LockOptions, Options, Wait};
-pub use tls::{Security, TlsError};
+pub use tls::{DialError, Security, TlsError};

@@ -9,6 +9,7 @@ use tokio::time::timeout;
 use crate::client::unexpected;
 use crate::codec;
 use crate::connection::{Connection, Incoming, Outgoing};
+use crate::tls::DialError;
 use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView};
 use crate::{Error, Security, endpoints};
 
@@ -23,8 +24,8 @@ pub async fn status(endpoint: &str, at_most: Duration) -> Result<StatusView, Err
 /// Asks the node at `endpoint` one thing, once, without TLS: no leader is followed, nothing is repeated.
 ///
 /// # Errors
-/// [`Error::BadEndpoint`]; [`Error::Unreachable`] if it did not answer within `at_most`; [`Error::Refused`], which
-/// includes that it does not lead.
+/// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if it
+/// did not answer within `at_most`; [`Error::Refused`], which includes that it does not lead.
 pub async fn ask(endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
     Security::plain().ask(endpoint, op, at_most).await
 }
@@ -86,20 +87,24 @@ impl Security {
         answered: impl FnMut(u64, Outcome),
     ) -> Result<(), Error> {
         let endpoint = endpoints::target(endpoint, self)?;
-        let conversation = converse(&endpoint, self, ops.into_iter().fuse(), at_once, at_most, answered);
-        conversation.await.map_err(|trouble| Error::Unreachable { after: at_most, trouble })
+        let unreachable = |trouble| Error::Unreachable { after: at_most, trouble };
+        let connection = Connection::dial(&endpoint, self, at_most).await.map_err(|error| match error {
+            DialError { why: trouble, refused: true } => Error::Unauthenticated { trouble },
+            DialError { why, refused: false } => unreachable(why),
+        })?;
+        let conversation = converse(&endpoint, connection, ops.into_iter().fuse(), at_once, at_most, answered);
+        conversation.await.map_err(unreachable)
     }
 }
 
 async fn converse(
     endpoint: &str,
-    security: &Security,
+    mut connection: Connection,
     mut ops: impl Iterator<Item = Op>,
     at_once: usize,
     at_most: Duration,
     mut answered: impl FnMut(u64, Outcome),
 ) -> Result<(), String> {
-    let mut connection = Connection::dial(endpoint, security, at_most).await?;
     let (mut outbox, mut inbox) = (VecDeque::new(), Vec::new());
     let (mut next, mut open) = (0, 0);
     loop {

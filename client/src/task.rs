@@ -16,13 +16,14 @@ use crate::clock::RECHECK_EVERY;
 use crate::connection::{Connection, Incoming};
 use crate::engine::{Command, Engine, Verdict};
 use crate::route::Route;
+use crate::tls::DialError;
 
 /// So many commands are taken before their frames are written.
 const COMMANDS_AT_ONCE: usize = 256;
 /// The sleep of a loop that waits for no moment.
 const LONG: Duration = Duration::from_secs(3600);
 
-type Dialing = Pin<Box<dyn Future<Output = Result<Box<Connection>, String>> + Send>>;
+type Dialing = Pin<Box<dyn Future<Output = Result<Box<Connection>, DialError>> + Send>>;
 
 /// The way to a node.
 enum Line {
@@ -33,7 +34,7 @@ enum Line {
 
 /// What happens on a line.
 enum Event {
-    Dialed(String, Result<Box<Connection>, String>),
+    Dialed(String, Result<Box<Connection>, DialError>),
     Frames,
     Broken(String),
 }
@@ -42,6 +43,8 @@ enum Event {
 pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut line = Line::Down;
     let mut listening = true;
+    // Nodes in a row that refused this client, or that it refused.
+    let mut refusals = 0;
     let mut batch: Vec<Command> = Vec::new();
     let mut inbox: Vec<Incoming> = Vec::new();
     let mut alarm = std::pin::pin!(sleep(LONG));
@@ -71,10 +74,19 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
                     }
                 }
                 Event::Dialed(endpoint, Ok(connection)) => {
+                    refusals = 0;
                     line = Line::Up(connection);
                     engine.connected(engine.clock(), &endpoint);
                 }
-                Event::Dialed(_, Err(why)) | Event::Broken(why) => {
+                Event::Dialed(_, Err(DialError { why, refused })) => {
+                    refusals = if refused { refusals + 1 } else { 0 };
+                    hang_up(&mut line, &mut engine, why.clone());
+                    route.failed();
+                    if refusals >= route.places() {
+                        engine.refused(engine.clock(), why);
+                    }
+                }
+                Event::Broken(why) => {
                     hang_up(&mut line, &mut engine, why);
                     route.failed();
                 }

@@ -84,7 +84,7 @@ fn an_answer_that_lay_there_during_a_suspend_brings_no_guard_back() {
         fake::suspend(suspend);
         scene.keep_alive(asked[0]);
         assert!(!scene.guard.is_valid() && scene.guard.trusted_until().is_none(), "after {suspend:?}");
-        assert_eq!(scene.advance(), [], "what is lost is not kept alive");
+        assert_eq!(scene.advance(), [0_u64; 0], "what is lost is not kept alive");
         assert!(!scene.guard.is_valid());
     }
 }

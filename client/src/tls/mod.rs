@@ -25,6 +25,31 @@ pub use self::stream::Stream;
 #[error("{0}")]
 pub struct TlsError(pub String);
 
+/// Why there is no connection to a node.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{why}")]
+pub struct DialError {
+    /// A sentence.
+    pub why: String,
+    /// Whether one of the two sides refuses the other, so that a repetition would be refused, too.
+    pub refused: bool,
+}
+
+impl DialError {
+    pub(crate) fn refused(why: impl Into<String>) -> DialError {
+        DialError { why: why.into(), refused: true }
+    }
+
+    pub(crate) fn network(error: impl std::fmt::Display) -> DialError {
+        DialError { why: error.to_string(), refused: false }
+    }
+
+    /// The error of the dialled node: a refusal of TLS, or one of the network.
+    pub(crate) fn of(error: &std::io::Error) -> DialError {
+        explain(error, Side::Server).map_or_else(|| DialError::network(error), DialError::refused)
+    }
+}
+
 /// The versions of TLS that are spoken.
 pub const VERSIONS: &[&SupportedProtocolVersion] = &[&TLS13];
 

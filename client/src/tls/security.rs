@@ -9,7 +9,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
-use super::{PemFile, Side, Stream, TlsError, client_config, explain, identity};
+use super::{DialError, PemFile, Stream, TlsError, client_config, identity};
 use crate::{Error, endpoints};
 
 /// What a client connects with: nothing at all, or TLS with the CA that it trusts and a proof of who it is.
@@ -128,18 +128,20 @@ impl Security {
     /// Connects to a node's port for clients, `HOST:PORT`.
     ///
     /// # Errors
-    /// A sentence: the files cannot be used, the node cannot be reached, or is not one of the CA.
-    pub async fn dial(&self, endpoint: &str) -> Result<Stream, String> {
-        let config = self.config().map_err(|error| error.to_string())?;
-        let stream = TcpStream::connect(endpoint).await.map_err(|error| error.to_string())?;
-        stream.set_nodelay(true).map_err(|error| error.to_string())?;
+    /// The files cannot be used, the node cannot be reached, or is not one of the CA.
+    pub async fn dial(&self, endpoint: &str) -> Result<Stream, DialError> {
+        // Files that are being replaced are read again at the next attempt.
+        let config = self.config().map_err(DialError::network)?;
+        let stream = TcpStream::connect(endpoint).await.map_err(DialError::network)?;
+        stream.set_nodelay(true).map_err(DialError::network)?;
         let Some(config) = config else { return Ok(Stream::Plain(stream)) };
         let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
         let host = host.strip_prefix('[').and_then(|host| host.strip_suffix(']')).unwrap_or(host);
-        let name = ServerName::try_from(host.to_owned()).map_err(|_| format!("`{host}` is no host name"))?;
+        let name = ServerName::try_from(host.to_owned());
+        let name = name.map_err(|_| DialError::refused(format!("`{host}` is no host name")))?;
         match TlsConnector::from(config).connect(name, stream).await {
             Ok(stream) => Ok(Stream::tls(stream)),
-            Err(error) => Err(explain(&error, Side::Server).unwrap_or_else(|| error.to_string())),
+            Err(error) => Err(DialError::of(&error)),
         }
     }
 }

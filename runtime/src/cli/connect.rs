@@ -62,12 +62,14 @@ impl Endpoints {
 }
 
 /// The exit code for an error, after sysexits: 64 wrong usage, 65 request refused, 69 no node
-/// reachable, 70 internal error, 75 try again; and 76 if the lock was lost.
+/// reachable, 70 internal error, 75 try again; 76 if the lock was lost;
+/// and 77 if the nodes refuse this client's identity, or the client the nodes'.
 pub(super) fn exit_code(error: &Error) -> u8 {
     match error {
         Error::Unreachable { .. } | Error::Closed => 69,
         Error::Held { .. } | Error::TimedOut { .. } => 75,
         Error::Lost => 76,
+        Error::Unauthenticated { .. } => 77,
         Error::BadEndpoint { .. } | Error::Tls(_) => 64,
         Error::Refused(Failure { error: Code::NoSpace, .. }) => 75,
         Error::Refused(_) => 65,

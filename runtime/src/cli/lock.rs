@@ -44,7 +44,8 @@ const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
 /// The exit code is that of the command, or 64: the command already runs under this lock; 65: the
 /// cluster refused the request; 69: no leader could be reached; 75: the lock was not granted in
-/// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
+/// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out;
+/// 77: no node accepts this client's certificate or token, or the client accepts no node's.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
     /// Key of the lock

@@ -68,7 +68,7 @@ async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
             let error = answer.as_ref().err().map(|error| match error {
                 // The cause alone: the error's own text reports a search for a leader, and none was
                 // made.
-                Error::Unreachable { trouble, .. } => trouble.clone(),
+                Error::Unreachable { trouble, .. } | Error::Unauthenticated { trouble } => trouble.clone(),
                 other => other.to_string(),
             });
             let status = answer.ok();

@@ -1,5 +1,6 @@
 //! Who sends a request: the identity of a client, from its certificate or its bearer token.
 
+use std::future::pending;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -113,6 +114,19 @@ impl Access {
                  send a bearer token (--token-file)"
                     .into(),
             ),
+        }
+    }
+
+    /// Resolves when a request with this header `Authorization` would be refused because the token's
+    /// line was removed; never for a client without a token.
+    pub async fn revoked(&self, authorization: Option<&[u8]>) {
+        let tokens = self.tls.tokens.as_ref().filter(|_| self.is_tls() && authorization.is_some());
+        let Some(tokens) = tokens else { return pending().await };
+        let mut changes = tokens.changes();
+        while self.principal(authorization).is_ok() {
+            if changes.changed().await.is_err() {
+                return pending().await;
+            }
         }
     }
 

@@ -11,6 +11,7 @@ use std::sync::Arc;
 use rand::Rng;
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use tokio::sync::watch;
 
 use super::TlsError;
 use super::issue::client_name;
@@ -26,6 +27,8 @@ type Hash = [u8; 32];
 pub struct Tokens {
     path: PathBuf,
     table: Mutex<Arc<Table>>,
+    /// Counts the changes of the file.
+    changes: watch::Sender<u64>,
 }
 
 #[derive(Debug, Default, PartialEq, Eq)]
@@ -52,7 +55,7 @@ impl Tokens {
     /// If it cannot be read, or a line is damaged.
     pub fn load(path: &Path) -> Result<Tokens, TlsError> {
         let table = Table::read(path)?;
-        Ok(Tokens { path: path.to_owned(), table: Mutex::new(Arc::new(table)) })
+        Ok(Tokens { path: path.to_owned(), table: Mutex::new(Arc::new(table)), changes: watch::Sender::new(0) })
     }
 
     /// Reads the file again; returns whether it has changed.
@@ -68,7 +71,13 @@ impl Tokens {
         let revoked = removed.chain(before).filter(|(hash, _)| !is_valid(hash)).take(REVOKED).collect();
         table.revoked = revoked;
         *self.table.lock() = Arc::new(table);
+        self.changes.send_modify(|changes| *changes += 1);
         Ok(true)
+    }
+
+    /// Resolves after changes of the file.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
     }
 
     /// The name of the client with this token.

@@ -1,9 +1,11 @@
 //! The port for clients: each request has a verified sender, or is refused with the reason.
 
 use std::process::Output;
+use std::time::Duration;
 
-use palisade_client::Security;
 use palisade_client::tls::Stream;
+use palisade_client::{Client, Error, LockOptions, Options, Security};
+use tokio::time::timeout;
 
 use crate::support::certificates::{Certificates, EXPIRED, cert};
 use crate::support::cluster::Cluster;
@@ -25,6 +27,13 @@ fn run(cluster: &Cluster, id: u16, security: &Security, words: &[&str]) -> Outpu
     let (options, rest) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
     command.args(options).args(["--endpoints", &format!("https://{}", cluster.client_addr(id))]);
     output(command.args(Certificates::arguments(security)).args(rest))
+}
+
+/// Connects with the Rust client: why that fails.
+fn refusal(cluster: &Cluster, security: &Security) -> palisade_client::Error {
+    let options =
+        Options { security: security.clone(), connect_timeout: Duration::from_secs(60), ..Options::default() };
+    https::block_on(Client::connect(&cluster.endpoints(), options)).expect_err("no node lets it in")
 }
 
 fn said(output: &Output) -> String {
@@ -62,7 +71,9 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
         let message = message(security);
         assert!(message.contains(why), "{message}");
         eventually("the operator reads it", || cluster.log(1).contains(why).then_some(()));
-        // The Rust client and the command line say the same.
+        // The Rust client and the command line say the same; the client does not try until its time is over.
+        let error = refusal(&cluster, security);
+        assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
         let asked = run(&cluster, 1, security, &["status"]);
         assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
     }
@@ -77,6 +88,8 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     for (security, why, logged) in &refused {
         let error = status(security).unwrap_err().to_string();
         assert!(error.contains(why), "{error}");
+        let error = refusal(&cluster, security);
+        assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
         eventually("the operator reads it", || cluster.log(1).contains(logged).then_some(()));
         let asked = run(&cluster, 1, security, &["status"]);
         assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
@@ -89,7 +102,24 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     // What tells whether the process lives needs no identity.
     assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
 
-    std::fs::write(&tokens, format!("{line}\n")).unwrap();
+    let locked = run(&cluster, 1, &ours.anonymous(), &["lock", "k", "--", "true"]);
+    assert!(locked.status.code() == Some(77) && said(&locked).contains("proves no identity"), "{}", said(&locked));
+
+    // Two clients hold locks over WebSockets; the token of one is removed.
+    let held = https::block_on(async {
+        let mut held = Vec::new();
+        for (key, security) in [("kept", &worker), ("gone", &gone)] {
+            let options = Options { security: security.clone(), ..Options::default() };
+            let client = Client::connect(&cluster.endpoints(), options).await.unwrap();
+            let lock = LockOptions::default().ttl(Duration::from_secs(2));
+            held.push((client.lock(key, lock).await.unwrap(), client));
+        }
+        std::fs::write(&tokens, format!("{line}\n")).unwrap();
+        // Its WebSocket is closed, and no node renews its lease any more.
+        timeout(Duration::from_secs(60), held[1].0.lost()).await.expect("the lock of a revoked token is lost");
+        held[0].0.is_valid()
+    });
+    assert!(held, "the other client goes on");
     eventually("the removed token is revoked", || {
         let refused = status(&gone).unwrap();
         (refused.status == 401).then(|| {
