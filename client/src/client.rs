@@ -34,17 +34,19 @@ impl Client {
     /// [`parse_endpoints`](crate::parse_endpoints)) and starts the background task on the current Tokio runtime.
     ///
     /// # Errors
-    /// [`Error::BadEndpoint`], also if there is none; [`Error::Unreachable`] if no leader answered within
+    /// [`Error::BadEndpoint`], also if there is none; [`Error::Tls`]; [`Error::Unauthenticated`] if every
+    /// node refused this client, or was refused by it; [`Error::Unreachable`] if no leader answered within
     /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn connect(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, Error> {
-        let endpoints: Vec<String> = endpoints.iter().map(|endpoint| endpoint.as_ref().to_owned()).collect();
-        endpoints.iter().try_for_each(|endpoint| endpoints::check(endpoint))?;
+        let targets = endpoints.iter().map(|endpoint| endpoints::target(endpoint.as_ref(), &options.security));
+        let endpoints: Vec<String> = targets.collect::<Result<_, _>>()?;
         if endpoints.is_empty() {
             return Err(Error::BadEndpoint { endpoint: String::new() });
         }
+        options.security.check()?;
         let (commands, inbox) = mpsc::unbounded_channel();
         tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), Route::new(endpoints), inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };

@@ -6,12 +6,15 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use futures_util::{Sink, Stream};
-use tokio::net::TcpStream;
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::http::Response;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
+use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
-use tokio_tungstenite::{MaybeTlsStream, WebSocketStream, connect_async_with_config};
+use tokio_tungstenite::{WebSocketStream, client_async_with_config};
+
+use crate::tls::{DialError, Security, Stream as Line};
 
 use crate::wire::Failure;
 
@@ -19,12 +22,6 @@ use crate::wire::Failure;
 const LARGEST_ANSWER: usize = 64 << 20;
 /// So many frames are taken in before they are handled and answered, so that a busy connection cannot starve the rest.
 const FRAMES_AT_ONCE: usize = 256;
-
-/// Why a node refused to open a WebSocket: its sentence, if it sent one.
-fn refusal(response: &Response<Option<Vec<u8>>>) -> String {
-    let failure = response.body().as_deref().and_then(|body| serde_json::from_slice::<Failure>(body).ok());
-    failure.map_or_else(|| format!("it answered with HTTP status {}", response.status()), |failure| failure.message)
-}
 
 /// Something to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -46,25 +43,21 @@ pub(crate) enum Incoming {
 
 /// An open WebSocket.
 pub(crate) struct Connection {
-    stream: WebSocketStream<MaybeTlsStream<TcpStream>>,
+    stream: WebSocketStream<Line>,
 }
 
 impl Connection {
     /// Opens a WebSocket to `endpoint`, or says in a sentence why not.
-    pub(crate) async fn dial(endpoint: &str, patience: Duration) -> Result<Connection, String> {
-        let url = format!("ws://{endpoint}/v1/ws");
-        // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
-        let config = WebSocketConfig::default()
-            .read_buffer_size(16 << 10)
-            .max_message_size(Some(LARGEST_ANSWER))
-            .max_frame_size(Some(LARGEST_ANSWER));
-        match timeout(patience, connect_async_with_config(url, Some(config), true)).await {
-            Ok(Ok((stream, _))) => Ok(Connection { stream }),
-            Ok(Err(tungstenite::Error::Http(response))) => {
-                Err(format!("{endpoint} did not open a WebSocket: {}", refusal(&response)))
+    pub(crate) async fn dial(endpoint: &str, security: &Security, patience: Duration) -> Result<Connection, DialError> {
+        match timeout(patience, open(endpoint, security)).await {
+            Ok(Ok(stream)) => Ok(Connection { stream }),
+            Ok(Err(DialError { why, refused })) => {
+                Err(DialError { why: format!("{endpoint} did not open a WebSocket: {why}"), refused })
             }
-            Ok(Err(error)) => Err(format!("{endpoint} did not open a WebSocket: {error}")),
-            Err(_) => Err(format!("{endpoint} did not open a WebSocket within {} ms", patience.as_millis())),
+            Err(_) => Err(DialError::network(format!(
+                "{endpoint} did not open a WebSocket within {} ms",
+                patience.as_millis()
+            ))),
         }
     }
 
@@ -115,5 +108,41 @@ impl Connection {
             Poll::Ready(flushed) => flushed,
             Poll::Pending => Ok(()),
         }
+    }
+}
+
+async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Line>, DialError> {
+    let line = security.dial(endpoint).await?;
+    let scheme = if line.is_tls() { "wss" } else { "ws" };
+    let request = format!("{scheme}://{endpoint}/v1/ws").into_client_request();
+    let mut request = request.map_err(DialError::network)?;
+    if let Some(token) = security.token().map_err(DialError::network)? {
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        request.headers_mut().insert(AUTHORIZATION, value.map_err(DialError::network)?);
+    }
+    // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
+    let config = WebSocketConfig::default()
+        .read_buffer_size(16 << 10)
+        .max_message_size(Some(LARGEST_ANSWER))
+        .max_frame_size(Some(LARGEST_ANSWER));
+    match client_async_with_config(request, line, Some(config)).await {
+        Ok((stream, _)) => Ok(stream),
+        Err(error) => Err(reason(&error)),
+    }
+}
+
+/// Why a node did not open a WebSocket. A node that refuses this side's certificate says so only now, behind the
+/// handshake of TLS.
+fn reason(error: &tungstenite::Error) -> DialError {
+    match error {
+        tungstenite::Error::Io(io) => DialError::of(io),
+        tungstenite::Error::Http(response) => {
+            let failure = response.body().as_deref().and_then(|body| serde_json::from_slice::<Failure>(body).ok());
+            let status = response.status();
+            let why =
+                failure.map_or_else(|| format!("it answered with HTTP status {status}"), |failure| failure.message);
+            DialError { why, refused: status == StatusCode::UNAUTHORIZED }
+        }
+        _ => DialError::network(error),
     }
 }

@@ -2,7 +2,8 @@
 
 use std::env;
 
-use crate::Error;
+use crate::tls::TlsError;
+use crate::{Error, Security};
 
 /// The clients' ports of a local cluster of three, as `palisade dev` starts it.
 pub const DEFAULT_ENDPOINTS: &str = "127.0.0.1:7401,7402,7403";
@@ -19,7 +20,8 @@ pub fn endpoints_from_env() -> Result<Vec<String>, Error> {
 }
 
 /// Reads a list of endpoints, separated by commas or spaces. A bare port takes the host of the endpoint before it. An
-/// endpoint may be written as a URL, as `palisade dev` prints it.
+/// endpoint may be written as a URL, as `palisade dev` prints it. `https://` stays: such a node is never dialled without
+/// TLS.
 ///
 /// ```
 /// let endpoints = palisade_client::parse_endpoints("10.0.0.1:7400, 127.0.0.1:7401,7402").unwrap();
@@ -32,7 +34,11 @@ pub fn endpoints_from_env() -> Result<Vec<String>, Error> {
 pub fn parse_endpoints(list: &str) -> Result<Vec<String>, Error> {
     let mut endpoints: Vec<String> = Vec::new();
     for part in list.split(',').flat_map(words) {
-        let part = part.strip_prefix("http://").map_or(part, |url| url.strip_suffix('/').unwrap_or(url));
+        let part = match part.strip_prefix("http://") {
+            Some(url) => without_slash(url),
+            None if part.starts_with(TLS_SCHEME) => without_slash(part),
+            None => part,
+        };
         let endpoint = match endpoints.last().and_then(|last| last.rsplit_once(':')) {
             Some((host, _)) if is_port(part) => format!("{host}:{part}"),
             _ => part.to_owned(),
@@ -43,9 +49,17 @@ pub fn parse_endpoints(list: &str) -> Result<Vec<String>, Error> {
     Ok(endpoints)
 }
 
-/// Whether `endpoint` is `HOST:PORT`, with brackets around an IPv6 address.
+/// How an endpoint demands TLS.
+const TLS_SCHEME: &str = "https://";
+
+fn without_slash(url: &str) -> &str {
+    url.strip_suffix('/').unwrap_or(url)
+}
+
+/// Whether `endpoint` is `HOST:PORT`, with brackets around an IPv6 address, perhaps behind `https://`.
 pub(crate) fn check(endpoint: &str) -> Result<(), Error> {
-    let good = endpoint.rsplit_once(':').is_some_and(|(host, port)| {
+    let address = endpoint.strip_prefix(TLS_SCHEME).unwrap_or(endpoint);
+    let good = address.rsplit_once(':').is_some_and(|(host, port)| {
         let bracketed = host.starts_with('[') && host.ends_with(']');
         !host.is_empty()
             && (bracketed || !host.contains(':'))
@@ -53,6 +67,19 @@ pub(crate) fn check(endpoint: &str) -> Result<(), Error> {
             && is_port(port)
     });
     if good { Ok(()) } else { Err(Error::BadEndpoint { endpoint: endpoint.to_owned() }) }
+}
+
+/// The address to dial. A node that is named with `https://` is dialled with TLS or not at all.
+pub(crate) fn target(endpoint: &str, security: &Security) -> Result<String, Error> {
+    check(endpoint)?;
+    match endpoint.strip_prefix(TLS_SCHEME) {
+        Some(_) if !security.is_tls() => Err(Error::Tls(TlsError(format!(
+            "{endpoint} demands TLS, and no CA is given: name the CA's certificate (--ca FILE or PALISADE_CA; \
+             Options::security in a program)"
+        )))),
+        Some(address) => Ok(address.to_owned()),
+        None => Ok(endpoint.to_owned()),
+    }
 }
 
 /// The words of a part of the list; one empty word if there is none, so that an empty part is refused.
@@ -67,7 +94,8 @@ fn is_port(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::parse_endpoints;
+    use super::{parse_endpoints, target};
+    use crate::Security;
 
     #[test]
     fn bare_port_takes_the_host_before_it() {
@@ -83,6 +111,15 @@ mod tests {
     }
 
     #[test]
+    fn https_stays_and_needs_a_ca() {
+        assert_eq!(parse_endpoints("https://a:1/,2").unwrap(), ["https://a:1", "https://a:2"]);
+        let refused = target("https://a:1", &Security::plain()).unwrap_err().to_string();
+        assert!(refused.contains("https://a:1 demands TLS, and no CA is given"), "{refused}");
+        assert_eq!(target("https://a:1", &Security::tls("ca.pem")).unwrap(), "a:1");
+        assert_eq!(target("a:1", &Security::tls("ca.pem")).unwrap(), "a:1");
+    }
+
+    #[test]
     fn invalid_endpoints_are_named() {
         for bad in [
             "",
@@ -95,7 +132,8 @@ mod tests {
             "::1:7401",
             "a:1,,a:2",
             "a:+1",
-            "https://a:1",
+            "https://a",
+            "https://a:1/x",
             "http://a",
             "http://a:1/x",
         ] {

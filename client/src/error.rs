@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use crate::tls::TlsError;
 use crate::wire::{Failure, HeldBy, waiters};
 
 /// Why a call failed.
@@ -18,6 +19,17 @@ pub enum Error {
     BadEndpoint {
         /// What was given.
         endpoint: String,
+    },
+    /// TLS cannot be used: a file of [`Security`](crate::Security) is missing or broken, or an endpoint demands TLS and
+    /// no CA is given.
+    #[error(transparent)]
+    Tls(#[from] TlsError),
+    /// Every node refused this client's identity, or this client refused the nodes': to repeat the call is of no use.
+    /// Nothing was done.
+    #[error("no connection to a node was accepted: {trouble}")]
+    Unauthenticated {
+        /// The last refusal, as a sentence.
+        trouble: String,
     },
     /// No leader answered in time. It is unknown whether the request was applied; a lock that it may have acquired is
     /// released in the background.

@@ -38,6 +38,7 @@
 //! back frames to send. `route` finds the leader; `connection` is the WebSocket.
 
 pub mod codec;
+pub mod tls;
 pub mod wire;
 
 mod client;
@@ -63,3 +64,4 @@ pub use guard::Guard;
 pub use lease::margin;
 pub use oneshot::{ask, ask_all, status};
 pub use options::{LockOptions, Options, Wait};
+pub use tls::{DialError, Security, TlsError};

@@ -9,38 +9,29 @@ use tokio::time::timeout;
 use crate::client::unexpected;
 use crate::codec;
 use crate::connection::{Connection, Incoming, Outgoing};
+use crate::tls::DialError;
 use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView};
-use crate::{Error, endpoints};
+use crate::{Error, Security, endpoints};
 
-/// Asks the node at `endpoint` for its own view of the cluster.
+/// Asks the node at `endpoint` for its own view of the cluster, without TLS.
 ///
 /// # Errors
 /// As [`ask`].
 pub async fn status(endpoint: &str, at_most: Duration) -> Result<StatusView, Error> {
-    match ask(endpoint, Op::Status, at_most).await? {
-        Answer::Status(status) => Ok(*status),
-        other => Err(Error::Refused(unexpected(&other))),
-    }
+    Security::plain().status(endpoint, at_most).await
 }
 
-/// Asks the node at `endpoint` one thing, once: no leader is followed, nothing is repeated.
+/// Asks the node at `endpoint` one thing, once, without TLS: no leader is followed, nothing is repeated.
 ///
 /// # Errors
-/// [`Error::BadEndpoint`]; [`Error::Unreachable`] if it did not answer within `at_most`; [`Error::Refused`], which
-/// includes that it does not lead.
+/// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if it
+/// did not answer within `at_most`; [`Error::Refused`], which includes that it does not lead.
 pub async fn ask(endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
-    let mut outcome = None;
-    let asked = timeout(at_most, ask_all(endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered))).await;
-    let late = || Error::Unreachable { after: at_most, trouble: format!("{endpoint} did not answer") };
-    asked.unwrap_or_else(|_| Err(late()))?;
-    match outcome.ok_or_else(late)? {
-        Outcome::Ok(answer) => Ok(answer),
-        Outcome::Error(failure) => Err(Error::Refused(failure)),
-    }
+    Security::plain().ask(endpoint, op, at_most).await
 }
 
-/// Asks the node at `endpoint` many things over one connection, each once, and up to `at_once` before they are answered. Each
-/// outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
+/// Asks the node at `endpoint` many things over one connection without TLS, each once, and up to `at_once` before they
+/// are answered. Each outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
 ///
 /// # Errors
 /// [`Error::BadEndpoint`]; [`Error::Unreachable`] if the connection broke, or nothing was answered for as long as `at_most`.
@@ -51,19 +42,69 @@ pub async fn ask_all(
     at_most: Duration,
     answered: impl FnMut(u64, Outcome),
 ) -> Result<(), Error> {
-    endpoints::check(endpoint)?;
-    let conversation = converse(endpoint, ops.into_iter().fuse(), at_once, at_most, answered);
-    conversation.await.map_err(|trouble| Error::Unreachable { after: at_most, trouble })
+    Security::plain().ask_all(endpoint, ops, at_once, at_most, answered).await
+}
+
+/// Questions to one node over a connection with this security.
+impl Security {
+    /// As [`status`].
+    ///
+    /// # Errors
+    /// As [`ask`].
+    pub async fn status(&self, endpoint: &str, at_most: Duration) -> Result<StatusView, Error> {
+        match self.ask(endpoint, Op::Status, at_most).await? {
+            Answer::Status(status) => Ok(*status),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// As [`ask`].
+    ///
+    /// # Errors
+    /// As [`ask`].
+    pub async fn ask(&self, endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
+        let mut outcome = None;
+        let asking = self.ask_all(endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered));
+        let asked = timeout(at_most, asking).await;
+        let late = || Error::Unreachable { after: at_most, trouble: format!("{endpoint} did not answer") };
+        asked.unwrap_or_else(|_| Err(late()))?;
+        match outcome.ok_or_else(late)? {
+            Outcome::Ok(answer) => Ok(answer),
+            Outcome::Error(failure) => Err(Error::Refused(failure)),
+        }
+    }
+
+    /// As [`ask_all`].
+    ///
+    /// # Errors
+    /// As [`ask_all`].
+    pub async fn ask_all(
+        &self,
+        endpoint: &str,
+        ops: impl IntoIterator<Item = Op>,
+        at_once: usize,
+        at_most: Duration,
+        answered: impl FnMut(u64, Outcome),
+    ) -> Result<(), Error> {
+        let endpoint = endpoints::target(endpoint, self)?;
+        let unreachable = |trouble| Error::Unreachable { after: at_most, trouble };
+        let connection = Connection::dial(&endpoint, self, at_most).await.map_err(|error| match error {
+            DialError { why: trouble, refused: true } => Error::Unauthenticated { trouble },
+            DialError { why, refused: false } => unreachable(why),
+        })?;
+        let conversation = converse(&endpoint, connection, ops.into_iter().fuse(), at_once, at_most, answered);
+        conversation.await.map_err(unreachable)
+    }
 }
 
 async fn converse(
     endpoint: &str,
+    mut connection: Connection,
     mut ops: impl Iterator<Item = Op>,
     at_once: usize,
     at_most: Duration,
     mut answered: impl FnMut(u64, Outcome),
 ) -> Result<(), String> {
-    let mut connection = Connection::dial(endpoint, at_most).await?;
     let (mut outbox, mut inbox) = (VecDeque::new(), Vec::new());
     let (mut next, mut open) = (0, 0);
     loop {

@@ -1,8 +1,10 @@
-//! The client's patience, and what a lock is asked for with.
+//! The client's patience, what it connects with, and what a lock is asked for with.
 
 use std::time::Duration;
 
-/// How patient a client is. The defaults suit a cluster in one region.
+use crate::Security;
+
+/// How patient a client is, and what it connects with. The defaults suit a cluster in one region.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Options {
     /// How long a call looks for a leader that answers before it fails with [`Error::Unreachable`](crate::Error); calls
@@ -22,6 +24,8 @@ pub struct Options {
     /// How long a connection in use may be silent before it is probed; if nothing is heard for an `attempt_timeout`
     /// after that, it is given up. 2 s.
     pub probe_after: Duration,
+    /// What connections are secured with, to the endpoints and to every node that the cluster names. No TLS.
+    pub security: Security,
 }
 
 impl Default for Options {
@@ -33,6 +37,7 @@ impl Default for Options {
             dial_timeout: Duration::from_secs(1),
             ask_again: Duration::from_secs(2),
             probe_after: Duration::from_secs(2),
+            security: Security::plain(),
         }
     }
 }

@@ -45,11 +45,16 @@ impl Route {
             let pause = if self.hops <= HOPS_AT_ONCE { Duration::ZERO } else { backoff(self.row) };
             return (named, pause);
         }
-        let places = self.endpoints.len() + self.learned.len();
+        let places = self.places();
         let endpoint = self.endpoints.iter().chain(&self.learned).nth(self.next % places);
         let endpoint = endpoint.expect("the places are counted").clone();
         self.next = (self.next + 1) % places;
         (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
+    }
+
+    /// How many addresses take turns.
+    pub(crate) fn places(&self) -> usize {
+        self.endpoints.len() + self.learned.len()
     }
 
     /// The cluster has these members now. The configured endpoints stay: they may be names that resolve to whichever nodes run there.

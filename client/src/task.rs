@@ -11,17 +11,19 @@ use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, sleep};
 
+use crate::Options;
 use crate::clock::RECHECK_EVERY;
 use crate::connection::{Connection, Incoming};
 use crate::engine::{Command, Engine, Verdict};
 use crate::route::Route;
+use crate::tls::DialError;
 
 /// So many commands are taken before their frames are written.
 const COMMANDS_AT_ONCE: usize = 256;
 /// The sleep of a loop that waits for no moment.
 const LONG: Duration = Duration::from_secs(3600);
 
-type Dialing = Pin<Box<dyn Future<Output = Result<Box<Connection>, String>> + Send>>;
+type Dialing = Pin<Box<dyn Future<Output = Result<Box<Connection>, DialError>> + Send>>;
 
 /// The way to a node.
 enum Line {
@@ -32,7 +34,7 @@ enum Line {
 
 /// What happens on a line.
 enum Event {
-    Dialed(String, Result<Box<Connection>, String>),
+    Dialed(String, Result<Box<Connection>, DialError>),
     Frames,
     Broken(String),
 }
@@ -41,12 +43,14 @@ enum Event {
 pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut line = Line::Down;
     let mut listening = true;
+    // Nodes in a row that refused this client, or that it refused.
+    let mut refusals = 0;
     let mut batch: Vec<Command> = Vec::new();
     let mut inbox: Vec<Incoming> = Vec::new();
     let mut alarm = std::pin::pin!(sleep(LONG));
     while listening || !engine.is_idle() {
         if matches!(line, Line::Down) && engine.wants_connection() {
-            line = dial(&mut route, engine.options().dial_timeout);
+            line = dial(&mut route, engine.options());
         }
         let wake = Instant::now() + pause(&engine);
         // An alarm that rings too early does no harm, and most moments that are waited for move on before they come.
@@ -70,10 +74,19 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
                     }
                 }
                 Event::Dialed(endpoint, Ok(connection)) => {
+                    refusals = 0;
                     line = Line::Up(connection);
                     engine.connected(engine.clock(), &endpoint);
                 }
-                Event::Dialed(_, Err(why)) | Event::Broken(why) => {
+                Event::Dialed(_, Err(DialError { why, refused })) => {
+                    refusals = if refused { refusals + 1 } else { 0 };
+                    hang_up(&mut line, &mut engine, why.clone());
+                    route.failed();
+                    if refusals >= route.places() {
+                        engine.refused(engine.clock(), why);
+                    }
+                }
+                Event::Broken(why) => {
                     hang_up(&mut line, &mut engine, why);
                     route.failed();
                 }
@@ -94,14 +107,14 @@ fn pause(engine: &Engine) -> Duration {
     engine.next_wake().map_or(longest, |wake| wake.saturating_duration_since(engine.clock()).min(longest))
 }
 
-fn dial(route: &mut Route, patience: Duration) -> Line {
+fn dial(route: &mut Route, options: &Options) -> Line {
     let (endpoint, pause) = route.next();
-    let address = endpoint.clone();
+    let (address, security, patience) = (endpoint.clone(), options.security.clone(), options.dial_timeout);
     let connection = Box::pin(async move {
         if !pause.is_zero() {
             sleep(pause).await;
         }
-        Connection::dial(&address, patience).await.map(Box::new)
+        Connection::dial(&address, &security, patience).await.map(Box::new)
     });
     Line::Dialing { endpoint, connection }
 }

@@ -140,10 +140,8 @@ impl GrantSigner {
             }
             return;
         }
-        // The first half of the wire's session is the session's number, which is public; the rest is
-        // what makes it impossible to guess.
-        let (number, _) = acquired.session.as_u64_pair();
-        acquired.signed = Some(signer.sign(&acquired.key, acquired.token, number));
+        // The session's number is public; its secret is not signed.
+        acquired.signed = Some(signer.sign(&acquired.key, acquired.token, acquired.session.number()));
     }
 
     /// Takes over a changed file, and warns of the certificate's end.

@@ -21,3 +21,4 @@ mod sockets;
 mod stopwatch;
 pub mod storage;
 mod sync;
+pub mod tls;

@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade_client::{Options, Security};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
 use rand::SeedableRng;
@@ -30,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, Wal};
+use crate::tls::{self, Tls, TlsError, TlsFiles};
 
 /// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -82,6 +84,10 @@ pub struct ServerConfig {
     pub record: Option<Recording>,
     /// The file of the key with which the node signs grants, if it does.
     pub sign_grants: Option<PathBuf>,
+    /// The files with which both ports speak TLS.
+    pub tls: Option<TlsFiles>,
+    /// Whether the node may listen on an address that other machines reach although it has no TLS.
+    pub insecure: bool,
     /// Whether the node asks the cluster to replace it by a new member when its data directory has
     /// lost durable data. Otherwise such a node does not start.
     pub returns: bool,
@@ -92,6 +98,33 @@ impl ServerConfig {
     fn named_peer_addr(&self) -> Option<String> {
         let listens = Some(&self.peer_addr).filter(|address| !is_wildcard(address));
         self.advertised_peer_addr.as_ref().or(self.peers.get(&self.node)).or(listens).cloned()
+    }
+
+    /// Reads the files of TLS. The node's certificate names the node and its cluster: the command
+    /// line need not repeat the cluster's name, and must not contradict it.
+    fn load_tls(&mut self) -> Result<Option<Arc<Tls>>, ServeError> {
+        let Some(files) = &self.tls else { return Ok(None) };
+        let tls = Tls::load(files.clone())?;
+        let ((cluster, node), cert) = (tls.identity(), files.cert.display());
+        if node != self.node.number() {
+            return Err(ServeError::Config(format!(
+                "the certificate {cert} is that of node {node}, and --id says {}: correct --tls-cert or --id",
+                self.node.number()
+            )));
+        }
+        let given = self.cluster.get_or_insert_with(|| cluster.clone());
+        if *given != cluster {
+            return Err(ServeError::Config(format!(
+                "the certificate {cert} is of cluster `{cluster}`, and --cluster names `{given}`: correct one of them"
+            )));
+        }
+        Ok(Some(tls))
+    }
+
+    /// How this node connects to other nodes' ports for clients.
+    fn options(&self, tls: Option<&Tls>) -> Options {
+        let security = tls.map_or_else(Security::plain, Tls::security);
+        Options { security, ..Options::default() }
     }
 
     /// Refuses an address that the node would give to clients, and that no client can reach.
@@ -142,6 +175,9 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
+    /// TLS cannot be used.
+    #[error("cannot use TLS: {0}")]
+    Tls(#[from] TlsError),
     /// The node cannot join the cluster of `--join`.
     #[error("cannot join the cluster of the node at {address}: {source}")]
     Join {
@@ -209,7 +245,8 @@ impl ServeError {
             ServeError::Config(_)
             | ServeError::Restore { .. }
             | ServeError::Descriptors(_)
-            | ServeError::Signing(_) => 78,
+            | ServeError::Signing(_)
+            | ServeError::Tls(_) => 78,
             ServeError::Join { .. } | ServeError::NotTakenBack { .. } => 69,
             ServeError::Storage(_) | ServeError::Record { .. } => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
@@ -222,7 +259,7 @@ impl ServeError {
 ///
 /// # Errors
 /// If it cannot start, or has to stop: see [`ServeError`].
-pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
+pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     tokio::pin!(stop);
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
@@ -230,11 +267,19 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     if let Some(file) = &config.sign_grants {
         grant_signer::check(file, config.cluster.as_deref(), config.restore.is_some())?;
     }
+    let tls = config.load_tls()?;
+    if tls.as_ref().is_some_and(|tls| tls.is_optional()) {
+        warn!(
+            "connections without TLS are accepted, too (--tls-optional): start the node without this option as soon as all \
+             nodes and clients use TLS"
+        );
+    }
+    let tls = tls.as_ref();
     let Opened { listeners, identity, start, wal, durable, report } = loop {
-        match open(&config).await {
+        match open(&config, tls).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
-                replaced = replacement::replace(&config, damage) => replaced?,
+                replaced = replacement::replace(&config, tls, damage) => replaced?,
             },
             opened => break opened?,
         }
@@ -275,6 +320,7 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
         peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
         client_addr: config.advertised_client_addr,
         peer_addrs: config.peers,
+        tls: tls.cloned(),
     };
     let pinned = PinnedPeers::load(&config.data)?;
     let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
@@ -308,6 +354,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let mut links = tokio::task::JoinSet::new();
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
     links.spawn(watch_space(Arc::clone(&space)));
+    if let Some(tls) = tls {
+        links.spawn(tls::watch(Arc::clone(tls)));
+    }
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     if let Some(signer) = &signer {
         links.spawn(grant_signer::watch(Arc::clone(signer)));
@@ -316,7 +365,9 @@ pub async fn serve(config: ServerConfig, stop: impl Future<Output = ()>) -> Resu
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let app = App::new(core.clone(), peers, metrics, space, host_names, signer);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
-    info!(%node, clients = config.client_addr, nodes = config.peer_addr, "listening for clients and nodes");
+    info!(
+        %node, clients = config.client_addr, nodes = config.peer_addr, tls = tls.is_some(), "listening for clients and nodes"
+    );
 
     tokio::select! {
         () = &mut stop => {
@@ -344,8 +395,19 @@ struct Opened {
 }
 
 /// Opens the node's data directory; claims an empty one for the node that the command line names.
-async fn open(config: &ServerConfig) -> Result<Opened, ServeError> {
+async fn open(config: &ServerConfig, tls: Option<&Arc<Tls>>) -> Result<Opened, ServeError> {
     let directory = LockedDir::open(&config.data)?;
+    if let (Some(tls), Some(found)) = (tls, directory.identity()) {
+        let (cluster, _) = tls.identity();
+        if cluster != found.cluster_name {
+            return Err(ServeError::Config(format!(
+                "this node's certificate is of cluster `{cluster}`, and {} belongs to cluster `{}`: issue a certificate of \
+                 that cluster (palisade cert init --cluster NAME, palisade cert node)",
+                config.data.display(),
+                found.cluster_name
+            )));
+        }
+    }
     if directory.is_stepped()? {
         return Err(ServeError::Config(format!(
             "{} is the directory of a stepped node (palisade-conformance step-node), and cannot be served; give another --data",
@@ -355,7 +417,7 @@ async fn open(config: &ServerConfig) -> Result<Opened, ServeError> {
     // After the directory's lock, which tells more about a second process of this node than a port
     // in use does; before anything is written or asked.
     let listeners = Listeners::reserve(config).await?;
-    let identity = bootstrap::identify(config, &directory).await?;
+    let identity = bootstrap::identify(config, tls.map(Arc::as_ref), &directory).await?;
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;

@@ -56,9 +56,9 @@ impl Ask {
         });
     }
 
-    /// The client is closed, and this is not needed any more.
-    pub(super) fn close(&mut self, now: BootInstant) {
-        self.finish(Err(Error::Closed));
+    /// It has no use any more to wait for an answer.
+    pub(super) fn fail(&mut self, now: BootInstant, error: Error) {
+        self.finish(Err(error));
         self.fail_at = now;
     }
 

@@ -324,13 +324,7 @@ impl Engine {
     /// sessions end.
     pub(crate) fn close(&mut self, now: BootInstant) {
         self.closing = true;
-        let reads: Vec<u64> = self.asks.iter().filter(|(_, ask)| ask.reply.is_some()).map(|(&id, _)| id).collect();
-        for id in reads {
-            if let Some(ask) = self.asks.get_mut(&id) {
-                ask.close(now);
-                self.drive(now, Task::Ask(id));
-            }
-        }
+        self.fail_asks(now, &Error::Closed);
         let tasks: Vec<u64> = self.claims.keys().copied().collect();
         for id in tasks {
             if let Some(claim) = self.claims.get_mut(&id) {
@@ -342,6 +336,22 @@ impl Engine {
             self.close_session(now, session);
         }
         self.tell_closers();
+    }
+
+    /// Every node refuses this client, or is refused by it: requests outside claims fail at once. Claims go on until
+    /// their time is over: a guard's certificate or token may be replaced just now.
+    pub(crate) fn refused(&mut self, now: BootInstant, trouble: String) {
+        self.fail_asks(now, &Error::Unauthenticated { trouble });
+    }
+
+    fn fail_asks(&mut self, now: BootInstant, error: &Error) {
+        let asks: Vec<u64> = self.asks.iter().filter(|(_, ask)| ask.reply.is_some()).map(|(&id, _)| id).collect();
+        for id in asks {
+            if let Some(ask) = self.asks.get_mut(&id) {
+                ask.fail(now, error.clone());
+                self.drive(now, Task::Ask(id));
+            }
+        }
     }
 
     fn ask(&mut self, now: BootInstant, op: Op, reply: Option<AskReply>, fail_at: BootInstant) {

@@ -140,7 +140,7 @@ fn answers() -> Vec<Answer> {
 }
 
 fn signed_grant() -> Answer {
-    let (key, session, signed) = ("key".into(), SessionId::from_u64_pair(7, 8), Some("fence1.A.B".into()));
+    let (key, session, signed) = ("key".into(), session(), Some("fence1.A.B".into()));
     Answer::Acquired(Acquired { key, token: 7, session, ttl_ms: 30_000, signed })
 }
 

@@ -85,6 +85,7 @@ impl SteppedNode {
             client_addr: String::new(),
             peer_addr: setting.peer_addr,
             peer_addrs: identity.founders.clone(),
+            tls: None,
         };
         let pinned = PinnedPeers::load(directory)?;
         let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));

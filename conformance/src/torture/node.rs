@@ -120,6 +120,8 @@ impl Node {
             .args(["--client-addr", &self.address.client_addr, "--peer-addr", &self.address.peer_addr])
             .args(["--advertise-peer-addr", &self.address.advertised_addr])
             .args(&self.join_options)
+            // Addresses of network namespaces are no loopback addresses.
+            .arg("--insecure")
             .args(["--election-timeout", "200ms"])
             // Small enough that segments and snapshots come and go during a run.
             .args(["--segment-bytes", "65536", "--snapshot-log-bytes", "131072", "--snapshot-margin", "64"])

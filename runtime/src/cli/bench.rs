@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
 use palisade::limits;
-use palisade_client::{Client, LockOptions, Options};
+use palisade_client::{Client, LockOptions, Options, Security};
 use tokio::time::sleep;
 
 use super::connect::{self, Endpoints};
@@ -56,8 +56,17 @@ pub(super) struct Bench {
     /// Measure the cluster of --endpoints instead of starting one
     #[arg(long)]
     running: bool,
+    /// Start the nodes with TLS, and connect with a client certificate
+    #[arg(long, conflicts_with = "running")]
+    tls: bool,
     #[command(flatten)]
     endpoints: Endpoints,
+}
+
+/// The cluster that is measured.
+pub(super) struct Target {
+    endpoints: Vec<String>,
+    security: Security,
 }
 
 /// How to end the leader.
@@ -82,22 +91,23 @@ impl Bench {
         let result = block_on(async {
             if self.running {
                 let endpoints = self.endpoints.parse().map_err(|error| error.to_string())?;
-                return self.measure(&endpoints, None).await;
+                let target = Target { endpoints, security: self.endpoints.security() };
+                return self.measure(&target, None).await;
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
             let arguments = ["--max-sessions".to_string(), sessions.to_string()];
-            let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments).await?;
-            let endpoints = cluster.endpoints();
+            let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments, self.tls).await?;
+            let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
             let result = if self.end_leader.is_some() {
                 tokio::select! {
-                    result = self.measure(&endpoints, None) => result,
+                    result = self.measure(&target, None) => result,
                     Err(error) = end_leaders(&mut cluster, self.end_leader) => Err(error),
                     _ = signals.next() => Err("the measurement was stopped by a signal".to_string()),
                 }
             } else {
                 tokio::select! {
-                    result = self.measure(&endpoints, Some(&mut cluster)) => result,
+                    result = self.measure(&target, Some(&mut cluster)) => result,
                     _ = signals.next() => Err("the measurement was stopped by a signal".to_string()),
                 }
             };
@@ -113,15 +123,15 @@ impl Bench {
         )
     }
 
-    async fn measure(&self, endpoints: &[String], mut cluster: Option<&mut Cluster>) -> Result<(), String> {
+    async fn measure(&self, target: &Target, mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let [clients, rate, p50, p99, max, gap] = ["clients", "pairs/s", "p50 ms", "p99 ms", "max ms", "gap ms"];
         let [memory, disk] = ["memory", "disk"];
         outln!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
         for &clients in &self.clients {
-            self.row("", endpoints, clients, sleep(self.time), cluster.as_deref()).await?;
+            self.row("", target, clients, sleep(self.time), cluster.as_deref()).await?;
             if self.crowd > 0 {
                 let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
-                let crowd = crowd::Crowd { bench: self, endpoints, clients, locks, lasts, seed };
+                let crowd = crowd::Crowd { bench: self, target, clients, locks, lasts, seed };
                 crowd.measure(cluster.as_deref_mut()).await?;
             }
         }
@@ -133,12 +143,12 @@ impl Bench {
     async fn row(
         &self,
         name: &str,
-        endpoints: &[String],
+        target: &Target,
         clients: usize,
         until: impl Future<Output = ()>,
         cluster: Option<&Cluster>,
     ) -> Result<(), String> {
-        let (mut pairs, time) = closed_loop(endpoints, clients, self.time / 10, until).await?;
+        let (mut pairs, time) = closed_loop(target, clients, self.time / 10, until).await?;
         pairs.sort_unstable();
         let gap = pairs.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default();
         let mut latencies: Vec<Duration> = pairs.into_iter().map(|(_, latency)| latency).collect();
@@ -171,11 +181,11 @@ async fn end_leaders(cluster: &mut Cluster, how: Option<Ending>) -> Result<(), S
 }
 
 /// The leader's client address, as soon as a node knows a leader.
-async fn leader(endpoints: &[String]) -> Result<String, String> {
+async fn leader(target: &Target) -> Result<String, String> {
     let deadline = Instant::now() + ELECTED_WITHIN;
     while Instant::now() < deadline {
-        for endpoint in endpoints {
-            let status = palisade_client::status(endpoint, connect::NODE_TIMEOUT).await.ok();
+        for endpoint in &target.endpoints {
+            let status = target.security.status(endpoint, connect::NODE_TIMEOUT).await.ok();
             if let Some(address) = status.and_then(|status| status.leader).and_then(|leader| leader.client_addr) {
                 return Ok(address);
             }
@@ -189,14 +199,16 @@ async fn leader(endpoints: &[String]) -> Result<String, String> {
 /// completion and the latency of each acquire+release pair that began after the warm-up, and the
 /// time from the end of the warm-up to the end of `until`.
 async fn closed_loop(
-    endpoints: &[String],
+    target: &Target,
     clients: usize,
     warm_up: Duration,
     until: impl Future<Output = ()>,
 ) -> Result<(Vec<(Instant, Duration)>, Duration), String> {
     let mut connected = Vec::new();
+    let options = Options { security: target.security.clone(), ..Options::default() };
     for _ in 0..clients {
-        connected.push(Client::connect(endpoints, Options::default()).await.map_err(|error| error.to_string())?);
+        let client = Client::connect(&target.endpoints, options.clone()).await;
+        connected.push(client.map_err(|error| error.to_string())?);
     }
     // The first pair of each client also opens its session; the warm-up excludes it.
     let warm = Instant::now() + warm_up;

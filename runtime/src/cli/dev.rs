@@ -6,6 +6,7 @@
 //! the nodes that it has not stopped ([`run-with-parent`](super::child)), and the temporary
 //! directory is removed ([`temporary`]).
 
+mod certificates;
 mod temporary;
 
 use std::fs::File;
@@ -15,9 +16,11 @@ use std::process::{ExitCode, ExitStatus, Stdio};
 use std::time::Duration;
 
 use clap::Args;
+use palisade_client::Security;
 use tokio::process::{Child, Command};
 use tokio::time::{Instant, sleep, timeout};
 
+use self::certificates::Certificates;
 pub(super) use self::temporary::RemoveAfterUse;
 use self::temporary::TemporaryDirectory;
 use super::signals::StopSignals;
@@ -43,6 +46,10 @@ pub(super) struct Dev {
     /// that is removed at the end
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Use TLS: make a CA, and a certificate for each node and for a client, in the directory `tls`
+    /// beside the data
+    #[arg(long)]
+    tls: bool,
 }
 
 /// A running cluster.
@@ -50,6 +57,8 @@ pub(super) struct Cluster {
     nodes: Vec<Node>,
     /// The temporary directory, if the nodes use one: removed when this is dropped, after the nodes.
     temporary: Option<TemporaryDirectory>,
+    /// The cluster's certificates, with TLS.
+    certificates: Option<Certificates>,
 }
 
 struct Node {
@@ -73,7 +82,7 @@ impl Dev {
                     return ExitCode::FAILURE;
                 }
             };
-            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data, &[]) {
+            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data, &[], self.tls) {
                 Ok(cluster) => cluster,
                 Err(error) => {
                     print_error(error);
@@ -110,8 +119,9 @@ impl Cluster {
         port: u16,
         data: Option<PathBuf>,
         arguments: &[String],
+        tls: bool,
     ) -> Result<Cluster, String> {
-        let mut cluster = Cluster::launch(nodes, port, data, arguments)?;
+        let mut cluster = Cluster::launch(nodes, port, data, arguments, tls)?;
         let ready = cluster.wait_for_leader().await;
         if let Err(error) = ready {
             cluster.stop().await;
@@ -121,7 +131,13 @@ impl Cluster {
     }
 
     /// Starts the nodes, and does not wait for a leader.
-    fn launch(nodes: u16, port: u16, data: Option<PathBuf>, arguments: &[String]) -> Result<Cluster, String> {
+    fn launch(
+        nodes: u16,
+        port: u16,
+        data: Option<PathBuf>,
+        arguments: &[String],
+        tls: bool,
+    ) -> Result<Cluster, String> {
         // Check all ports first: another cluster on these ports would answer in the place of this
         // one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
@@ -141,9 +157,12 @@ impl Cluster {
         std::fs::create_dir_all(&data)
             .map_err(|error| format!("cannot create the directory {}: {error}", data.display()))?;
         let data = data.canonicalize().unwrap_or(data);
-        let mut cluster = Cluster { nodes: Vec::new(), temporary };
+        let certificates = if tls { Some(Certificates::make(&data.join("tls"), nodes)?) } else { None };
+        let mut cluster = Cluster { nodes: Vec::new(), temporary, certificates };
         for id in 1..=nodes {
-            let node = Node::start(id, nodes, port, &data, arguments, cluster.temporary.as_ref())?;
+            let secured = cluster.certificates.iter().flat_map(|certificates| certificates.of_node(id));
+            let arguments: Vec<String> = secured.chain(arguments.iter().cloned()).collect();
+            let node = Node::start(id, nodes, port, &data, &arguments, cluster.temporary.as_ref())?;
             cluster.nodes.push(node);
         }
         Ok(cluster)
@@ -152,6 +171,11 @@ impl Cluster {
     /// The nodes' client addresses.
     pub(super) fn endpoints(&self) -> Vec<String> {
         self.nodes.iter().map(|node| node.client_addr.clone()).collect()
+    }
+
+    /// What connections to the nodes are secured with.
+    pub(super) fn security(&self) -> Security {
+        self.certificates.as_ref().map_or_else(Security::plain, Certificates::security)
     }
 
     /// Resident memory of each node, in bytes; without the nodes for which the system does not
@@ -176,10 +200,11 @@ impl Cluster {
 
     async fn wait_for_leader(&mut self) -> Result<(), String> {
         let deadline = Instant::now() + START_TIMEOUT;
+        let security = self.security();
         loop {
             let mut following = 0;
             for node in &mut self.nodes {
-                let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+                let status = security.status(&node.client_addr, STATUS_TIMEOUT).await.ok();
                 following += usize::from(status.is_some_and(|status| status.leader.is_some()));
             }
             // Check the processes last: if all still run, the answers above came from them.
@@ -208,17 +233,22 @@ impl Cluster {
     }
 
     fn print_usage(&self) {
-        let urls: Vec<String> = self.nodes.iter().map(|node| format!("http://{}", node.client_addr)).collect();
+        let scheme = if self.certificates.is_some() { "https" } else { "http" };
+        let urls: Vec<String> = self.nodes.iter().map(|node| format!("{scheme}://{}", node.client_addr)).collect();
+        let (curl, flags) = self.certificates.as_ref().map_or_else(
+            || ("curl -sL".to_owned(), String::new()),
+            |certificates| (certificates.curl(), certificates.flags()),
+        );
         let Some(url) = urls.first() else { return };
         outln!("ready {}", urls.join(" "));
         outln!("");
         outln!("Try, in another terminal:");
-        outln!("  curl -sL -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
-        outln!("  curl -sL {url}/v1/locks/tea");
+        outln!("  {curl} -X POST {url}/v1/locks/tea/acquire -d '{{\"ttl_ms\":60000,\"owner\":\"me\"}}'");
+        outln!("  {curl} {url}/v1/locks/tea");
         let program = program();
         let endpoints = self.endpoints().join(",");
-        outln!("  {program} lock report --endpoints {endpoints} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
-        outln!("  {program} status --endpoints {endpoints}");
+        outln!("  {program} lock report --endpoints {endpoints}{flags} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
+        outln!("  {program} status --endpoints {endpoints}{flags}");
         outln!("");
         outln!("Kill any one node, even the leader: the cluster goes on serving clients.");
         for node in &self.nodes {
@@ -280,8 +310,9 @@ impl Cluster {
     }
 
     async fn leader(&self) -> Option<u16> {
+        let security = self.security();
         for node in &self.nodes {
-            let status = palisade_client::status(&node.client_addr, STATUS_TIMEOUT).await.ok();
+            let status = security.status(&node.client_addr, STATUS_TIMEOUT).await.ok();
             if let Some(leader) = status.and_then(|status| status.leader) {
                 return Some(leader.id);
             }
@@ -322,7 +353,7 @@ impl Node {
             ("--client-addr", client_addr.clone()),
             ("--peer-addr", peer_addr(id)),
             ("--peers", peers.join(",")),
-            ("--cluster", "dev".to_string()),
+            ("--cluster", certificates::CLUSTER.to_string()),
         ]
         .into_iter()
         .flat_map(|(name, value)| [name.to_string(), value])

@@ -46,7 +46,8 @@ const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
 /// The exit code is that of the command, or 64: the command already runs under this lock; 65: the
 /// cluster refused the request; 69: no leader could be reached; 75: the lock was not granted in
-/// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out.
+/// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out;
+/// 77: no node accepts this client's certificate or token, or the client accepts no node's.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
     /// Key of the lock
@@ -155,7 +156,7 @@ impl Lock {
     /// a leader answers.
     async fn connect(&self) -> Result<Client, Error> {
         let endpoints = self.endpoints.parse()?;
-        let options = Options { connect_timeout: self.connect_timeout(), ..Options::default() };
+        let options = Options { connect_timeout: self.connect_timeout(), ..self.endpoints.options() };
         let mut reported = false;
         loop {
             match Client::connect(&endpoints, options.clone()).await {
@@ -237,7 +238,8 @@ impl Lock {
 
     async fn start_watchdog(&self, guard: &Guard) -> Option<Watchdog> {
         let endpoints = self.endpoints.parse().unwrap_or_default();
-        let lock = HeldLock { endpoints, key: self.key.clone(), session: guard.session() };
+        let security = self.endpoints.security();
+        let lock = HeldLock { endpoints, security, key: self.key.clone(), session: guard.session() };
         match Watchdog::start(self.ttl, &lock).await {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {

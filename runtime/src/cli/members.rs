@@ -5,8 +5,8 @@ use std::time::{Duration, Instant};
 
 use clap::{Args, Subcommand};
 use palisade::addresses::reachable_address;
+use palisade_client::Error;
 use palisade_client::wire::{AddMember, Answer, Code, Failure, LeaderView, MemberChange, MembersView, Op, StatusView};
-use palisade_client::{Client, Error, Options};
 use palisade_spec::raft::NodeId;
 use tokio::time::sleep;
 
@@ -121,9 +121,9 @@ impl Transfer {
         end(block_on(async {
             // Send the request once, to the current leader: a repetition at the next leader would
             // transfer leadership again.
-            let leader = leader(&self.endpoints.parse()?).await?;
+            let leader = leader(&self.endpoints).await?;
             let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
-            match palisade_client::ask(&leader, op, RETRY_FOR).await? {
+            match self.endpoints.security().ask(&leader, op, RETRY_FOR).await? {
                 Answer::Transferred(LeaderView { id, client_addr }) => {
                     let client_addr = client_addr.as_deref().unwrap_or("an unknown address");
                     outln!("node {id} is the leader now and serves clients on {client_addr}");
@@ -136,11 +136,12 @@ impl Transfer {
 }
 
 /// The leader's client address.
-async fn leader(endpoints: &[String]) -> Result<String, Error> {
+async fn leader(endpoints: &Endpoints) -> Result<String, Error> {
+    let security = endpoints.security();
     let mut first_error = None;
-    for endpoint in endpoints {
-        match palisade_client::status(endpoint, connect::NODE_TIMEOUT).await {
-            Ok(status) if status.role == "leader" => return Ok(endpoint.clone()),
+    for endpoint in endpoints.parse()? {
+        match security.status(&endpoint, connect::NODE_TIMEOUT).await {
+            Ok(status) if status.role == "leader" => return Ok(endpoint),
             Ok(StatusView { leader: Some(LeaderView { client_addr: Some(leader), .. }), .. }) => return Ok(leader),
             Ok(_) => first_error = first_error.or(Some("no node that answered knows a leader; try again".to_owned())),
             Err(error) => first_error = first_error.or(Some(error.to_string())),
@@ -151,7 +152,7 @@ async fn leader(endpoints: &[String]) -> Result<String, Error> {
 
 /// Requests the change, and repeats the request for `retry_for` while the refusals are temporary.
 async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration) -> Result<MembersView, Error> {
-    let client = Client::connect(&endpoints.parse()?, Options::default()).await?;
+    let client = endpoints.connect().await?;
     let begun = Instant::now();
     loop {
         match client.change_members(change.clone()).await {
@@ -167,7 +168,7 @@ async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration
 
 /// Prints the members according to the leader, or, if no node that answers leads, to one of them.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
-    let asked = ask_cluster(endpoints.parse()?).await;
+    let asked = ask_cluster(endpoints.parse()?, &endpoints.security()).await;
     let Some(StatusView { node, role, members, leader, .. }) = most_current(&asked).cloned() else {
         let trouble = asked.into_iter().find_map(|asked| asked.error).unwrap_or_default();
         return Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble });

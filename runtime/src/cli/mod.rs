@@ -8,6 +8,7 @@ macro_rules! outln {
 }
 
 mod bench;
+mod cert;
 mod child;
 mod connect;
 mod dev;
@@ -52,6 +53,7 @@ enum Command {
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
     Fence(fence::Fence),
+    Cert(cert::Cert),
     Bench(bench::Bench),
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
@@ -76,6 +78,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Fence(fence) => fence.run(),
+        Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),

@@ -1,8 +1,8 @@
 //! Asks the nodes of a cluster for their status: those of --endpoints, and all members of which
 //! these tell.
 
-use palisade_client::Error;
 use palisade_client::wire::StatusView;
+use palisade_client::{Error, Security};
 use serde::Serialize;
 use tokio::task::JoinSet;
 
@@ -21,8 +21,8 @@ pub(super) struct Asked {
 }
 
 /// Asks the nodes at `endpoints`, and then every other member of their cluster.
-pub(super) async fn ask_cluster(endpoints: Vec<String>) -> Vec<Asked> {
-    let mut asked = ask(endpoints).await;
+pub(super) async fn ask_cluster(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
+    let mut asked = ask(endpoints, security).await;
     let Some(StatusView { cluster, members, .. }) = most_current(&asked).cloned() else { return asked };
     let (mut others, mut unknown) = (Vec::new(), Vec::new());
     for member in members {
@@ -45,7 +45,7 @@ pub(super) async fn ask_cluster(endpoints: Vec<String>) -> Vec<Asked> {
         }
     }
     let (ids, addresses): (Vec<u16>, Vec<String>) = others.into_iter().unzip();
-    for (id, other) in ids.into_iter().zip(ask(addresses).await) {
+    for (id, other) in ids.into_iter().zip(ask(addresses, security).await) {
         asked.push(Asked { node: Some(id), ..other });
     }
     asked.extend(unknown);
@@ -59,15 +59,16 @@ pub(super) fn most_current(asked: &[Asked]) -> Option<&StatusView> {
     statuses.rev().max_by_key(|status| (status.role == "leader", status.term, status.commit))
 }
 
-async fn ask(endpoints: Vec<String>) -> Vec<Asked> {
+async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
     let mut tasks = JoinSet::new();
     for (order, endpoint) in endpoints.into_iter().enumerate() {
+        let security = security.clone();
         tasks.spawn(async move {
-            let answer = palisade_client::status(&endpoint, NODE_TIMEOUT).await;
+            let answer = security.status(&endpoint, NODE_TIMEOUT).await;
             let error = answer.as_ref().err().map(|error| match error {
                 // The cause alone: the error's own text reports a search for a leader, and none was
                 // made.
-                Error::Unreachable { trouble, .. } => trouble.clone(),
+                Error::Unreachable { trouble, .. } | Error::Unauthenticated { trouble } => trouble.clone(),
                 other => other.to_string(),
             });
             let status = answer.ok();

@@ -14,6 +14,7 @@ use palisade::limits;
 use palisade::recording;
 use palisade::server::{self, Recording, ServerConfig};
 use palisade::storage::DEFAULT_SEGMENT_BYTES;
+use palisade::tls::TlsFiles;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
@@ -96,6 +97,27 @@ pub(super) struct Serve {
     /// believe a client's token. A new file in its place is used within a second
     #[arg(long, value_name = "FILE")]
     sign_grants: Option<PathBuf>,
+    /// Speak TLS on both ports, and trust the certificates of nodes and clients that this CA issued
+    #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_key"], help_heading = "TLS")]
+    tls_ca: Option<PathBuf>,
+    /// This node's certificate, from `palisade cert node`
+    #[arg(long, value_name = "FILE", requires = "tls_ca", help_heading = "TLS")]
+    tls_cert: Option<PathBuf>,
+    /// The key of --tls-cert
+    #[arg(long, value_name = "FILE", requires = "tls_ca", help_heading = "TLS")]
+    tls_key: Option<PathBuf>,
+    /// Accept the bearer tokens of this file from clients without a certificate: a line NAME:SHA256
+    /// for each, from `palisade cert token`
+    #[arg(long, value_name = "FILE", requires = "tls_ca", help_heading = "TLS")]
+    client_tokens: Option<PathBuf>,
+    /// Also accept and make connections without TLS, and accept requests without an identity: while
+    /// a cluster changes to TLS
+    #[arg(long, requires = "tls_ca", help_heading = "TLS")]
+    tls_optional: bool,
+    /// Listen on addresses that other machines reach although there is no TLS: on a network that you
+    /// trust
+    #[arg(long, help_heading = "TLS")]
+    insecure: bool,
     /// What to do when the data directory is damaged: `return` asks the cluster to replace this
     /// node by a new member with an empty directory, `stop` ends the process with exit code 74
     #[arg(long, value_name = "WHAT", default_value = "return")]
@@ -188,12 +210,25 @@ impl Serve {
             max_sessions: self.max_sessions,
             min_free_bytes: self.min_free_bytes,
             open_files,
+            tls: self.tls_files(),
+            insecure: self.insecure,
             record: self.record.clone().map(|directory| Recording {
                 directory,
                 verbose: self.record_verbose,
                 length: self.record_limit,
             }),
         }
+    }
+
+    fn tls_files(&self) -> Option<TlsFiles> {
+        let (Some(ca), Some(cert), Some(key)) = (&self.tls_ca, &self.tls_cert, &self.tls_key) else { return None };
+        Some(TlsFiles {
+            ca: ca.clone(),
+            cert: cert.clone(),
+            key: key.clone(),
+            tokens: self.client_tokens.clone(),
+            optional: self.tls_optional,
+        })
     }
 
     fn start_log(&self) {

@@ -4,8 +4,9 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use palisade_client::Error;
+use palisade_client::escaped_json;
 use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView};
-use palisade_client::{Client, Error, Options, escaped_json};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
@@ -54,7 +55,7 @@ impl Status {
             Ok(endpoints) => endpoints,
             Err(error) => return fail(&error),
         };
-        let asked = block_on(ask_cluster(endpoints));
+        let asked = block_on(ask_cluster(endpoints, &self.endpoints.security()));
         if self.json {
             print_json(&asked);
         } else {
@@ -127,7 +128,7 @@ fn print_low_disk(endpoint: &str, disk: &DiskView) {
 impl Locks {
     pub(super) fn run(self) -> ExitCode {
         let result = block_on(async {
-            let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+            let client = self.endpoints.connect().await?;
             let mut after = None;
             let mut first = true;
             loop {
@@ -160,7 +161,7 @@ impl Locks {
 impl Show {
     pub(super) fn run(self) -> ExitCode {
         let result = block_on(async {
-            let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+            let client = self.endpoints.connect().await?;
             client.show_lock(self.key.as_str(), Consistency::Linearizable).await
         });
         let lock = match result {

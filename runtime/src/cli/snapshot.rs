@@ -1,6 +1,7 @@
 //! `palisade snapshot save`: saves a node's newest snapshot to a file, and verifies the file.
 
 use std::cmp::Reverse;
+use std::error::Error;
 use std::fs::{self, File};
 use std::io::{BufReader, Write};
 use std::os::unix::fs::OpenOptionsExt;
@@ -15,10 +16,11 @@ use hyper::body::Incoming;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use palisade::storage::{self, SnapshotInfo};
+use palisade_client::Security;
+use palisade_client::tls::{Side, explain};
 use palisade_client::wire::Failure;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Position;
-use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::connect::{self, Endpoints};
@@ -59,6 +61,7 @@ enum SaveError {
 impl Snapshot {
     pub(super) fn run(self) -> ExitCode {
         let Action::Save { file, endpoints } = self.action;
+        let security = endpoints.security();
         let endpoints = match endpoints.parse() {
             Ok(endpoints) => endpoints,
             Err(error) => {
@@ -67,8 +70,8 @@ impl Snapshot {
             }
         };
         let mut unreachable = Vec::new();
-        for endpoint in block_on(leader_first(endpoints)) {
-            match block_on(save(&endpoint, &file)) {
+        for endpoint in block_on(leader_first(endpoints, &security)) {
+            match block_on(save(&endpoint, &security, &file)) {
                 Ok(SnapshotInfo { last, bytes, hash, .. }) => {
                     let Position { index, term } = last;
                     outln!(
@@ -89,11 +92,12 @@ impl Snapshot {
 }
 
 /// The endpoints, sorted: nodes that claim to lead come first, the latest term before the others.
-async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
+async fn leader_first(endpoints: Vec<String>, security: &Security) -> Vec<String> {
     let mut asked = tokio::task::JoinSet::new();
     for (order, endpoint) in endpoints.into_iter().enumerate() {
+        let security = security.clone();
         asked.spawn(async move {
-            let status = palisade_client::status(&endpoint, connect::NODE_TIMEOUT).await.ok();
+            let status = security.status(&endpoint, connect::NODE_TIMEOUT).await.ok();
             let leads = status.filter(|status| status.role == "leader").map(|status| status.term);
             (Reverse(leads), order, endpoint)
         });
@@ -104,17 +108,17 @@ async fn leader_first(endpoints: Vec<String>) -> Vec<String> {
 }
 
 /// Makes the node take a snapshot, and waits until it is durable.
-pub(super) async fn take(endpoint: &str) -> Result<(), String> {
-    match ask(endpoint, "POST").await {
+pub(super) async fn take(endpoint: &str, security: &Security) -> Result<(), String> {
+    match ask(endpoint, security, "POST").await {
         Ok(_) => Ok(()),
         Err(SaveError::Unreachable(error) | SaveError::Failed(error)) => Err(format!("{endpoint}: {error}")),
     }
 }
 
 /// Makes the node take a snapshot, and saves it to `file`.
-async fn save(endpoint: &str, file: &Path) -> Result<SnapshotInfo, SaveError> {
-    ask(endpoint, "POST").await?;
-    let response = ask(endpoint, "GET").await?;
+async fn save(endpoint: &str, security: &Security, file: &Path) -> Result<SnapshotInfo, SaveError> {
+    ask(endpoint, security, "POST").await?;
+    let response = ask(endpoint, security, "GET").await?;
     // Write under another name and rename at the end, so that a file under its final name is always
     // complete.
     let mut aside = file.as_os_str().to_owned();
@@ -156,17 +160,20 @@ async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveEr
 
 /// Sends a request for the node's newest snapshot (GET), or to take one (POST). Every status but
 /// 200 is an error.
-async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveError> {
+async fn ask(endpoint: &str, security: &Security, method: &str) -> Result<Response<Incoming>, SaveError> {
     let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
-    let connected = timeout(CONNECT_TIMEOUT, TcpStream::connect(endpoint)).await;
+    let connected = timeout(CONNECT_TIMEOUT, security.dial(endpoint)).await;
     let late = |_| unreachable(&format!("no connection within {CONNECT_TIMEOUT:?}"));
     let stream = connected.map_err(late)?.map_err(|error| unreachable(&error))?;
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);
-    let request = Request::builder().method(method).uri("/v1/snapshot").header("host", endpoint).body(Body::empty());
-    let request = request.map_err(|error| SaveError::Failed(error.to_string()))?;
-    let response = sender.send_request(request).await.map_err(|error| unreachable(&error))?;
+    let mut request = Request::builder().method(method).uri("/v1/snapshot").header("host", endpoint);
+    if let Some(token) = security.token().map_err(|error| SaveError::Failed(error.to_string()))? {
+        request = request.header("authorization", format!("Bearer {token}"));
+    }
+    let request = request.body(Body::empty()).map_err(|error| SaveError::Failed(error.to_string()))?;
+    let response = sender.send_request(request).await.map_err(|error| unreachable(&refusal_of(&error)))?;
     if response.status() == StatusCode::OK {
         return Ok(response);
     }
@@ -176,6 +183,12 @@ async fn ask(endpoint: &str, method: &str) -> Result<Response<Incoming>, SaveErr
     let message =
         failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
     Err(SaveError::Failed(message))
+}
+
+/// What a node says against this client's certificate comes behind the handshake of TLS.
+fn refusal_of(error: &hyper::Error) -> String {
+    let cause = error.source().and_then(|cause| cause.downcast_ref::<std::io::Error>());
+    cause.and_then(|cause| explain(cause, Side::Server)).unwrap_or_else(|| error.to_string())
 }
 
 fn broken_off(error: impl std::fmt::Display) -> SaveError {

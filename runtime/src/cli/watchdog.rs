@@ -31,7 +31,7 @@ use std::time::Duration;
 use clap::Args;
 use crossbeam_channel::{Receiver, RecvTimeoutError};
 use palisade_client::wire::SessionId;
-use palisade_client::{BootInstant, Client, Options};
+use palisade_client::{BootInstant, Client, Options, Security};
 use rustix::process::{Pid, Signal, kill_process_group};
 use serde::{Deserialize, Serialize};
 use tokio::io::AsyncWriteExt;
@@ -58,6 +58,7 @@ const GIVE_BACK: &str = "give back";
 #[derive(Debug, Serialize, Deserialize)]
 pub(super) struct HeldLock {
     pub(super) endpoints: Vec<String>,
+    pub(super) security: Security,
     pub(super) key: String,
     /// The session that holds it, and nothing else.
     pub(super) session: SessionId,
@@ -218,7 +219,8 @@ fn give_back(lock: &HeldLock, group: Pid, ttl: Duration) {
         return;
     }
     let patience = ttl.min(GIVE_BACK_TIMEOUT);
-    let options = Options { connect_timeout: patience, request_timeout: patience, ..Options::default() };
+    let security = lock.security.clone();
+    let options = Options { connect_timeout: patience, request_timeout: patience, security, ..Options::default() };
     block_on(async {
         // A failure has no reader any more: the lock expires.
         if let Ok(client) = Client::connect(&lock.endpoints, options).await {

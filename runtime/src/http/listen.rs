@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -22,6 +23,7 @@ use super::App;
 use super::intake::{Counted, Unanswered};
 use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
+use crate::tls::{Access, HandshakeError, Stream};
 use crate::{limits, sockets};
 
 /// How long open connections may take to finish when the node stops.
@@ -37,8 +39,8 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
             () = stopped(&mut stop) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let stream = match accepted {
-            Ok((stream, _)) => stream,
+        let (stream, address) = match accepted {
+            Ok(accepted) => accepted,
             Err(error) => {
                 warn!(%error, "cannot accept a client's connection; check the limit of open files (ulimit -n)");
                 sleep(Duration::from_millis(100)).await;
@@ -47,7 +49,7 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
         };
         let Some(permit) = permits.take() else { continue };
         let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
-        connections.spawn(serve(app.clone(), stream, router.clone(), permit, stop.clone()));
+        connections.spawn(serve(app.clone(), (stream, address.ip()), router.clone(), permit, stop.clone()));
     }
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
@@ -80,7 +82,7 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 async fn serve(
     app: App,
-    stream: TcpStream,
+    (stream, address): (TcpStream, IpAddr),
     router: TowerToHyperService<axum::Router>,
     permit: Arc<ConnectionPermit>,
     mut stop: watch::Receiver<bool>,
@@ -89,6 +91,7 @@ async fn serve(
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
+    let Some((stream, access)) = secure(&app, stream, address).await else { return };
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
     let unanswered = Unanswered::new(app.peers.stranger_bytes());
@@ -98,6 +101,9 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
+        if let Some(access) = &access {
+            request.extensions_mut().insert(access.clone());
+        }
         unanswered.handled();
         let (answer, unanswered) = (router.call(request), Arc::clone(&unanswered));
         async move {
@@ -132,6 +138,26 @@ async fn serve(
             _ => cause.to_string(),
         });
         debug!(%error, cause, "a client's connection ended");
+    }
+}
+
+/// Accepts TLS, if this node has it. A connection that is refused is logged and gone.
+async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream, Option<Access>)> {
+    let Some(tls) = &app.peers.roster().tls else { return Some((Stream::Plain(stream), None)) };
+    match timeout(limits::HEAD_TIMEOUT, Access::accept(tls, stream, address)).await {
+        Ok(Ok((stream, access))) => Some((stream, Some(access))),
+        Ok(Err(HandshakeError::Refused(why))) => {
+            app.refused_client(address, &why);
+            None
+        }
+        Ok(Err(HandshakeError::Io(error))) => {
+            debug!(%error, "a client's connection ended during the handshake of TLS");
+            None
+        }
+        Err(_) => {
+            debug!("a client did not complete the handshake of TLS within {:?}", limits::HEAD_TIMEOUT);
+            None
+        }
     }
 }
 

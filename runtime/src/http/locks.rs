@@ -1,24 +1,23 @@
 //! `/v1/locks`.
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{App, perform};
+use super::{Caller, perform};
 use crate::limits;
 
 /// `POST /v1/locks/{key}/acquire`
-pub(super) async fn acquire(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+pub(super) async fn acquire(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let op = async { Ok(Op::Acquire { key: body::key(path)?, options: body::json(body).await?, number: None }) };
     perform(&app, &uri, op.await).await
 }
 
 /// `POST /v1/locks/{key}/release`
-pub(super) async fn release(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let op = async { Ok(Op::Release { key: body::key(path)?, grant: body::json(body).await?, number: None }) };
     perform(&app, &uri, op.await).await
 }
@@ -31,7 +30,7 @@ struct ShowQuery {
 }
 
 /// `GET /v1/locks/{key}`
-pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn show(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     let op = || {
         let ShowQuery { consistency } = body::query(&uri)?;
         Ok::<Op, Failure>(Op::ShowLock { key: body::key(path)?, consistency })
@@ -40,12 +39,12 @@ pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) 
 }
 
 /// Any of the paths above with an empty key.
-pub(super) async fn no_key(State(app): State<App>, uri: Uri) -> Response {
+pub(super) async fn no_key(Caller(app): Caller, uri: Uri) -> Response {
     perform(&app, &uri, Err(body::invalid(format!("the key has 0 bytes; it may have 1 to {}", limits::KEY_BYTES))))
         .await
 }
 
 /// `GET /v1/locks`
-pub(super) async fn list(State(app): State<App>, uri: Uri) -> Response {
+pub(super) async fn list(Caller(app): Caller, uri: Uri) -> Response {
     perform(&app, &uri, body::query(&uri).map(Op::ListLocks)).await
 }

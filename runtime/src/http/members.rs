@@ -2,35 +2,35 @@
 
 use axum::Json;
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::Path;
 use axum::http::Uri;
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{MemberChange, MembersView, Op, ReplaceMember, StatusView};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{App, perform};
+use super::{Caller, perform};
 
 /// `GET /v1/members`: the members according to this node.
-pub(super) async fn list(State(app): State<App>) -> Response {
+pub(super) async fn list(Caller(app): Caller) -> Response {
     let StatusView { members, leader, .. } = app.status();
     Json(MembersView { members, leader }).into_response()
 }
 
 /// `POST /v1/members`
-pub(super) async fn add(State(app): State<App>, uri: Uri, body: Body) -> Response {
+pub(super) async fn add(Caller(app): Caller, uri: Uri, body: Body) -> Response {
     let op = body::json(body).await.map(|member| Op::ChangeMembers(MemberChange::Add(member)));
     perform(&app, &uri, op).await
 }
 
 /// `POST /v1/members/{id}/promote`
-pub(super) async fn promote(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn promote(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     let op = member(path).map(|id| Op::ChangeMembers(MemberChange::Promote { id }));
     perform(&app, &uri, op).await
 }
 
 /// `POST /v1/members/{id}/replace`
-pub(super) async fn replace(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
+pub(super) async fn replace(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let replacement = body::json::<Replacement>(body).await;
     let op = member(path).and_then(|id| {
         let Replacement { generation, cluster, lost_incarnation, incarnation, peer_addr } = replacement?;
@@ -53,13 +53,13 @@ struct Replacement {
 }
 
 /// `DELETE /v1/members/{id}`
-pub(super) async fn remove(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn remove(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     let op = member(path).map(|id| Op::ChangeMembers(MemberChange::Remove { id }));
     perform(&app, &uri, op).await
 }
 
 /// `POST /v1/leader/transfer`
-pub(super) async fn transfer(State(app): State<App>, uri: Uri, body: Body) -> Response {
+pub(super) async fn transfer(Caller(app): Caller, uri: Uri, body: Body) -> Response {
     perform(&app, &uri, body::json(body).await.map(Op::Transfer)).await
 }
 

@@ -3,6 +3,7 @@
 //! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
 //! state of the protocol. docs/api.md is the reference.
 
+mod admission;
 mod body;
 mod intake;
 mod listen;
@@ -16,12 +17,15 @@ mod site;
 mod snapshots;
 mod websocket;
 
+use std::convert::Infallible;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use axum::Router;
+use axum::extract::FromRequestParts;
 use axum::http::Uri;
+use axum::http::request::Parts;
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
@@ -35,9 +39,11 @@ use self::metrics::MetricsPage;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
+use crate::log_pause::LogPause;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
+use crate::tls::Principal;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]
@@ -54,6 +60,10 @@ pub struct App {
     host_names: HostNames,
     /// Signs grants, if this node does.
     signer: Option<Arc<GrantSigner>>,
+    /// The verified name of the client whose request a handler serves; [`NO_PRINCIPAL`] without TLS.
+    principal: Arc<str>,
+    /// Limits the log lines about clients that are refused.
+    log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
@@ -73,7 +83,20 @@ impl App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, host_names, signer, snapshot_reads, metrics_page, next_connection }
+        let log_pause = Arc::default();
+        App {
+            core,
+            peers,
+            metrics,
+            space,
+            host_names,
+            signer,
+            principal: NO_PRINCIPAL.into(),
+            log_pause,
+            snapshot_reads,
+            metrics_page,
+            next_connection,
+        }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -89,7 +112,7 @@ impl App {
         {
             self.peers.recognise_lost(member)?;
         }
-        Request::from_wire(op, NO_PRINCIPAL)
+        Request::from_wire(op, &self.principal)
     }
 
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
@@ -113,6 +136,21 @@ impl App {
         if let (Some(signer), Answer::Acquired(acquired)) = (&self.signer, answer) {
             signer.sign(acquired);
         }
+    }
+}
+
+/// The state of the handlers, with the client that sent the request.
+struct Caller(App);
+
+impl FromRequestParts<App> for Caller {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Infallible> {
+        let mut app = app.clone();
+        if let Some(principal) = parts.extensions.get::<Principal>() {
+            app.principal = Arc::clone(&principal.name);
+        }
+        Ok(Caller(app))
     }
 }
 
@@ -156,7 +194,8 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
 
 /// All paths and their handlers.
 fn router(app: App) -> Router {
-    Router::new()
+    let has_tls = app.peers.roster().tls.is_some();
+    let router = Router::new()
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
@@ -181,8 +220,11 @@ fn router(app: App) -> Router {
         .route("/metrics", get(node::metrics))
         .fallback(reply::not_found)
         .method_not_allowed_fallback(reply::method_not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), site::check))
-        .with_state(app)
+        .layer(middleware::from_fn_with_state(app.clone(), site::check));
+    // Without TLS no request takes this way.
+    let router =
+        if has_tls { router.layer(middleware::from_fn_with_state(app.clone(), admission::admit)) } else { router };
+    router.with_state(app)
 }
 
 #[cfg(test)]

@@ -1,30 +1,29 @@
 //! `/v1/sessions`.
 
 use axum::body::Body;
-use axum::extract::State;
 use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::Op;
 
 use super::body::{self, PathParameter};
-use super::{App, perform};
+use super::{Caller, perform};
 
 /// `POST /v1/sessions`
-pub(super) async fn open(State(app): State<App>, uri: Uri, body: Body) -> Response {
+pub(super) async fn open(Caller(app): Caller, uri: Uri, body: Body) -> Response {
     perform(&app, &uri, body::json(body).await.map(Op::OpenSession)).await
 }
 
 /// `GET /v1/sessions/{id}`
-pub(super) async fn show(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn show(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     perform(&app, &uri, body::session(path).map(|session| Op::ShowSession { session })).await
 }
 
 /// `POST /v1/sessions/{id}/keepalive`
-pub(super) async fn keep_alive(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn keep_alive(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     perform(&app, &uri, body::session(path).map(|session| Op::KeepAlive { session })).await
 }
 
 /// `DELETE /v1/sessions/{id}`
-pub(super) async fn close(State(app): State<App>, uri: Uri, path: PathParameter) -> Response {
+pub(super) async fn close(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     perform(&app, &uri, body::session(path).map(|session| Op::CloseSession { session })).await
 }

@@ -9,10 +9,10 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Extension;
-use axum::extract::State;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
-use axum::http::Uri;
+use axum::http::header::AUTHORIZATION;
+use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
@@ -22,10 +22,11 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::listen::ConnectionPermit;
-use super::{App, not_taken, reply};
+use super::{App, Caller, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
+use crate::tls::Access;
 
 /// How often the server sends a ping.
 const PING_EVERY: Duration = Duration::from_secs(20);
@@ -35,11 +36,20 @@ const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
-    State(app): State<App>,
+    Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
+    access: Option<Extension<Access>>,
+    headers: HeaderMap,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
+    let authorization = headers.get(AUTHORIZATION).cloned();
+    let revoked = async move {
+        match access {
+            Some(Extension(access)) => access.revoked(authorization.as_ref().map(HeaderValue::as_bytes)).await,
+            None => pending().await,
+        }
+    };
     match upgrade {
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
@@ -47,7 +57,7 @@ pub(super) async fn upgrade(
             // Every connection allocates this much, even an idle one; the default is 128 KiB.
             .read_buffer_size(limits::REQUEST_BYTES)
             .on_upgrade(move |socket| async move {
-                serve(app, socket).await;
+                serve(app, socket, revoked).await;
                 drop(permit);
             }),
         Err(error) => {
@@ -68,7 +78,7 @@ struct Connection {
     reads: Arc<Semaphore>,
 }
 
-async fn serve(app: App, socket: WebSocket) {
+async fn serve(app: App, socket: WebSocket, revoked: impl Future<Output = ()>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
@@ -78,6 +88,7 @@ async fn serve(app: App, socket: WebSocket) {
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
+        () = revoked => Reason(close_code::POLICY, "the bearer token of this connection was revoked"),
     };
     connection.outbox.close();
     connection.app.core.deliver(Event::Disconnected(id));

@@ -10,8 +10,7 @@
 use palisade_client::codec::{self, CodecError};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
+use tokio::io::{AsyncRead, AsyncReadExt};
 
 use crate::limits;
 
@@ -74,7 +73,7 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<
 /// Reads until one frame is complete, and leaves the bytes after it in `bytes`. `None` if the
 /// stream ends before.
 pub(super) async fn read<T: DeserializeOwned>(
-    stream: &mut TcpStream,
+    stream: &mut (impl AsyncRead + Unpin),
     bytes: &mut Vec<u8>,
     limit: usize,
 ) -> Result<Option<T>, ReadError> {

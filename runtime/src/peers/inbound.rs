@@ -20,6 +20,7 @@ use super::{
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{ConnectionLimit, Descriptors};
 use crate::sockets;
+use crate::tls::{HandshakeError, Stream};
 
 /// Time within which a connection must send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -109,14 +110,39 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
 }
 
 struct Connection {
-    stream: TcpStream,
+    stream: Stream,
     bytes: Vec<u8>,
 }
 
+/// What a dialling node has proved by its certificate: its number, or the sentence that says why it
+/// is refused; `None` without TLS.
+type Proof = Option<Result<u16, String>>;
+
+/// Accepts TLS, if this node has it.
+async fn secure(roster: &Roster, stream: TcpStream) -> Result<(Stream, Proof), HandshakeError> {
+    match &roster.tls {
+        Some(tls) => tls.accept_node(stream).await,
+        None => Ok((Stream::Plain(stream), None)),
+    }
+}
+
+/// Refuses a hello of a node that has proved to be another one, or none.
+fn check_proof(proof: Proof, hello: &Hello) -> Result<(), String> {
+    match proof {
+        None => Ok(()),
+        Some(Err(why)) => Err(why),
+        Some(Ok(number)) if number == hello.from.number() => Ok(()),
+        Some(Ok(number)) => {
+            Err(format!("its certificate names node {number}, and it claims to be node {}", hello.from))
+        }
+    }
+}
+
 /// Reads the hello, checks it, and answers it.
-async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
+async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
+    let (mut stream, proof) = secure(&peers.roster, stream).await?;
     let mut bytes = Vec::new();
     let hello = match frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await {
         Ok(Some(hello)) => hello,
@@ -128,7 +154,7 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
             return Err(Ended::Refused(refusal));
         }
     };
-    let checked = check_origin(&peers.roster, &hello);
+    let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello));
     let checked = match hello.purpose {
         Purpose::Introduction => checked,
         Purpose::Messages | Purpose::Snapshot => match checked.and_then(|()| check_identity(peers, &hello)) {
@@ -149,27 +175,29 @@ async fn greet(peers: &Peers, mut stream: TcpStream) -> Result<(Arc<Link>, Purpo
     Ok((link, hello.purpose, Connection { stream, bytes }))
 }
 
-async fn reply(stream: &mut TcpStream, welcome: &Welcome) -> Result<(), std::io::Error> {
+async fn reply(stream: &mut Stream, welcome: &Welcome) -> Result<(), std::io::Error> {
     let mut reply = Vec::new();
     frame::encode(welcome, &mut reply);
-    stream.write_all(&reply).await
+    stream.write_all(&reply).await?;
+    stream.flush().await
 }
 
 /// Answers each node of the cluster that dials with the reason why this node does not take part,
 /// for as long as the task lives.
 pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     loop {
-        let Ok((mut stream, _)) = listener.accept().await else {
+        let Ok((stream, _)) = listener.accept().await else {
             sleep(Duration::from_millis(100)).await;
             continue;
         };
         let refused = async {
+            let (mut stream, proof) = secure(&roster, stream).await?;
             let mut bytes = Vec::new();
             if let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? {
-                let refusal = check_origin(&roster, &hello).and_then(|()| Err(why.clone()));
-                reply(&mut stream, &refusal).await?;
+                let checked = check_proof(proof, &hello).and_then(|()| check_origin(&roster, &hello));
+                reply(&mut stream, &checked.and_then(|()| Err(why.clone()))).await?;
             }
-            Ok::<(), ReadError>(())
+            Ok::<(), Ended>(())
         };
         // One at a time: a slow peer delays only these refusals.
         let _ = timeout(Duration::from_millis(500), refused).await;
@@ -296,6 +324,15 @@ async fn receive(peer: NodeId, connection: Connection, core: Core, peers: Arc<Pe
             Ok(_) => {}
             Err(ReadFailure::Io(error)) => return error.into(),
             Err(stranger) => return Ended::Stranger(stranger),
+        }
+    }
+}
+
+impl From<HandshakeError> for Ended {
+    fn from(error: HandshakeError) -> Ended {
+        match error {
+            HandshakeError::Refused(sentence) => Ended::Refused(sentence),
+            HandshakeError::Io(error) => error.into(),
         }
     }
 }

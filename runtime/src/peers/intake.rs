@@ -5,12 +5,12 @@
 
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
-use tokio::net::TcpStream;
 use tokio::time::{Instant, timeout_at};
 
 use super::Peers;
 use crate::budget::{Exhausted, Share};
 use crate::limits::STRANGER_TIMEOUT;
+use crate::tls::Stream;
 
 /// Why no more is read from a peer.
 #[derive(Debug, thiserror::Error)]
@@ -56,7 +56,7 @@ impl Intake {
     pub(super) async fn read(
         &mut self,
         peers: &Peers,
-        stream: &mut TcpStream,
+        stream: &mut Stream,
         bytes: &mut Vec<u8>,
     ) -> Result<usize, ReadFailure> {
         loop {

@@ -8,7 +8,8 @@
 //!
 //! The log names the nodes to dial ([`Peers::set_members`]). An inbound connection is accepted if
 //! its node belongs to this cluster and was not removed: it may be a member that this node has not
-//! heard of yet, even its leader. A node that returns with another data directory is rejected
+//! heard of yet, even its leader. With TLS, both sides first prove by their certificates which node
+//! they are ([`crate::tls`]): nothing that a stranger says is believed. A node that returns with another data directory is rejected
 //! ([`identity`]), unless the cluster has replaced it by a new member.
 
 mod dial;
@@ -44,6 +45,7 @@ use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::storage::{Incarnation, Snapshots, Start};
 use crate::sync::Mutex;
+use crate::tls::Tls;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
 const VERSION: u16 = 5;
@@ -126,6 +128,8 @@ pub struct Roster {
     /// Addresses that override the members' addresses in the log, by node number: each in its first
     /// generation.
     pub peer_addrs: BTreeMap<NodeId, String>,
+    /// How connections between nodes are secured; `None`: they are not.
+    pub tls: Option<Arc<Tls>>,
 }
 
 impl Roster {
@@ -419,6 +423,7 @@ mod tests {
             client_addr: String::new(),
             peer_addr: String::new(),
             peer_addrs: BTreeMap::new(),
+            tls: None,
         };
         let pinned = PinnedPeers::load(directory.path()).unwrap();
         let (peers, _to_dial) = Peers::new(roster, pinned, snapshots.into(), Metrics::new());

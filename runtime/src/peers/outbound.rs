@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -12,6 +11,7 @@ use tracing::{info, warn};
 use super::dial::{DialError, connect};
 use super::frame::{self, BUFFER_KEPT};
 use super::{Link, Peers, Purpose, REFUSAL_PAUSE, ToDial, snapshots};
+use crate::tls::Stream;
 
 /// Pause between attempts: doubles from the first value to the second.
 const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
@@ -69,11 +69,10 @@ fn log_failure(peers: &Peers, link: &Link, error: &DialError) {
 
 /// Sends until the connection breaks; returns the error. All waiting messages are sent with one
 /// wake-up and one write.
-async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
+async fn send_all(link: &Link, mut stream: Stream) -> std::io::Error {
     // Messages queued for the previous connection are outdated.
     link.outbox.clear();
     link.state.lock().dialled = true;
-    let (mut reader, mut writer) = stream.split();
     let (mut messages, mut bytes) = (Vec::new(), Vec::new());
     let mut nothing = [0; 1];
     loop {
@@ -84,17 +83,23 @@ async fn send_all(link: &Link, mut stream: TcpStream) -> std::io::Error {
                 }
             }
             // The peer sends nothing on this connection: a read that returns means its end.
-            end = reader.read(&mut nothing) => {
+            end = stream.read(&mut nothing) => {
                 return end.err().unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into());
             }
         }
         for message in messages.drain(..) {
             frame::encode(&message, &mut bytes);
         }
-        if let Err(error) = writer.write_all(&bytes).await {
+        // With TLS the flush writes what the socket did not take at once; without, it does nothing.
+        if let Err(error) = write(&mut stream, &bytes).await {
             return error;
         }
         bytes.clear();
         bytes.shrink_to(BUFFER_KEPT);
     }
+}
+
+async fn write(stream: &mut Stream, bytes: &[u8]) -> std::io::Result<()> {
+    stream.write_all(bytes).await?;
+    stream.flush().await
 }

@@ -28,7 +28,6 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId, Snapshot, Term};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpStream;
 use tokio::task::{JoinError, spawn_blocking};
 use tokio::time::{Instant, error::Elapsed, sleep, timeout};
 use tracing::{debug, info, warn};
@@ -39,6 +38,7 @@ use super::{Link, Peers, Purpose};
 use crate::core::{Core, NotTaken};
 use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
+use crate::tls::Stream;
 
 /// Pause of a sender after a failed attempt.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -174,12 +174,13 @@ async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Re
         at += piece.len() as u64;
         peers.metrics.snapshot_bytes_sent.inc_by(piece.len() as u64);
     }
+    timeout(SNAPSHOT_PATIENCE, stream.flush()).await??;
     let verdict: Verdict = read(&mut stream, &mut bytes, LOADED_WITHIN).await?;
     verdict.map(|()| Some(at - from)).map_err(Trouble::Refused)
 }
 
 /// Receives a snapshot over a connection with that purpose.
-pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, mut bytes: Vec<u8>, core: &Core) {
+pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: Stream, mut bytes: Vec<u8>, core: &Core) {
     match receive_from(peers, peer, &mut stream, &mut bytes, core).await {
         Ok(Some(info)) => info!(%peer, index = info.last.index.0, bytes = info.bytes, "received the leader's snapshot"),
         Ok(None) => {}
@@ -194,7 +195,7 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: TcpStream, 
 async fn receive_from(
     peers: &Peers,
     peer: NodeId,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     bytes: &mut Vec<u8>,
     core: &Core,
 ) -> Result<Option<SnapshotInfo>, Trouble> {
@@ -247,7 +248,7 @@ async fn receive_from(
 /// Receives the rest of a file, piece by piece. The inner error is the disk's.
 async fn take_pieces(
     peers: &Peers,
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     bytes: &mut Vec<u8>,
     mut incoming: Incoming,
 ) -> Result<std::io::Result<Incoming>, Trouble> {
@@ -291,15 +292,19 @@ fn length_of_next(left: u64) -> usize {
     usize::try_from(left).unwrap_or(SNAPSHOT_PIECE).min(SNAPSHOT_PIECE)
 }
 
-async fn write<T: Serialize>(stream: &mut TcpStream, value: &T) -> Result<(), Trouble> {
+async fn write<T: Serialize>(stream: &mut Stream, value: &T) -> Result<(), Trouble> {
     let mut bytes = Vec::new();
     frame::encode(value, &mut bytes);
-    timeout(SNAPSHOT_PATIENCE, stream.write_all(&bytes)).await??;
+    let written = async {
+        stream.write_all(&bytes).await?;
+        stream.flush().await
+    };
+    timeout(SNAPSHOT_PATIENCE, written).await??;
     Ok(())
 }
 
 async fn read<T: serde::de::DeserializeOwned>(
-    stream: &mut TcpStream,
+    stream: &mut Stream,
     bytes: &mut Vec<u8>,
     patience: Duration,
 ) -> Result<T, Trouble> {

@@ -16,7 +16,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client::wire::{AddMember, Code, Failure, MemberChange};
-use palisade_client::{Client, Error, Options};
+use palisade_client::{Client, Error};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Index, Members, NodeId, Position, Snapshot, Term};
 use sha2::{Digest, Sha256};
@@ -28,6 +28,7 @@ use crate::limits::TOKEN_GAP;
 use crate::storage::{
     DEFAULT_CLUSTER_NAME, DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot,
 };
+use crate::tls::Tls;
 
 /// The pause between two attempts to join.
 const JOIN_PAUSE: Duration = Duration::from_secs(1);
@@ -36,12 +37,16 @@ const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The identity of this directory's node: the one of its first start as the command line describes
 /// it, or a new one.
-pub(super) async fn identify(config: &ServerConfig, directory: &LockedDir) -> Result<Identity, ServeError> {
+pub(super) async fn identify(
+    config: &ServerConfig,
+    tls: Option<&Tls>,
+    directory: &LockedDir,
+) -> Result<Identity, ServeError> {
     if let Some(found) = directory.identity() {
         return expected(config, directory, found);
     }
     if let Some(address) = &config.join {
-        return join(config, address).await;
+        return join(config, tls, address).await;
     }
     if config.peers.is_empty() {
         return Err(ServeError::Config(format!(
@@ -88,7 +93,7 @@ fn expected(config: &ServerConfig, directory: &LockedDir, found: &Identity) -> R
 
 /// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without
 /// limit, unless the cluster refuses for good.
-async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeError> {
+async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.named_peer_addr().ok_or_else(|| {
         ServeError::Config(format!(
@@ -102,7 +107,7 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
     loop {
-        match attempt(config, address, change.clone()).await {
+        match attempt(config, tls, address, change.clone()).await {
             Ok((cluster, cluster_name)) => {
                 info!(
                     cluster = cluster_name,
@@ -127,8 +132,14 @@ async fn join(config: &ServerConfig, address: &str) -> Result<Identity, ServeErr
 
 /// Adds the member, and returns the cluster's ID and name. If the command line names a cluster, the
 /// node at `address` must belong to it.
-async fn attempt(config: &ServerConfig, address: &str, change: MemberChange) -> Result<(u64, String), Error> {
-    let status = palisade_client::status(address, STATUS_TIMEOUT).await?;
+async fn attempt(
+    config: &ServerConfig,
+    tls: Option<&Tls>,
+    address: &str,
+    change: MemberChange,
+) -> Result<(u64, String), Error> {
+    let options = config.options(tls);
+    let status = options.security.status(address, STATUS_TIMEOUT).await?;
     let invalid = |message: String| Error::Refused(Failure::new(Code::Invalid, message));
     let name = status.cluster_name;
     if let Some(given) = config.cluster.as_ref().filter(|&given| *given != name) {
@@ -138,7 +149,7 @@ async fn attempt(config: &ServerConfig, address: &str, change: MemberChange) -> 
     }
     let cluster = u64::from_str_radix(&status.cluster, 16)
         .map_err(|_| invalid(format!("the node sent an invalid cluster ID, `{}`", status.cluster)))?;
-    let client = Client::connect(&[address], Options::default()).await?;
+    let client = Client::connect(&[address], options).await?;
     client.change_members(change).await?;
     client.close().await;
     Ok((cluster, name))

@@ -35,19 +35,28 @@ pub(super) struct Reserved {
 impl Listeners {
     /// Reserves both addresses of the command line.
     pub(super) async fn reserve(config: &ServerConfig) -> Result<Listeners, ServeError> {
+        let exposed = config.tls.is_some() || config.insecure;
         Ok(Listeners {
-            clients: Reserved::reserve(&config.client_addr, "clients").await?,
-            nodes: Reserved::reserve(&config.peer_addr, "nodes").await?,
+            clients: Reserved::reserve(&config.client_addr, "clients", exposed).await?,
+            nodes: Reserved::reserve(&config.peer_addr, "nodes", exposed).await?,
         })
     }
 }
 
 impl Reserved {
-    async fn reserve(address: &str, whom: &'static str) -> Result<Reserved, ServeError> {
+    /// Binds an address. Without `exposed`, only one that no other machine reaches.
+    async fn reserve(address: &str, whom: &'static str, exposed: bool) -> Result<Reserved, ServeError> {
         let failed = |source| ServeError::Listen { address: address.to_owned(), whom, source };
         let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
         // As a listener does: the first address of the name that can be bound.
         for resolved in lookup_host(address).await.map_err(failed)? {
+            if !exposed && !resolved.ip().to_canonical().is_loopback() {
+                return Err(ServeError::Config(format!(
+                    "without TLS, the program on any machine that reaches {address} could act as a client or as a node: give \
+                     --tls-ca, --tls-cert and --tls-key (docs/security.md), listen for {whom} on 127.0.0.1, or give \
+                     --insecure on a network that you trust"
+                )));
+            }
             match bind(resolved) {
                 Ok(socket) => return Ok(Reserved { socket, address: address.to_owned(), whom }),
                 Err(error) => last_error = error,
@@ -83,10 +92,10 @@ mod tests {
     async fn reserved_address_refuses_connections_until_the_node_listens() {
         let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let address = probe.local_addr().unwrap().to_string();
-        let taken = Reserved::reserve(&address, "clients").await.unwrap_err();
+        let taken = Reserved::reserve(&address, "clients", false).await.unwrap_err();
         assert!(taken.to_string().contains(&format!("cannot listen on {address} for clients")), "{taken}");
         drop(probe);
-        let reserved = Reserved::reserve(&address, "clients").await.unwrap();
+        let reserved = Reserved::reserve(&address, "clients", false).await.unwrap();
         assert_eq!(TcpStream::connect(&address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);
         let listening = reserved.listen().unwrap();
         assert!(TcpStream::connect(&address).is_ok());

@@ -10,6 +10,7 @@
 //! until then. Without a leader the node repeats its request, and logs the answer of each node.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::join_all;
@@ -24,6 +25,7 @@ use super::listeners::Listeners;
 use super::{ServeError, ServerConfig};
 use crate::peers::{self, PinnedPeers, Roster};
 use crate::storage::{Identity, Incarnation, LockedDir, Start, StorageError};
+use crate::tls::Tls;
 
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(500);
@@ -41,7 +43,11 @@ const ATTEMPT_TIMEOUT: Duration = Duration::from_secs(2);
 /// # Errors
 /// The damage itself, if no address of another node is known. Also if the cluster refuses for good,
 /// or if the directory cannot be changed.
-pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Result<(), ServeError> {
+pub(super) async fn replace(
+    config: &ServerConfig,
+    tls: Option<&Arc<Tls>>,
+    damage: StorageError,
+) -> Result<(), ServeError> {
     let mut directory = LockedDir::open(&config.data)?;
     let Some(identity) = directory.identity().cloned() else { return Err(damage.into()) };
     let others = others(config, &identity)?;
@@ -64,6 +70,7 @@ pub(super) async fn replace(config: &ServerConfig, damage: StorageError) -> Resu
         // The others know its old address; its log, which has it, is lost.
         peer_addr: config.named_peer_addr().unwrap_or_default(),
         peer_addrs: config.peers.clone(),
+        tls: tls.cloned(),
     };
     let listener = Listeners::reserve(config).await?.nodes.listen()?;
     let why = format!("node {} has lost its log, and waits for a leader to replace it: {damage}", identity.node);
@@ -107,13 +114,18 @@ async fn wait_until_replaced(
         // wildcard address.
         peer_addr: config.advertised_peer_addr.clone().or_else(|| config.peers.get(&config.node).cloned()),
     };
+    let options = Options {
+        request_timeout: ATTEMPT_TIMEOUT,
+        connect_timeout: ATTEMPT_TIMEOUT,
+        ..config.options(roster.tls.as_deref())
+    };
     let mut logged: Option<Instant> = None;
     let mut refused_since: Option<Instant> = None;
     loop {
         let mut answers = Vec::new();
         let mut endpoints = Vec::new();
         if let Some(address) = &config.join {
-            match palisade_client::status(address, ATTEMPT_TIMEOUT).await {
+            match options.security.status(address, ATTEMPT_TIMEOUT).await {
                 Ok(status) if status.cluster == member.cluster => endpoints.push(address.clone()),
                 Ok(status) => answers.push(format!(
                     "the node at {address} belongs to another cluster, `{}` (ID {}): check --join",
@@ -134,7 +146,7 @@ async fn wait_until_replaced(
         }
         let (mut refusal, mut all_refuse) = (None, true);
         for endpoint in endpoints {
-            match ask(&endpoint, member.clone()).await {
+            match ask(&endpoint, options.clone(), member.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
                     answers.push(format!("the node that serves clients at {endpoint}: {error}"));
@@ -168,8 +180,7 @@ async fn wait_until_replaced(
     }
 }
 
-async fn ask(endpoint: &str, member: ReplaceMember) -> Result<(), Error> {
-    let options = Options { request_timeout: ATTEMPT_TIMEOUT, connect_timeout: ATTEMPT_TIMEOUT, ..Options::default() };
+async fn ask(endpoint: &str, options: Options, member: ReplaceMember) -> Result<(), Error> {
     let client = Client::connect(&[endpoint], options).await?;
     let changed = client.change_members(MemberChange::Replace(member)).await;
     client.close().await;

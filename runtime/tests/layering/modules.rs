@@ -4,7 +4,7 @@ use super::code::code_below;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 19] = [
     "limits",
     "addresses",
     "sync",
@@ -16,6 +16,7 @@ const MODULES: [&str; 17] = [
     "outbox",
     "descriptors",
     "grant_signer",
+    "tls",
     "storage",
     "member_address",
     "core",

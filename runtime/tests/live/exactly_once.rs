@@ -43,6 +43,7 @@ fn options() -> Options {
         dial_timeout: Duration::from_secs(2),
         ask_again: Duration::from_millis(50),
         probe_after: Duration::from_secs(1),
+        ..Options::default()
     }
 }
 

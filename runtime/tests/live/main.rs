@@ -19,5 +19,6 @@ mod scarcity;
 mod signed_tokens;
 mod snapshots;
 mod support;
+mod tls;
 mod ttl;
 mod wall_clock;

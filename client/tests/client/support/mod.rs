@@ -105,6 +105,7 @@ pub(crate) fn options() -> Options {
         dial_timeout: Duration::from_millis(300),
         ask_again: Duration::from_millis(200),
         probe_after: Duration::from_millis(300),
+        ..Options::default()
     }
 }
 

@@ -4,12 +4,12 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Acquire, Answer, Code, Op, Outcome};
+use palisade_client::wire::{Acquire, Answer, Code, Op, Outcome, StatusView};
 use tokio::time::sleep;
 
 use super::super::dev::Cluster;
 use super::super::{connect, snapshot};
-use super::{Bench, leader};
+use super::{Bench, Target, leader};
 
 /// Number of connections over which the locks are acquired, and number of concurrent requests on
 /// each.
@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_millis(200);
 /// The measurement around a crowd.
 pub(super) struct Crowd<'a> {
     pub(super) bench: &'a Bench,
-    pub(super) endpoints: &'a [String],
+    pub(super) target: &'a Target,
     pub(super) clients: usize,
     pub(super) locks: u64,
     /// The time from the first acquire to the expiry of all locks; all of them must be acquired by
@@ -45,15 +45,15 @@ impl Crowd<'_> {
         let rate = self.locks as f64 / took.as_secs_f64();
         outln!("{} locks acquired in {:.0} s, {rate:.0} locks/s", self.locks, took.as_secs_f64());
 
-        let leader = leader(self.endpoints).await?;
-        self.bench.row("held", self.endpoints, self.clients, sleep(self.bench.time), cluster.as_deref()).await?;
+        let leader = leader(self.target).await?;
+        self.bench.row("held", self.target, self.clients, sleep(self.bench.time), cluster.as_deref()).await?;
         let mut written = Ok(Duration::ZERO);
         let taking = async {
             let begin = Instant::now();
-            written = snapshot::take(&leader).await.map(|()| begin.elapsed());
+            written = snapshot::take(&leader, &self.target.security).await.map(|()| begin.elapsed());
         };
-        self.bench.row("snapshot", self.endpoints, self.clients, taking, cluster.as_deref()).await?;
-        let status = status(&leader).await?;
+        self.bench.row("snapshot", self.target, self.clients, taking, cluster.as_deref()).await?;
+        let status = self.status(&leader).await?;
         let bytes = status.snapshot.map_or(0, |snapshot| snapshot.bytes);
         outln!("a snapshot of {bytes} bytes took {:.1} s", written?.as_secs_f64());
         for (before, now) in before.iter().zip(memory(cluster.as_deref())) {
@@ -62,8 +62,8 @@ impl Crowd<'_> {
         }
         if let Some(cluster) = &mut cluster {
             let mut took = Ok(Duration::ZERO);
-            let restarting = async { took = restart(cluster, &leader).await };
-            self.bench.row("restart", self.endpoints, self.clients, restarting, None).await?;
+            let restarting = async { took = self.restart(cluster, &leader).await };
+            self.bench.row("restart", self.target, self.clients, restarting, None).await?;
             outln!("a killed and restarted follower had caught up after {:.1} s", took?.as_secs_f64());
         }
 
@@ -71,7 +71,7 @@ impl Crowd<'_> {
         let begin = Instant::now();
         let mut ended = Ok(Duration::ZERO);
         let ending = async { ended = self.end(&leader).await.map(|()| begin.elapsed()) };
-        self.bench.row("expiry", self.endpoints, self.clients, ending, cluster.as_deref()).await?;
+        self.bench.row("expiry", self.target, self.clients, ending, cluster.as_deref()).await?;
         outln!("all of these locks expired within {:.1} s", ended?.as_secs_f64());
         Ok(())
     }
@@ -82,7 +82,7 @@ impl Crowd<'_> {
         for first in (0..self.locks).step_by(usize::try_from(BLOCK).expect("it fits")) {
             let mut numbers: Vec<u64> = (first..self.locks.min(first + BLOCK)).collect();
             while !numbers.is_empty() {
-                let leader = leader(self.endpoints).await?;
+                let leader = leader(self.target).await?;
                 let shares = numbers.len().div_ceil(usize::try_from(CONNECTIONS).expect("it fits"));
                 let requests = numbers.chunks(shares).map(|share| self.take(&leader, share, ends));
                 let refused = futures_util::future::join_all(requests).await;
@@ -118,7 +118,7 @@ impl Crowd<'_> {
             }
         };
         // On an error the caller repeats the requests without an answer.
-        let _ = palisade_client::ask_all(leader, ops, AT_ONCE, ANSWER_TIMEOUT, answered).await;
+        let _ = self.target.security.ask_all(leader, ops, AT_ONCE, ANSWER_TIMEOUT, answered).await;
         numbers.iter().zip(taken).filter(|(_, taken)| !taken).map(|(&number, _)| number).collect()
     }
 
@@ -136,36 +136,37 @@ impl Crowd<'_> {
     /// Waits until no more locks are held than the clients can hold themselves.
     async fn end(&self, leader: &str) -> Result<(), String> {
         loop {
-            let status = status(leader).await?;
+            let status = self.status(leader).await?;
             if status.locks <= self.clients as u64 {
                 return Ok(());
             }
             sleep(PAUSE).await;
         }
     }
+
+    /// Kills a follower and starts it again. Returns the time until it has applied every entry that
+    /// was committed before the kill.
+    async fn restart(&self, cluster: &mut Cluster, leader: &str) -> Result<Duration, String> {
+        let committed = self.status(leader).await?.commit;
+        let begin = Instant::now();
+        let node = cluster.restart_follower().await?;
+        loop {
+            // The node answers no requests while it recovers from its disk.
+            if self.status(&node).await.is_ok_and(|status| status.applied >= committed) {
+                return Ok(begin.elapsed());
+            }
+            sleep(PAUSE).await;
+        }
+    }
+
+    async fn status(&self, node: &str) -> Result<StatusView, String> {
+        let status = self.target.security.status(node, connect::NODE_TIMEOUT).await;
+        status.map_err(|error| error.to_string())
+    }
 }
 
 fn memory(cluster: Option<&Cluster>) -> Vec<u64> {
     cluster.map(Cluster::memory).unwrap_or_default()
-}
-
-/// Kills a follower and starts it again. Returns the time until it has applied every entry that was
-/// committed before the kill.
-async fn restart(cluster: &mut Cluster, leader: &str) -> Result<Duration, String> {
-    let committed = status(leader).await?.commit;
-    let begin = Instant::now();
-    let node = cluster.restart_follower().await?;
-    loop {
-        // The node answers no requests while it recovers from its disk.
-        if status(&node).await.is_ok_and(|status| status.applied >= committed) {
-            return Ok(begin.elapsed());
-        }
-        sleep(PAUSE).await;
-    }
-}
-
-async fn status(node: &str) -> Result<palisade_client::wire::StatusView, String> {
-    palisade_client::status(node, connect::NODE_TIMEOUT).await.map_err(|error| error.to_string())
 }
 
 /// The output function of SplitMix64: distinct numbers have distinct outputs for one seed.

@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_spec::lock::{Command, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine};
-use tokio::net::TcpListener;
+use tokio::net::{TcpListener, TcpStream};
 
 use super::*;
 use crate::core::CoreInbox;
@@ -75,6 +75,7 @@ impl Fixture {
                 client_addr: "127.0.0.1:1".into(),
                 peer_addr: "127.0.0.1:1".into(),
                 peer_addrs: BTreeMap::new(),
+                tls: None,
             };
             let pinned = PinnedPeers::load(directory).unwrap();
             Peers::new(roster, pinned, snapshots(directory, node), Metrics::new()).0

@@ -7,7 +7,7 @@ mod half_frames;
 mod hoarders;
 mod names;
 mod noise;
-mod peers;
+pub(crate) mod peers;
 mod strangers;
 
 use std::io::{Read, Write};

@@ -17,24 +17,24 @@ use super::{Cluster, MIB, Victim, metrics, send_and_finish};
 const SEED: u64 = 0x7065_6572;
 
 /// A frame between nodes: length, CRC-32C, payload.
-pub(super) fn frame(payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).unwrap();
     [&length.to_le_bytes(), &crc32c::crc32c(payload).to_le_bytes(), payload].concat()
 }
 
 /// The first frame of a connection, as `runtime/src/peers` has it.
 #[derive(Clone)]
-pub(super) struct Hello {
-    pub(super) magic: [u8; 8],
-    pub(super) version: u16,
-    pub(super) cluster: u64,
-    pub(super) from: u16,
-    pub(super) to: u16,
-    pub(super) incarnation: u64,
+pub(crate) struct Hello {
+    pub(crate) magic: [u8; 8],
+    pub(crate) version: u16,
+    pub(crate) cluster: u64,
+    pub(crate) from: u16,
+    pub(crate) to: u16,
+    pub(crate) incarnation: u64,
     /// 0 for messages, 1 for a snapshot.
-    pub(super) purpose: u32,
+    pub(crate) purpose: u32,
     /// How often the node was started, and the numbers of its latest starts.
-    pub(super) start: (u64, Vec<u64>),
+    pub(crate) start: (u64, Vec<u64>),
 }
 
 impl Hello {
@@ -46,8 +46,13 @@ impl Hello {
     /// One that this node takes for its peer's.
     fn to(victim: &Victim, to: u16) -> Hello {
         let from = victim.cluster.ids().into_iter().find(|&id| id != to).unwrap();
+        Hello::between(&victim.cluster.data(from), from, to)
+    }
+
+    /// One of node `from` with this data directory.
+    pub(crate) fn between(data: &std::path::Path, from: u16, to: u16) -> Hello {
         let read = |file: &str| -> serde_json::Value {
-            serde_json::from_slice(&std::fs::read(victim.cluster.data(from).join(file)).unwrap()).unwrap()
+            serde_json::from_slice(&std::fs::read(data.join(file)).unwrap()).unwrap()
         };
         let (identity, starts) = (read("identity.json"), read("start.json"));
         let start = serde_json::from_value::<Start>(starts["start"].clone()).unwrap();
@@ -57,7 +62,7 @@ impl Hello {
         Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0, start }
     }
 
-    pub(super) fn frame(&self) -> Vec<u8> {
+    pub(crate) fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, incarnation, purpose, start } = self;
         let nowhere = "127.0.0.1:1";
@@ -71,7 +76,7 @@ impl Hello {
 }
 
 /// What the node answered to a hello: its directory, where it serves clients, and its start.
-pub(super) fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
+pub(crate) fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 

@@ -147,6 +147,22 @@ fn what_dev_prints_works() {
     dev.expect_nothing_left();
 }
 
+/// `dev --tls` makes certificates, and the commands that it proposes work with them, curl's too.
+#[test]
+fn what_dev_prints_with_tls_works() {
+    let mut dev = Dev::start_with(None, &["--tls"]);
+    let urls: Vec<String> = (1..=3).map(|node| format!("https://{}", dev.address(node))).collect();
+    assert_eq!(dev.printed.last().unwrap(), &format!("ready {}", urls.join(" ")));
+    for (what, answer) in [("curl -sL", "\"token\":"), (" lock ", "token "), (" status ", "leader")] {
+        let proposed = dev.wait_for(what, |line| line.contains(what)).replace("sleep 5", "true");
+        let tried = process::output(&mut shell(&proposed));
+        let said = String::from_utf8_lossy(&tried.stdout).into_owned();
+        assert!(said.contains(answer), "{proposed}: {said}{}", String::from_utf8_lossy(&tried.stderr));
+        assert!(!proposed.contains("http://"), "{proposed}");
+    }
+    assert!(http::get(&dev.address(1), "/v1/status").is_err(), "nothing is answered without TLS");
+}
+
 /// Ctrl-C leaves no process, no open port and no file.
 #[test]
 fn ctrl_c_leaves_nothing_behind() {

@@ -67,7 +67,7 @@ fn first_start_with_an_unusable_address_founds_nothing() {
     assert!(!node.has_an_owner());
     node.clients = "192.0.2.1:7400".into();
     node.nodes = format!("127.0.0.1:{}", ports::free(1)[0]);
-    let said = refusal(&mut node.command(), 71);
+    let said = refusal(node.command().arg("--insecure"), 71);
     assert!(said.contains("cannot listen on 192.0.2.1:7400 for clients"), "{said}");
     assert!(!node.has_an_owner());
     node.clients = format!("127.0.0.1:{}", ports::free(1)[0]);
@@ -111,7 +111,7 @@ fn wildcard_address_needs_an_advertised_one() {
     node.clients = format!("0.0.0.0:{port}");
     let mut command = node.command();
     node.clients = reachable.clone();
-    let running = node.start(command.args(["--advertise-client-addr", &reachable]));
+    let running = node.start(command.args(["--advertise-client-addr", &reachable, "--insecure"]));
     let status = http::get(&reachable, "/v1/status").unwrap().ok();
     assert_eq!(status["leader"]["client_addr"], reachable.as_str());
 
@@ -131,7 +131,7 @@ fn wildcard_address_needs_an_advertised_one() {
     let (_, port) = joining.nodes.rsplit_once(':').unwrap();
     command
         .args(["serve", "--id", "2", "--client-addr", &joining.clients, "--peer-addr", &format!("0.0.0.0:{port}")])
-        .args(["--join", &reachable])
+        .args(["--join", &reachable, "--insecure"])
         .arg("--data")
         .arg(joining.data.path().join("node"));
     let said = refusal(&mut command, 78);

@@ -5,11 +5,13 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use palisade_client::Security;
 use palisade_client::wire::StatusView;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::certificates::Certificates;
 use super::wires::Wires;
-use super::{eventually, http, ports};
+use super::{eventually, http, https, ports};
 
 /// A running cluster. Whatever happens to the test, its processes end with it: they hold the other
 /// end of a pipe.
@@ -22,6 +24,8 @@ pub struct Cluster {
     adjust: Adjust,
     /// Where its nodes record what they do, if anywhere.
     recordings: Option<PathBuf>,
+    /// What the test connects with to ask for their status.
+    security: Security,
 }
 
 /// Names the directory in which every cluster of every test leaves recordings, in a directory of
@@ -84,7 +88,29 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
-        Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags))
+        Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags), Security::plain())
+    }
+
+    /// A cluster whose nodes have the certificates of these, and whose leader stays.
+    pub fn start_secured(size: u16, flags: &[&str], certificates: &Certificates) -> Cluster {
+        let flags = [&["--election-timeout", "750ms"], flags].concat();
+        let (adjust, security) = (certificates.adjust(), certificates.client("test"));
+        Cluster::launch(size, &flags, Box::new(adjust), None, recordings_of(&flags), security)
+    }
+
+    /// The same, and `adjust` gives each node its certificates at every start of it.
+    pub fn start_adjusted_secured(
+        size: u16,
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
+        security: Security,
+    ) -> Cluster {
+        let flags = ["--election-timeout", "750ms"];
+        Cluster::launch(size, &flags, Box::new(adjust), None, recordings_of(&flags), security)
+    }
+
+    /// The test asks for the nodes' status in this way from now on.
+    pub fn connect_with(&mut self, security: Security) {
+        self.security = security;
     }
 
     /// The same, and nothing is recorded: for a test that takes from a disk what was durable, which
@@ -94,12 +120,12 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
-        Cluster::launch(size, flags, Box::new(adjust), None, None)
+        Cluster::launch(size, flags, Box::new(adjust), None, None, Security::plain())
     }
 
     /// A cluster whose nodes reach one another by these wires.
     pub fn start_wired(size: u16, flags: &[&str], wires: &Wires) -> Cluster {
-        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires), recordings_of(flags))
+        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires), recordings_of(flags), Security::plain())
     }
 
     fn launch(
@@ -108,6 +134,7 @@ impl Cluster {
         adjust: Adjust,
         wires: Option<&Wires>,
         recordings: Option<PathBuf>,
+        security: Security,
     ) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
         let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
@@ -118,7 +145,7 @@ impl Cluster {
         });
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
-        let mut cluster = Cluster { directory, nodes, flags, adjust, recordings };
+        let mut cluster = Cluster { directory, nodes, flags, adjust, recordings, security };
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -274,6 +301,9 @@ impl Cluster {
 
     /// Node `id`'s own view of the cluster, if it answers.
     pub fn status(&self, id: u16) -> Option<StatusView> {
+        if self.security.is_tls() {
+            return https::status(&self.node(id).client_addr, &self.security);
+        }
         let response = http::get(&self.node(id).client_addr, "/v1/status").ok()?;
         serde_json::from_str(&response.body).ok()
     }

@@ -84,7 +84,12 @@ pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
         sent?;
         received?;
     }
-    let text = String::from_utf8_lossy(&bytes).into_owned();
+    parse(&bytes)
+}
+
+/// Splits what a server sent until it closed the connection.
+pub fn parse(bytes: &[u8]) -> std::io::Result<Response> {
+    let text = String::from_utf8_lossy(bytes).into_owned();
     let (head, body) = text.split_once("\r\n\r\n").unwrap_or((&text, ""));
     let status = head.split(' ').nth(1).and_then(|status| status.parse().ok());
     let status = status.ok_or_else(|| std::io::Error::other(format!("not an HTTP response: {head:?}")))?;

@@ -3,8 +3,10 @@
 
 #![allow(unreachable_pub, reason = "nothing outside this program can reach it")]
 
+pub mod certificates;
 pub mod cluster;
 pub mod http;
+pub mod https;
 pub mod journal;
 pub mod load;
 pub mod locks;

@@ -9,7 +9,11 @@ use super::eventually;
 /// The `palisade` that this test was built with.
 pub fn palisade() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
-    command.env_remove("PALISADE_ENDPOINTS").stdin(Stdio::null());
+    let names = ["PALISADE_ENDPOINTS", "PALISADE_CA", "PALISADE_CERT", "PALISADE_CERT_KEY", "PALISADE_TOKEN_FILE"];
+    names.into_iter().for_each(|name| {
+        command.env_remove(name);
+    });
+    command.stdin(Stdio::null());
     command
 }
 

@@ -1,0 +1,68 @@
+//! What went wrong with a TLS connection, as a sentence for people: which of the two sides refuses which certificate, and
+//! why.
+
+use std::io;
+
+use tokio_rustls::rustls::{AlertDescription, CertificateError, Error};
+
+/// The other side of a connection, for sentences about it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// It was dialled.
+    Server,
+    /// It dialled.
+    Client,
+}
+
+/// The sentence for an error of a connection, if it is one of TLS. `None` for every other error of the network.
+pub fn explain(error: &io::Error, other: Side) -> Option<String> {
+    let error = error.get_ref()?.downcast_ref::<Error>()?;
+    Some(match error {
+        Error::NoCertificatesPresented => "it presented no certificate".into(),
+        Error::InvalidCertificate(reason) => format!("its certificate {}", refused(reason)),
+        Error::AlertReceived(alert) => received(*alert),
+        Error::InvalidMessage(_) | Error::InappropriateMessage { .. } => match other {
+            Side::Server => "it does not speak TLS, or something between the two changes what it says".into(),
+            Side::Client => "it does not speak TLS, which this port requires".into(),
+        },
+        Error::PeerIncompatible(reason) => format!("it does not speak TLS 1.3: {reason:?}"),
+        other => format!("the TLS connection failed: {other}"),
+    })
+}
+
+/// What this side has against the other side's certificate.
+fn refused(reason: &CertificateError) -> String {
+    match reason {
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".into(),
+        CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
+            "is not valid yet: compare the clocks of the two machines".into()
+        }
+        // A CA of the same name, with another key, has signed it.
+        CertificateError::UnknownIssuer | CertificateError::BadSignature => "was issued by another CA".into(),
+        CertificateError::NotValidForNameContext { expected, presented } => {
+            format!("does not name the host {}, only: {}", expected.to_str(), presented.join(", "))
+        }
+        CertificateError::NotValidForName => "does not name the host that was dialled".into(),
+        CertificateError::InvalidPurpose | CertificateError::InvalidPurposeContext { .. } => {
+            "was issued for another purpose: a client's certificate is none of a node".into()
+        }
+        other => format!("is refused: {other}"),
+    }
+}
+
+/// What the other side has against this side.
+fn received(alert: AlertDescription) -> String {
+    match alert {
+        AlertDescription::CertificateExpired => "it refuses this side's certificate: it has expired".into(),
+        AlertDescription::UnknownCA | AlertDescription::DecryptError => {
+            "it refuses this side's certificate: another CA issued it".into()
+        }
+        AlertDescription::CertificateRequired => "it requires a certificate, and this side presented none".into(),
+        AlertDescription::BadCertificate
+        | AlertDescription::UnsupportedCertificate
+        | AlertDescription::CertificateUnknown
+        | AlertDescription::CertificateRevoked
+        | AlertDescription::AccessDenied => format!("it refuses this side's certificate ({alert:?})"),
+        other => format!("it ended the TLS connection ({other:?})"),
+    }
+}

@@ -1,0 +1,82 @@
+//! The files are read again at intervals, and used once they have changed.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::task::spawn_blocking;
+use tokio::time::sleep;
+use tracing::{info, warn};
+
+use super::material::Material;
+use super::{Tls, TlsError};
+
+/// How often the files are read.
+const EVERY: Duration = Duration::from_secs(1);
+
+/// What was wrong with the files at the last readings.
+#[derive(Debug, Default)]
+pub(super) struct Trouble {
+    error: Option<TlsError>,
+    /// How many readings in a row met it.
+    readings: u32,
+}
+
+/// Reads the files at intervals, for as long as the task lives.
+pub async fn watch(tls: Arc<Tls>) {
+    loop {
+        sleep(EVERY).await;
+        let tls = Arc::clone(&tls);
+        // If the runtime is shutting down, no task waits for the result.
+        let _ = spawn_blocking(move || tls.reload()).await;
+    }
+}
+
+impl Tls {
+    /// Uses the files as they are now, if they can be used.
+    fn reload(&self) {
+        let mut trouble = self.trouble.lock();
+        let result = self.reload_material().and_then(|()| self.reload_tokens());
+        let Err(error) = result else {
+            *trouble = Trouble::default();
+            return;
+        };
+        if trouble.error.as_ref() == Some(&error) {
+            trouble.readings += 1;
+        } else {
+            *trouble = Trouble { error: Some(error.clone()), readings: 1 };
+        }
+        // A certificate and its key are replaced one after the other: only what lasts is reported.
+        if trouble.readings == 2 {
+            warn!(%error, "a new file for TLS cannot be used; the files that were read before stay in use");
+        }
+    }
+
+    fn reload_material(&self) -> Result<(), TlsError> {
+        let (read, known) = (Material::read(&self.files)?, self.material());
+        if read == known.read {
+            return Ok(());
+        }
+        let material = Material::of(read)?;
+        if (&material.cluster, material.node) != (&known.cluster, known.node) {
+            return Err(TlsError(format!(
+                "the certificate {} is of node {} of cluster `{}`, and this is node {} of cluster `{}`",
+                self.files.cert.display(),
+                material.node,
+                material.cluster,
+                known.node,
+                known.cluster
+            )));
+        }
+        *self.material.lock() = Arc::new(material);
+        info!(ca = %self.files.ca.display(), cert = %self.files.cert.display(), "new connections use the changed files for TLS");
+        Ok(())
+    }
+
+    fn reload_tokens(&self) -> Result<(), TlsError> {
+        let Some(tokens) = &self.tokens else { return Ok(()) };
+        if tokens.reload()? {
+            info!("the file of clients' tokens has changed: new requests are compared with it");
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,207 @@
+//! Bearer tokens of clients: a file with a line `NAME:SHA256` for each, in hexadecimal digits.
+//!
+//! The file has only hashes, so that its reader cannot use the tokens. A token has 256 random bits,
+//! so that a plain hash cannot be guessed from.
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rand::Rng;
+use sha2::{Digest, Sha256};
+use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
+use tokio::sync::watch;
+
+use super::TlsError;
+use super::issue::client_name;
+use crate::sync::Mutex;
+
+/// Maximum number of revoked tokens whose names are remembered.
+const REVOKED: usize = 10_000;
+
+type Hash = [u8; 32];
+
+/// The tokens of a file.
+#[derive(Debug)]
+pub struct Tokens {
+    path: PathBuf,
+    table: Mutex<Arc<Table>>,
+    /// Counts the changes of the file.
+    changes: watch::Sender<u64>,
+}
+
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Table {
+    text: String,
+    valid: Vec<(Arc<str>, Hash)>,
+    /// Those that the file had since this process started, and has no more.
+    revoked: BTreeMap<Hash, Arc<str>>,
+}
+
+/// Why a token is refused.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Refused {
+    /// It was in the file.
+    Revoked(Arc<str>),
+    /// It is not in the file.
+    Unknown,
+}
+
+impl Tokens {
+    /// Reads the file.
+    ///
+    /// # Errors
+    /// If it cannot be read, or a line is damaged.
+    pub fn load(path: &Path) -> Result<Tokens, TlsError> {
+        let table = Table::read(path)?;
+        Ok(Tokens { path: path.to_owned(), table: Mutex::new(Arc::new(table)), changes: watch::Sender::new(0) })
+    }
+
+    /// Reads the file again; returns whether it has changed.
+    pub(super) fn reload(&self) -> Result<bool, TlsError> {
+        let known = Arc::clone(&self.table.lock());
+        let mut table = Table::read(&self.path)?;
+        if table.text == known.text {
+            return Ok(false);
+        }
+        let is_valid = |hash: &Hash| table.valid.iter().any(|(_, valid)| valid == hash);
+        let before = known.revoked.iter().map(|(hash, name)| (*hash, Arc::clone(name)));
+        let removed = known.valid.iter().map(|(name, hash)| (*hash, Arc::clone(name)));
+        let revoked = removed.chain(before).filter(|(hash, _)| !is_valid(hash)).take(REVOKED).collect();
+        table.revoked = revoked;
+        *self.table.lock() = Arc::new(table);
+        self.changes.send_modify(|changes| *changes += 1);
+        Ok(true)
+    }
+
+    /// Resolves after changes of the file.
+    pub(super) fn changes(&self) -> watch::Receiver<u64> {
+        self.changes.subscribe()
+    }
+
+    /// The name of the client with this token.
+    pub(super) fn name(&self, token: &str) -> Result<Arc<str>, Refused> {
+        let (table, hash) = (Arc::clone(&self.table.lock()), hash(token));
+        // Every line is compared in full, so that the time tells nothing of how much agrees.
+        let mut found = 0_u32;
+        for (place, (_, valid)) in (1_u32..).zip(&table.valid) {
+            let same: Choice = valid.ct_eq(&hash);
+            found.conditional_assign(&place, same);
+        }
+        match usize::try_from(found).ok().and_then(|place| table.valid.get(place.checked_sub(1)?)) {
+            Some((name, _)) => Ok(Arc::clone(name)),
+            None => Err(table.revoked.get(&hash).map_or(Refused::Unknown, |name| Refused::Revoked(Arc::clone(name)))),
+        }
+    }
+}
+
+impl Table {
+    fn read(path: &Path) -> Result<Table, TlsError> {
+        let read = std::fs::read_to_string(path);
+        let text = read.map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))?;
+        let lines = (1..).zip(text.lines()).map(|(number, line)| (number, line.trim()));
+        let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
+        let damaged = |number: i32, what: &str| {
+            TlsError(format!(
+                "line {number} of {} {what}: write NAME:SHA256, as `palisade cert token` prints it",
+                path.display()
+            ))
+        };
+        let mut valid: Vec<(Arc<str>, Hash)> = Vec::new();
+        for (number, line) in lines {
+            let (name, digits) = line.split_once(':').ok_or_else(|| damaged(number, "has no colon"))?;
+            let name = client_name(name).map_err(|_| damaged(number, "does not begin with a client's name"))?;
+            let hash = parse(digits).ok_or_else(|| damaged(number, "does not end with 64 hexadecimal digits"))?;
+            valid.push((name.into(), hash));
+        }
+        Ok(Table { text, valid, revoked: BTreeMap::new() })
+    }
+}
+
+/// A token that was just made: the only time that it is shown.
+pub struct NewToken {
+    /// The secret, for the client.
+    pub token: String,
+    /// The line for the nodes' files.
+    pub line: String,
+}
+
+impl NewToken {
+    /// Draws a token for a client with this name.
+    pub fn draw(name: &str) -> NewToken {
+        let secret: [u8; 32] = rand::rng().random();
+        let token = hex(&secret);
+        let line = format!("{name}:{}", hex(&hash(&token)));
+        NewToken { token, line }
+    }
+}
+
+fn hash(token: &str) -> Hash {
+    Sha256::digest(token.as_bytes()).into()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().fold(String::new(), |mut text, byte| {
+        let _ = fmt::Write::write_fmt(&mut text, format_args!("{byte:02x}"));
+        text
+    })
+}
+
+fn parse(digits: &str) -> Option<Hash> {
+    let digits = digits.trim();
+    if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    let mut hash = Hash::default();
+    for (place, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn token_names_its_client_until_its_line_is_removed() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let [one, two] = ["worker-1", "worker-2"].map(NewToken::draw);
+        std::fs::write(&path, format!("# tokens\n\n{}\n{}\n", one.line, two.line)).unwrap();
+        let tokens = Tokens::load(&path).unwrap();
+        assert_eq!(tokens.name(&one.token), Ok("worker-1".into()));
+        assert_eq!(tokens.name(&two.token), Ok("worker-2".into()));
+        assert_eq!(tokens.name("guessed"), Err(Refused::Unknown));
+        assert_eq!(tokens.reload(), Ok(false));
+
+        std::fs::write(&path, &two.line).unwrap();
+        assert_eq!(tokens.reload(), Ok(true));
+        assert_eq!(tokens.name(&one.token), Err(Refused::Revoked("worker-1".into())));
+        assert_eq!(tokens.name(&two.token), Ok("worker-2".into()));
+        std::fs::write(&path, format!("{}\n{}\n", one.line, two.line)).unwrap();
+        assert_eq!(tokens.reload(), Ok(true));
+        assert_eq!(tokens.name(&one.token), Ok("worker-1".into()), "a line that comes back is valid again");
+    }
+
+    #[test]
+    fn damaged_line_is_named_and_the_tokens_stay() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let token = NewToken::draw("worker");
+        std::fs::write(&path, &token.line).unwrap();
+        let tokens = Tokens::load(&path).unwrap();
+        for (damaged, complaint) in [
+            ("worker", "line 1 of"),
+            ("worker:12", "64 hexadecimal digits"),
+            (&format!("# c\na/b:{}", "0".repeat(64)), "line 2 of"),
+            (&format!("worker:{}", "+0".repeat(32)), "64 hexadecimal digits"),
+        ] {
+            std::fs::write(&path, damaged).unwrap();
+            let refused = tokens.reload().unwrap_err().to_string();
+            assert!(refused.contains(complaint), "{refused}");
+            assert_eq!(tokens.name(&token.token), Ok("worker".into()));
+        }
+    }
+}

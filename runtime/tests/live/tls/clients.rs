@@ -1,0 +1,193 @@
+//! The port for clients: each request has a verified sender, or is refused with the reason.
+
+use std::process::Output;
+use std::time::Duration;
+
+use palisade_client::tls::Stream;
+use palisade_client::{Client, Error, LockOptions, Options, Security};
+use tokio::time::timeout;
+
+use crate::support::certificates::{Certificates, EXPIRED, cert};
+use crate::support::cluster::Cluster;
+use crate::support::process::{output, palisade};
+use crate::support::{eventually, http, https};
+
+/// A token for `name`: the file that has it, and the line for the nodes.
+fn token(certificates: &Certificates, name: &str) -> (Security, String) {
+    let printed = cert(&["token", "--name", name]);
+    let [token, line] = printed.lines().collect::<Vec<_>>()[..] else { panic!("two lines: {printed}") };
+    assert!(line.starts_with(&format!("{name}:")) && !line.contains(token), "{printed}");
+    let file = certificates.beside(&format!("{name}.token"));
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    (certificates.anonymous().with_token_file(file), line.to_owned())
+}
+
+fn run(cluster: &Cluster, id: u16, security: &Security, words: &[&str]) -> Output {
+    let mut command = palisade();
+    let (options, rest) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+    command.args(options).args(["--endpoints", &format!("https://{}", cluster.client_addr(id))]);
+    output(command.args(Certificates::arguments(security)).args(rest))
+}
+
+/// Connects with the Rust client: why that fails.
+fn refusal(cluster: &Cluster, security: &Security) -> palisade_client::Error {
+    let options =
+        Options { security: security.clone(), connect_timeout: Duration::from_secs(60), ..Options::default() };
+    https::block_on(Client::connect(&cluster.endpoints(), options)).expect_err("no node lets it in")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// Goal: a certificate of the CA, or a token of the file, opens the port; nothing else does, and the
+/// refusal says which.
+#[test]
+fn client_without_a_valid_identity_is_refused_with_the_reason() {
+    let (ours, others) = (Certificates::of("billing", 3), Certificates::of("other", 1));
+    ours.trust(&others);
+    ours.issue_client("late", &EXPIRED);
+    let unknown = Certificates::of("billing", 1);
+    let (worker, line) = token(&ours, "worker");
+    let (gone, revoked) = token(&ours, "gone");
+    let (never, _) = token(&ours, "never");
+    let tokens = ours.beside("tokens");
+    std::fs::write(&tokens, format!("{line}\n{revoked}\n")).unwrap();
+    let cluster = Cluster::start_secured(3, &["--client-tokens", tokens.to_str().unwrap()], &ours);
+    let address = cluster.client_addr(1);
+    let status = |security: &Security| https::get(&address, security, "/v1/status");
+
+    for good in [ours.client("test"), worker.clone(), gone.clone(), ours.with(&ours, "node-2")] {
+        status(&good).unwrap().ok();
+    }
+    let message =
+        |security: &Security| status(security).unwrap().refused(401, "unauthenticated")["message"].to_string();
+    let refused = [
+        (ours.anonymous(), "the request proves no identity: present a client certificate"),
+        (ours.with(&others, "client-test"), "the client's certificate is of cluster `other`, not of cluster `billing`"),
+        (never.clone(), "the bearer token is unknown, or was revoked"),
+    ];
+    for (security, why) in &refused {
+        let message = message(security);
+        assert!(message.contains(why), "{message}");
+        eventually("the operator reads it", || cluster.log(1).contains(why).then_some(()));
+        // The Rust client and the command line say the same; the client does not try until its time is over.
+        let error = refusal(&cluster, security);
+        assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
+        let asked = run(&cluster, 1, security, &["status"]);
+        assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
+    }
+    let refused = [
+        (ours.client("late"), "it refuses this side's certificate: it has expired", "its certificate has expired"),
+        (
+            ours.with(&unknown, "client-test"),
+            "it refuses this side's certificate: another CA issued it",
+            "its certificate was issued by another CA",
+        ),
+    ];
+    for (security, why, logged) in &refused {
+        let error = status(security).unwrap_err().to_string();
+        assert!(error.contains(why), "{error}");
+        let error = refusal(&cluster, security);
+        assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
+        eventually("the operator reads it", || cluster.log(1).contains(logged).then_some(()));
+        let asked = run(&cluster, 1, security, &["status"]);
+        assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
+    }
+
+    // Without TLS the port says nothing; a client that trusts another CA does not speak to it.
+    assert!(http::get(&address, "/v1/status").is_err());
+    let error = status(&others.client("test")).unwrap_err().to_string();
+    assert!(error.contains("its certificate was issued by another CA"), "{error}");
+    // What tells whether the process lives needs no identity.
+    assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
+
+    let locked = run(&cluster, 1, &ours.anonymous(), &["lock", "k", "--", "true"]);
+    assert!(locked.status.code() == Some(77) && said(&locked).contains("proves no identity"), "{}", said(&locked));
+
+    // Two clients hold locks over WebSockets; the token of one is removed.
+    let held = https::block_on(async {
+        let mut held = Vec::new();
+        for (key, security) in [("kept", &worker), ("gone", &gone)] {
+            let options = Options { security: security.clone(), ..Options::default() };
+            let client = Client::connect(&cluster.endpoints(), options).await.unwrap();
+            let lock = LockOptions::default().ttl(Duration::from_secs(2));
+            held.push((client.lock(key, lock).await.unwrap(), client));
+        }
+        std::fs::write(&tokens, format!("{line}\n")).unwrap();
+        // Its WebSocket is closed, and no node renews its lease any more.
+        timeout(Duration::from_secs(60), held[1].0.lost()).await.expect("the lock of a revoked token is lost");
+        held[0].0.is_valid()
+    });
+    assert!(held, "the other client goes on");
+    eventually("the removed token is revoked", || {
+        let refused = status(&gone).unwrap();
+        (refused.status == 401).then(|| {
+            let message = refused.refused(401, "unauthenticated")["message"].to_string();
+            assert!(message.contains("the bearer token of `gone` was revoked"), "{message}");
+        })
+    });
+    status(&worker).unwrap().ok();
+}
+
+/// Goal: the commands work over TLS through a node that is not the leader: a redirect and the name
+/// of the leader keep TLS.
+#[test]
+fn commands_work_through_a_follower() {
+    let ours = Certificates::of("billing", 3);
+    let cluster = Cluster::start_secured(3, &[], &ours);
+    let leader = cluster.wait_ready();
+    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let client = ours.client("test");
+    let locked = run(&cluster, follower, &client, &["lock", "k", "--", "sh", "-c", "echo token $PALISADE_TOKEN"]);
+    assert!(said(&locked).contains("token 1"), "{}", said(&locked));
+    for words in [&["status"][..], &["locks"], &["show", "k"], &["members", "list"]] {
+        let shown = run(&cluster, follower, &client, words);
+        assert!(shown.status.success(), "{words:?}: {}", said(&shown));
+    }
+    let file = ours.beside("snapshot");
+    let saved = run(&cluster, follower, &client, &["snapshot", "save", file.to_str().unwrap()]);
+    assert!(saved.status.success(), "{}", said(&saved));
+
+    let redirect = https::post(&cluster.client_addr(follower), &client, "/v1/locks/k/acquire", "{}").unwrap();
+    assert_eq!(redirect.status, 307, "{}", redirect.body);
+    let location = format!("https://{}/v1/locks/k/acquire", cluster.client_addr(leader));
+    assert_eq!(redirect.header("location"), Some(location.as_str()));
+}
+
+/// Goal: what is said without a CA, and of a file that cannot be used, is a sentence that names it.
+#[test]
+fn client_names_the_file_that_it_lacks() {
+    let ours = Certificates::of("billing", 1);
+    let asked = |words: &[&str]| {
+        let result = output(palisade().args(["status", "--endpoints", "https://127.0.0.1:1"]).args(words));
+        (result.status.code(), said(&result))
+    };
+    let (code, said) = asked(&[]);
+    assert!(code == Some(64) && said.contains("https://127.0.0.1:1 demands TLS, and no CA is given"), "{said}");
+    let (code, said) = asked(&["--ca", "/nowhere/ca.pem"]);
+    assert!(code == Some(64) && said.contains("cannot read /nowhere/ca.pem"), "{said}");
+    let ca = ours.ca().display().to_string();
+    let ((cert, _), (_, key)) = (ours.pair("client-test"), ours.pair("node-1"));
+    let (code, said) = asked(&["--ca", &ca, "--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()]);
+    assert!(code == Some(64) && said.contains("does not belong to the certificate"), "{said}");
+    let (code, said) = asked(&["--token-file", &ca]);
+    assert!(code == Some(2) && said.contains("--ca <FILE>"), "a token never travels in plain text: {said}");
+}
+
+/// Goal: the server speaks TLS 1.3, and a stranger who says nothing keeps no connection.
+#[test]
+fn silent_stranger_is_disconnected() {
+    let ours = Certificates::of("billing", 1);
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    let dialled = https::block_on(ours.client("test").dial(&cluster.client_addr(1))).unwrap();
+    let Stream::Tls(stream) = dialled else { panic!("it is encrypted") };
+    let version = format!("{:?}", stream.get_ref().1.protocol_version().unwrap());
+    assert_eq!(version, "TLSv1_3");
+    for address in [cluster.client_addr(1), cluster.peer_addr(1)] {
+        let mut silent = std::net::TcpStream::connect(address).unwrap();
+        silent.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        let ended = std::io::Read::read(&mut silent, &mut [0]);
+        assert!(matches!(ended, Ok(0)), "{ended:?}");
+    }
+}

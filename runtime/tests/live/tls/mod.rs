@@ -1,0 +1,7 @@
+//! TLS and identities: what a stranger on either port gets to hear, and what it cannot change.
+
+mod clients;
+mod peers;
+mod rolling;
+mod rotation;
+mod starts;

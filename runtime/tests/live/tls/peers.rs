@@ -1,0 +1,250 @@
+//! The port for nodes: who is not the node that it claims to be is refused with the reason, before
+//! anything that it says is believed.
+
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use palisade_client::{Security, codec};
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{Body, Index, Message, NodeId, Position, ReadRound, Stamp, Term};
+use parking_lot::Mutex;
+use serde_json::json;
+
+use crate::abuse::peers::{Hello, frame, welcome};
+use crate::support::certificates::{Certificates, EXPIRED};
+use crate::support::cluster::Cluster;
+use crate::support::process::{Running, palisade};
+use crate::support::{eventually, https, ports};
+
+/// A stranger's credentials, and what the node says about them: in its log, and to the stranger.
+struct Stranger {
+    security: Security,
+    logged: &'static str,
+    told: &'static str,
+}
+
+/// Every way not to be node `claimed` of cluster `billing`.
+fn strangers(ours: &Certificates, others: &Certificates, unknown: &Certificates, claimed: u16) -> Vec<Stranger> {
+    let stranger = |security, logged, told| Stranger { security, logged, told };
+    ours.issue_node(50, &EXPIRED);
+    ours.issue_node(51, &[]);
+    vec![
+        stranger(
+            ours.anonymous(),
+            "it presented no certificate",
+            "it requires a certificate, and this side presented none",
+        ),
+        stranger(
+            ours.with(unknown, &format!("node-{claimed}")),
+            "its certificate was issued by another CA",
+            "it refuses this side's certificate: another CA issued it",
+        ),
+        stranger(
+            ours.with(ours, "node-50"),
+            "its certificate has expired",
+            "it refuses this side's certificate: it has expired",
+        ),
+        stranger(
+            ours.with(others, &format!("node-{claimed}")),
+            "its certificate is of cluster `other`, not of cluster `billing`",
+            "its certificate is of cluster `other`, not of cluster `billing`",
+        ),
+        stranger(
+            ours.with(ours, "node-51"),
+            "its certificate names node 51, and it claims to be node",
+            "its certificate names node 51, and it claims to be node",
+        ),
+        stranger(
+            ours.client("test"),
+            "its certificate is that of the client `test`, and no node's",
+            "its certificate is that of the client `test`, and no node's",
+        ),
+        stranger(Security::plain(), "it does not speak TLS, which this port requires", ""),
+    ]
+}
+
+/// What the node told a stranger: a sentence of TLS, or the answer to its hello.
+fn told(stranger: &Stranger, address: &str, bytes: &[u8]) -> String {
+    match https::exchange(address, &stranger.security, bytes) {
+        // Without TLS the node says nothing that this side could read.
+        Ok(_) if !stranger.security.is_tls() => String::new(),
+        Ok(answer) => welcome(&answer).expect_err("a stranger is refused"),
+        Err(error) => error.to_string(),
+    }
+}
+
+/// Rows 1, 2 and 6 of the issue: an AppendEntries of a later term, a snapshot of 2⁴⁰ bytes, and a
+/// hello that names another address of the leader, from each kind of stranger.
+#[test]
+fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
+    let (ours, others) = (Certificates::of("billing", 3), Certificates::of("other", 3));
+    // Certificates of another cluster whose CA these nodes trust, too.
+    ours.trust(&others);
+    let unknown = Certificates::of("billing", 3);
+    let cluster = Cluster::start_secured(3, &[], &ours);
+    let leader = cluster.wait_ready();
+    let victim = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (address, client) = (cluster.client_addr(leader), ours.client("test"));
+    let grant = https::post(&address, &client, "/v1/locks/k/acquire", &json!({"ttl_ms": 600_000}).to_string());
+    let grant = grant.unwrap().ok();
+    let before = cluster.status(victim).unwrap();
+
+    for stranger in strangers(&ours, &others, &unknown, leader) {
+        let hello = Hello::between(&cluster.data(leader), leader, victim);
+        // A node that dials says only the hello, and reads the answer.
+        let told = told(&stranger, &cluster.peer_addr(victim), &hello.frame());
+        assert!(told.contains(stranger.told), "{told}");
+        let messages = [hello.frame(), message(&before, leader, victim)].concat();
+        let offer = {
+            let mut offer = Vec::new();
+            let last = Position { term: Term(before.term + 1), index: Index(1_000_000) };
+            codec::encode_into(&(before.term + 1, last, 1_u64, 1_u64 << 40, [7_u8; 32]), &mut offer);
+            [Hello { purpose: 1, ..hello }.frame(), frame(&offer), vec![7; 1 << 16]].concat()
+        };
+        for bytes in [messages, offer] {
+            // The connection ends with bytes unread, which may take the answer back.
+            let _ = https::exchange(&cluster.peer_addr(victim), &stranger.security, &bytes);
+        }
+        eventually(stranger.logged, || cluster.log(victim).contains(stranger.logged).then_some(()));
+    }
+
+    let after = cluster.status(victim).unwrap();
+    assert_eq!((after.term, &after.leader), (before.term, &before.leader), "nothing was believed");
+    let addresses = |view: &palisade_client::wire::StatusView| -> Vec<_> {
+        view.members.iter().map(|member| (member.id, member.client_addr.clone())).collect()
+    };
+    assert_eq!(addresses(&after), addresses(&before));
+    let shown = https::get(&address, &client, "/v1/locks/k").unwrap().ok();
+    assert_eq!(shown["holder"]["token"], grant["token"], "the lock is still held");
+    let left = std::fs::read_dir(cluster.data(victim)).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("incoming-")));
+}
+
+/// An AppendEntries of the next term without entries: enough to unseat a leader.
+fn message(status: &palisade_client::wire::StatusView, from: u16, to: u16) -> Vec<u8> {
+    let term = Term(status.term + 1);
+    let body = Body::<LockTable>::AppendEntries {
+        prev: Position::default(),
+        entries: Vec::new(),
+        commit: Index(0),
+        stamp: Stamp(status.cluster_time_ms),
+        round: ReadRound(0),
+    };
+    let message = Message { from: NodeId(from.into()), to: NodeId(to.into()), term, body };
+    let mut payload = Vec::new();
+    codec::encode_into(&message, &mut payload);
+    frame(&payload)
+}
+
+/// Goal: both operators read the reason, in the log of the node that refuses and in that of the node
+/// that is refused; the right certificate lets it in again.
+#[test]
+fn both_logs_have_the_reason_for_a_refused_node() {
+    let (ours, others) = (Certificates::of("billing", 3), Certificates::of("other", 3));
+    ours.trust(&others);
+    let unknown = Certificates::of("billing", 3);
+    let flags: Arc<Mutex<Vec<String>>> = Arc::new(Mutex::new(ours.flags(3)));
+    let (of_3, adjust) = (Arc::clone(&flags), ours.adjust());
+    let adjusted = move |id: u16, command: &mut Command| {
+        if id == 3 {
+            command.args(of_3.lock().iter());
+        } else {
+            adjust(id, command);
+        }
+    };
+    let mut cluster = Cluster::start_adjusted_secured(3, adjusted, ours.client("test"));
+    let cases = [
+        (
+            ours.flags_with(&unknown, "node-3"),
+            "its certificate was issued by another CA",
+            "it refuses this side's certificate: another CA issued it",
+        ),
+        (
+            {
+                ours.issue_node(3, &EXPIRED);
+                ours.flags(3)
+            },
+            "its certificate has expired",
+            "it refuses this side's certificate: it has expired",
+        ),
+    ];
+    for (wrong, refusing, refused) in cases {
+        cluster.kill(3);
+        *flags.lock() = wrong;
+        cluster.restart(3);
+        let dialled = eventually("a node that refuses says why", || {
+            [1, 2].into_iter().find(|&id| cluster.log(id).contains(refusing))
+        });
+        eventually("the refused node says why", || cluster.log(3).contains(refused).then_some(()));
+        assert!(cluster.status(dialled).is_some(), "the other nodes go on");
+    }
+    cluster.kill(3);
+    ours.issue_node(3, &[]);
+    *flags.lock() = ours.flags(3);
+    cluster.restart(3);
+    cluster.wait_ready();
+}
+
+/// Row 5 of the issue: a hello as node 2 before node 2's first start pins nothing, so that the
+/// cluster can be founded.
+#[test]
+fn stranger_cannot_take_a_founders_place() {
+    let (ours, others) = (Certificates::of("billing", 2), Certificates::of("other", 2));
+    ours.trust(&others);
+    let unknown = Certificates::of("billing", 2);
+    let directory = tempfile::tempdir().unwrap();
+    let addresses: Vec<String> = ports::free(4).iter().map(|port| format!("127.0.0.1:{port}")).collect();
+    let peers = format!("1={},2={}", addresses[2], addresses[3]);
+    let data = |id: u16| directory.path().join(format!("node-{id}"));
+    let start = |id: u16| {
+        let at = usize::from(id) - 1;
+        let log = std::fs::File::create(directory.path().join(format!("log-{id}"))).unwrap();
+        let mut command = palisade();
+        command
+            .args(["serve", "--id", &id.to_string(), "--client-addr", &addresses[at]])
+            .args(["--peer-addr", &addresses[at + 2], "--peers", &peers, "--data"])
+            .arg(data(id))
+            .args(ours.flags(id));
+        Running::start(command.stderr(Stdio::from(log)))
+    };
+    let one = start(1);
+    let client = ours.client("test");
+    eventually("node 1 listens", || https::status(&addresses[0], &client));
+    for stranger in strangers(&ours, &others, &unknown, 2) {
+        let hello = Hello { from: 2, incarnation: 7, ..Hello::between(&data(1), 1, 1) };
+        let told = told(&stranger, &addresses[2], &hello.frame());
+        assert!(told.contains(stranger.told), "{told}");
+    }
+    let two = start(2);
+    eventually("the cluster is founded", || {
+        let ready = https::get(&addresses[0], &client, "/readyz").ok()?;
+        (ready.status == 200).then_some(())
+    });
+    drop((one, two));
+}
+
+/// Goal: a node that dials does not tell its hello to another node than the one that it means.
+#[test]
+fn dialler_checks_which_node_it_reached() {
+    let ours = Certificates::of("billing", 3);
+    let cluster = Cluster::start_secured(3, &[], &ours);
+    // Node 4 looks for node 1 at the address of node 2.
+    ours.issue_node(4, &[]);
+    let [clients, nodes] = ports::free(2)[..] else { unreachable!() };
+    let directory = tempfile::tempdir().unwrap();
+    let log = directory.path().join("log");
+    let mut command = palisade();
+    command
+        .args(["serve", "--id", "4", "--client-addr", &format!("127.0.0.1:{clients}")])
+        .args(["--peer-addr", &format!("127.0.0.1:{nodes}")])
+        .args(["--peers", &format!("4=127.0.0.1:{nodes},1={}", cluster.peer_addr(2)), "--data"])
+        .arg(directory.path().join("node-4"))
+        .args(ours.flags(4));
+    let running = Running::start(command.stderr(std::fs::File::create(&log).unwrap()));
+    eventually("the dialler says whom it reached", || {
+        let log = std::fs::read_to_string(&log).unwrap();
+        log.contains("its certificate names node 2, not node 1: check the addresses").then_some(())
+    });
+    drop(running);
+    cluster.wait_ready();
+}

@@ -1,0 +1,171 @@
+//! Certificates, the CA and tokens are replaced on all nodes while clients work.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::Duration;
+
+use palisade_client::tls::Stream;
+use palisade_client::{Client, LockOptions, Options, Security};
+
+use crate::support::certificates::{Certificates, cert};
+use crate::support::cluster::Cluster;
+use crate::support::{eventually, https};
+
+/// Clients that take and give back locks, one after the other, over a connection each and over new
+/// ones.
+pub(super) struct Load {
+    ends: Arc<AtomicBool>,
+    done: Arc<AtomicU64>,
+    thread: Option<std::thread::JoinHandle<Result<(), String>>>,
+}
+
+impl Load {
+    pub(super) fn start(endpoints: Vec<String>, security: Security) -> Load {
+        let (ends, done) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+        let (over, count) = (Arc::clone(&ends), Arc::clone(&done));
+        let thread = std::thread::spawn(move || {
+            let options = Options { security, ..Options::default() };
+            https::block_on(async {
+                let text = |error: palisade_client::Error| error.to_string();
+                let kept = Client::connect(&endpoints, options.clone()).await.map_err(text)?;
+                while !over.load(Ordering::Relaxed) {
+                    let fresh = Client::connect(&endpoints, options.clone()).await.map_err(text)?;
+                    for client in [&kept, &fresh] {
+                        let wait = LockOptions::default().wait(Duration::from_secs(30));
+                        let guard = client.lock("rotated", wait).await.map_err(text)?;
+                        guard.release().await.map_err(text)?;
+                    }
+                    fresh.close().await;
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+                kept.close().await;
+                Ok(())
+            })
+        });
+        Load { ends, done, thread: Some(thread) }
+    }
+
+    /// Waits until so many more rounds are done.
+    pub(super) fn go_on(&self, rounds: u64) {
+        let until = self.done.load(Ordering::Relaxed) + rounds;
+        let thread = self.thread.as_ref().unwrap();
+        eventually("the clients go on", || {
+            (thread.is_finished() || self.done.load(Ordering::Relaxed) >= until).then_some(())
+        });
+    }
+
+    /// Ends the clients: none of their requests has failed.
+    pub(super) fn finish(mut self) {
+        self.ends.store(true, Ordering::Relaxed);
+        let result = self.thread.take().unwrap().join().unwrap();
+        assert_eq!(result, Ok(()));
+    }
+}
+
+/// Replaces a file at once, as `mv` does.
+fn replace(file: &Path, by: &Path) {
+    let aside = file.with_extension("new");
+    std::fs::copy(by, &aside).unwrap();
+    std::fs::rename(&aside, file).unwrap();
+}
+
+/// The certificate that a node presents to its clients now.
+fn presented(address: &str, security: &Security) -> Option<Vec<u8>> {
+    let stream: Stream = https::block_on(security.dial(address)).ok()?;
+    stream.certificate().map(|certificate| certificate.to_vec())
+}
+
+/// Goal: a new CA, new certificates of all nodes and a new token are in use within seconds, and no
+/// request of a client fails meanwhile.
+#[test]
+fn rotation_under_load_fails_no_request() {
+    let (ours, next) = (Certificates::of("billing", 3), Certificates::of("billing", 3));
+    let tokens = ours.beside("tokens");
+    let (token_file, printed) = (ours.beside("token"), cert(&["token", "--name", "worker"]));
+    let (token, line) = printed.trim().split_once('\n').unwrap();
+    std::fs::write(&token_file, token).unwrap();
+    std::fs::write(&tokens, line).unwrap();
+    let cluster = Cluster::start_secured(3, &["--client-tokens", tokens.to_str().unwrap()], &ours);
+    let (client, trusted) = (ours.client("test"), ours.trusted().to_owned());
+    // The clients trust what the nodes trust.
+    let by_token = Security::tls(&trusted).with_token_file(&token_file);
+    let certified = Load::start(
+        cluster.endpoints(),
+        Security::tls(&trusted).with_certificate(ours.pair("client-test").0, ours.pair("client-test").1),
+    );
+    let loads = [certified, Load::start(cluster.endpoints(), by_token.clone())];
+    let go_on = |rounds| loads.iter().for_each(|load| load.go_on(rounds));
+    go_on(3);
+
+    // First every node and every client trusts both CAs, then the certificates change.
+    ours.trust(&next);
+    for id in cluster.ids() {
+        eventually("the node trusts the new CA", || {
+            cluster.log(id).contains("new connections use the changed files for TLS").then_some(())
+        });
+    }
+    go_on(3);
+    let before: Vec<_> = cluster.endpoints().iter().map(|address| presented(address, &client).unwrap()).collect();
+    for id in cluster.ids() {
+        let ((cert, key), (new_cert, new_key)) = (ours.pair(&format!("node-{id}")), next.pair(&format!("node-{id}")));
+        // The pair does not match for a moment: the old one stays in use.
+        replace(&cert, &new_cert);
+        replace(&key, &new_key);
+    }
+    let both = Security::tls(&trusted).with_certificate(next.pair("client-test").0, next.pair("client-test").1);
+    for (address, before) in cluster.endpoints().iter().zip(&before) {
+        eventually("the node presents its new certificate", || {
+            presented(address, &both).filter(|now| now != before).map(drop)
+        });
+    }
+    go_on(3);
+
+    // A new token beside the old one; the clients change; the old one goes.
+    let printed = cert(&["token", "--name", "worker"]);
+    let (token, new_line) = printed.trim().split_once('\n').unwrap();
+    std::fs::write(&tokens, format!("{line}\n{new_line}\n")).unwrap();
+    let new_file = ours.beside("token.new");
+    std::fs::write(&new_file, token).unwrap();
+    let new_token = Security::tls(&trusted).with_token_file(&new_file);
+    for address in cluster.endpoints() {
+        eventually("the node knows the new token", || {
+            let asked = https::get(&address, &new_token, "/v1/status").ok()?;
+            (asked.status == 200).then_some(())
+        });
+    }
+    std::fs::rename(&new_file, &token_file).unwrap();
+    go_on(3);
+    std::fs::write(&tokens, new_line).unwrap();
+    go_on(3);
+    loads.into_iter().for_each(Load::finish);
+}
+
+/// Goal: a file that cannot be used is reported with its name, and the node goes on with the one
+/// before.
+#[test]
+fn broken_file_is_reported_and_the_old_one_stays() {
+    let ours = Certificates::of("billing", 1);
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    let (address, client) = (cluster.client_addr(1), ours.client("test"));
+    let before = presented(&address, &client).unwrap();
+    let (cert, key) = ours.pair("node-1");
+    let good = std::fs::read(&cert).unwrap();
+    std::fs::write(&cert, "no certificate").unwrap();
+    eventually("the node reports the broken file", || {
+        let log = cluster.log(1);
+        let complaint = format!("{} has no certificate in PEM form", cert.display());
+        (log.contains("a new file for TLS cannot be used") && log.contains(&complaint)).then_some(())
+    });
+    assert_eq!(presented(&address, &client), Some(before.clone()));
+    std::fs::write(&cert, &good).unwrap();
+
+    // The certificate of another node is none for this one.
+    ours.issue_node(2, &[]);
+    replace(&key, &ours.pair("node-2").1);
+    replace(&cert, &ours.pair("node-2").0);
+    eventually("the node refuses another node's certificate", || {
+        cluster.log(1).contains("is of node 2 of cluster `billing`, and this is node 1").then_some(())
+    });
+    assert_eq!(presented(&address, &client), Some(before));
+}
