@@ -13,6 +13,7 @@ mod node;
 mod reply;
 mod sessions;
 mod site;
+mod snapshot_limits;
 mod snapshots;
 mod websocket;
 
@@ -32,6 +33,7 @@ pub use listen::listen;
 pub use site::HostNames;
 
 use self::metrics::MetricsPage;
+use self::snapshot_limits::SnapshotRequests;
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::limits;
 use crate::metrics::Metrics;
@@ -53,6 +55,7 @@ pub struct App {
     host_names: HostNames,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
+    snapshot_requests: Arc<SnapshotRequests>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -62,8 +65,17 @@ impl App {
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, host_names: HostNames) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
-        let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, host_names, snapshot_reads, metrics_page, next_connection }
+        App {
+            core,
+            peers,
+            metrics,
+            space,
+            host_names,
+            snapshot_reads,
+            snapshot_requests: Arc::new(SnapshotRequests::new()),
+            metrics_page,
+            next_connection: Arc::new(AtomicU64::new(1)),
+        }
     }
 
     fn new_connection(&self) -> ConnectionId {
