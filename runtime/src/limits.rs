@@ -70,6 +70,20 @@ pub const STRANGER_BYTES: usize = 32 * 1024 * 1024;
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of clients that read a snapshot at the same time: each keeps its file open.
 pub const SNAPSHOT_READS: usize = 4;
+/// Bytes per second at which a client must read a snapshot at least, after
+/// [`SNAPSHOT_READ_GRACE`]: so long the file takes space on the disk, although newer snapshots have
+/// replaced it.
+pub const SNAPSHOT_READ_RATE: u64 = 1024 * 1024;
+/// Time that every client has for reading a snapshot, beside the time by its size.
+pub const SNAPSHOT_READ_GRACE: Duration = Duration::from_secs(10);
+/// Pause after a snapshot that a client has requested before the next request, unless the log has
+/// grown by the snapshot's size or the snapshot is small.
+pub const SNAPSHOT_REQUEST_PAUSE: Duration = Duration::from_secs(10);
+/// Maximum size of a snapshot that may be requested again at once, in bytes: it costs little more
+/// than a sync.
+pub const SNAPSHOT_SMALL: u64 = 64 * 1024;
+/// Maximum size of a snapshot that a node receives, in bytes: more than that of fifty million locks.
+pub const SNAPSHOT_BYTES: u64 = 16 * 1024 * 1024 * 1024;
 /// Time within which a client must send an HTTP request's head.
 pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which a client must read the answers on a WebSocket, or some part of an HTTP answer,

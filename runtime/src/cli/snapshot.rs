@@ -13,6 +13,7 @@ use axum::body::Body;
 use clap::{Args, Subcommand};
 use futures_util::StreamExt;
 use hyper::body::Incoming;
+use hyper::header::RETRY_AFTER;
 use hyper::{Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
 use palisade::storage::{self, SnapshotInfo};
@@ -21,13 +22,15 @@ use palisade_client::tls::{Side, explain};
 use palisade_client::wire::Failure;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Position;
-use tokio::time::timeout;
+use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::{self, Endpoints};
 use super::{block_on, print_error};
 
 /// How long connecting to a node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long to repeat a request that the node refuses because another client's was just before it.
+const RETRY_FOR: Duration = Duration::from_secs(60);
 /// How long the next piece of an answer may take to arrive.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
@@ -158,9 +161,25 @@ async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveEr
     file.sync_all().map_err(|error| cannot("sync", path, &error))
 }
 
-/// Sends a request for the node's newest snapshot (GET), or to take one (POST). Every status but
-/// 200 is an error.
+/// Sends a request for the node's newest snapshot (GET), or to take one (POST), and again after the
+/// pause that the node asks for, if another client has requested a snapshot just now.
 async fn ask(endpoint: &str, security: &Security, method: &str) -> Result<Response<Incoming>, SaveError> {
+    let begun = Instant::now();
+    loop {
+        let response = send(endpoint, security, method).await?;
+        if response.status() == StatusCode::OK {
+            return Ok(response);
+        }
+        let pause = response.headers().get(RETRY_AFTER).and_then(|seconds| seconds.to_str().ok()?.parse().ok());
+        let pause = Duration::from_secs(pause.unwrap_or(1));
+        if response.status() != StatusCode::TOO_MANY_REQUESTS || begun.elapsed() + pause > RETRY_FOR {
+            return Err(refused(response).await);
+        }
+        sleep(pause).await;
+    }
+}
+
+async fn send(endpoint: &str, security: &Security, method: &str) -> Result<Response<Incoming>, SaveError> {
     let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
     let connected = timeout(CONNECT_TIMEOUT, security.dial(endpoint)).await;
     let late = |_| unreachable(&format!("no connection within {CONNECT_TIMEOUT:?}"));
@@ -173,16 +192,20 @@ async fn ask(endpoint: &str, security: &Security, method: &str) -> Result<Respon
         request = request.header("authorization", format!("Bearer {token}"));
     }
     let request = request.body(Body::empty()).map_err(|error| SaveError::Failed(error.to_string()))?;
-    let response = sender.send_request(request).await.map_err(|error| unreachable(&refusal_of(&error)))?;
-    if response.status() == StatusCode::OK {
-        return Ok(response);
-    }
+    sender.send_request(request).await.map_err(|error| unreachable(&refusal_of(&error)))
+}
+
+/// The error for an answer whose status is not 200.
+async fn refused(response: Response<Incoming>) -> SaveError {
     let status = response.status();
-    let body = axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await.map_err(broken_off)?;
+    let body = match axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await {
+        Ok(body) => body,
+        Err(error) => return broken_off(error),
+    };
     let failure = serde_json::from_slice::<Failure>(&body).ok();
     let message =
         failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
-    Err(SaveError::Failed(message))
+    SaveError::Failed(message)
 }
 
 /// What a node says against this client's certificate comes behind the handshake of TLS.

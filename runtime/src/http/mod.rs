@@ -14,6 +14,7 @@ mod node;
 mod reply;
 mod sessions;
 mod site;
+mod snapshot_limits;
 mod snapshots;
 mod websocket;
 
@@ -36,6 +37,7 @@ pub use listen::listen;
 pub use site::HostNames;
 
 use self::metrics::MetricsPage;
+use self::snapshot_limits::SnapshotRequests;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
@@ -66,6 +68,7 @@ pub struct App {
     log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
+    snapshot_requests: Arc<SnapshotRequests>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -82,8 +85,6 @@ impl App {
     ) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
-        let next_connection = Arc::new(AtomicU64::new(1));
-        let log_pause = Arc::default();
         App {
             core,
             peers,
@@ -92,10 +93,11 @@ impl App {
             host_names,
             signer,
             principal: NO_PRINCIPAL.into(),
-            log_pause,
+            log_pause: Arc::default(),
             snapshot_reads,
+            snapshot_requests: Arc::new(SnapshotRequests::new()),
             metrics_page,
-            next_connection,
+            next_connection: Arc::new(AtomicU64::new(1)),
         }
     }
 

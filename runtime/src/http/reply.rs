@@ -53,6 +53,13 @@ fn refusal(failure: Failure, uri: &Uri) -> Response {
     response
 }
 
+/// The refusal of a request that may be sent again after so many seconds.
+pub(super) fn too_soon(failure: Failure, seconds: u64, uri: &Uri) -> Response {
+    let mut response = refusal(failure, uri);
+    response.headers_mut().insert(RETRY_AFTER, seconds.into());
+    response
+}
+
 fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,

@@ -14,6 +14,7 @@ use palisade_client::wire::{Code, Failure, SnapshotView};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
+use super::snapshot_limits::Download;
 use super::{App, not_taken, reply};
 use crate::core::{Event, NotTaken};
 use crate::limits::{self, SNAPSHOT_PIECE};
@@ -35,12 +36,26 @@ impl App {
     async fn take_snapshot(&self) -> Result<SnapshotView, Failure> {
         let (reply, taken) = oneshot::channel();
         self.core.send(Event::TakeSnapshot(reply)).map_err(not_taken)?;
-        taken.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended))).map(|snapshot| self.show(snapshot))
+        let snapshot = taken.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))?;
+        self.snapshot_requests.taken();
+        Ok(self.show(snapshot))
+    }
+
+    /// Whether the newest snapshot includes every applied entry: then a request writes nothing.
+    fn has_current_snapshot(&self, newest: Option<SnapshotInfo>) -> bool {
+        newest.is_some_and(|newest| newest.last.index.0 >= self.core.view().get().commit)
     }
 }
 
 /// `POST /v1/snapshot`: takes a snapshot, and answers when it is durable.
 pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
+    let newest = app.peers.snapshots().newest();
+    let log_bytes = app.core.view().get().log_bytes;
+    let _permit = match app.snapshot_requests.begin(newest, log_bytes) {
+        Ok(permit) => Some(permit),
+        Err(_) if app.has_current_snapshot(newest) => None,
+        Err((failure, seconds)) => return reply::too_soon(failure, seconds, &uri),
+    };
     match app.take_snapshot().await {
         Ok(snapshot) => Json(snapshot).into_response(),
         Err(failure) => reply::response(Err(failure), &uri),
@@ -76,16 +91,16 @@ fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermi
 
 /// The file as a stream of pieces: at most one piece is in memory, however slowly the client reads.
 fn pieces(file: Box<dyn DiskFile>, bytes: u64, permit: OwnedSemaphorePermit) -> impl Stream<Item = io::Result<Bytes>> {
-    let file: Arc<(Box<dyn DiskFile>, _)> = Arc::new((file, permit));
+    let download = Arc::new(Download::begin(file, bytes, permit));
     stream::try_unfold(0, move |at| {
-        let file = Arc::clone(&file);
+        let download = Arc::clone(&download);
         async move {
             let length = usize::try_from(bytes - at).unwrap_or(SNAPSHOT_PIECE).min(SNAPSHOT_PIECE);
             if length == 0 {
                 return Ok(None);
             }
             let mut piece = vec![0; length];
-            let read = spawn_blocking(move || file.0.read_exact_at(&mut piece, at).map(|()| piece));
+            let read = spawn_blocking(move || download.read_at(&mut piece, at).map(|()| piece));
             let piece = read.await??;
             Ok(Some((Bytes::from(piece), at + length as u64)))
         }

@@ -36,7 +36,7 @@ use super::dial::{DialError, connect};
 use super::frame::{self, HELLO_BYTES, ReadError};
 use super::{Link, Peers, Purpose};
 use crate::core::{Core, NotTaken};
-use crate::limits::{SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
+use crate::limits::{SNAPSHOT_BYTES, SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
 use crate::tls::Stream;
 
@@ -206,6 +206,15 @@ async fn receive_from(
     };
     if core.view().get().commit >= info.last.index.0 {
         write(stream, &Answer::Enough).await?;
+        return Ok(None);
+    }
+    if info.bytes > SNAPSHOT_BYTES {
+        let refusal = format!(
+            "the offered snapshot has {} bytes, which is over the limit of {SNAPSHOT_BYTES} bytes for a snapshot",
+            info.bytes
+        );
+        warn!(%peer, "refused a snapshot: {refusal}");
+        write(stream, &Answer::Refused(refusal)).await?;
         return Ok(None);
     }
     let snapshots = Arc::clone(&peers.snapshots);

@@ -13,6 +13,7 @@
 use std::io::{self, BufReader, BufWriter, Write};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_spec::raft::{Position, Snapshot};
 use serde::Serialize;
@@ -30,6 +31,8 @@ pub struct Snapshots {
     disk: Arc<dyn Disk>,
     directory: PathBuf,
     cluster: u64,
+    /// Free bytes that a received snapshot must leave to the log.
+    reserve: AtomicU64,
     /// The newest durable snapshot. Locked only briefly: the core reads it in every iteration.
     newest: Mutex<Option<SnapshotInfo>>,
     /// A leader's snapshot that is not installed yet. Locked while files are renamed or removed.
@@ -68,7 +71,8 @@ impl Snapshots {
         let (newest, info) = newest.unzip();
         let (info, under_way) = (Mutex::new(info), Mutex::new(None));
         let (disk, directory) = (Arc::clone(disk), directory.to_owned());
-        Ok((Snapshots { disk, directory, cluster, newest: info, under_way }, newest))
+        let reserve = AtomicU64::new(0);
+        Ok((Snapshots { disk, directory, cluster, reserve, newest: info, under_way }, newest))
     }
 
     /// Removes the files that a crash left behind: unfinished files, and snapshots older than the
@@ -79,6 +83,11 @@ impl Snapshots {
             self.disk.remove(path).map_err(StorageError::io("remove the left-over", path))?;
         }
         Ok(leftovers)
+    }
+
+    /// Sets the number of free bytes that a received snapshot must leave to the log.
+    pub(super) fn reserve(&self, bytes: u64) {
+        self.reserve.store(bytes, Ordering::Relaxed);
     }
 
     /// The newest durable snapshot.
@@ -160,7 +169,8 @@ impl Snapshots {
     /// received at a time.
     ///
     /// # Errors
-    /// The operating system's error.
+    /// The operating system's error; or that the disk has no room for the rest of the snapshot and
+    /// for the log.
     pub fn receive(&self, info: SnapshotInfo) -> io::Result<Option<Incoming>> {
         let mut under_way = self.under_way.lock();
         if self.newest().is_some_and(|newest| newest.last.index >= info.last.index) {
@@ -178,12 +188,34 @@ impl Snapshots {
         let was_whole = under_way.is_some_and(|before| before.is_whole);
         let goes_on = if was_whole { length == info.bytes } else { under_way.is_some() && length <= info.bytes };
         let have = if goes_on { length } else { 0 };
+        if let Err(error) = self.expect_room_for(info.bytes.saturating_sub(have)) {
+            // The log needs the space of what has arrived more.
+            *under_way = None;
+            let _ = self.disk.remove(&names::incoming(&self.directory, info.last));
+            return Err(error);
+        }
         if !goes_on {
             *under_way = None;
             file.set_length(0)?;
         }
         *under_way = Some(UnderWay { info, is_whole: was_whole && goes_on });
         Ok(Some(Incoming { file, info, have, unsynced: 0 }))
+    }
+
+    /// Fails if so many bytes more leave less space than the log needs. If the free space is unknown,
+    /// only the attempt can tell.
+    fn expect_room_for(&self, bytes: u64) -> io::Result<()> {
+        let reserve = self.reserve.load(Ordering::Relaxed);
+        match self.disk.available(&self.directory) {
+            Ok(free) if free.saturating_sub(reserve) < bytes => {
+                let message = format!(
+                    "the disk has no room for the offered snapshot: {bytes} bytes of it are missing, {free} bytes are free, \
+                     and {reserve} of these are reserved for the log; free space on the receiver's disk"
+                );
+                Err(io::Error::new(io::ErrorKind::StorageFull, message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Makes a received snapshot durable, verifies all of it, and keeps it until it or a later one

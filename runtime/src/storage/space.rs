@@ -73,6 +73,7 @@ impl Space {
         segment_bytes: u64,
         snapshots: &Arc<Snapshots>,
     ) -> Arc<Space> {
+        snapshots.reserve(segment_bytes.saturating_mul(2));
         Arc::new(Space {
             disk: Arc::clone(disk),
             directory: directory.into(),
@@ -88,6 +89,7 @@ impl Space {
     pub fn demand(&self, bytes: u64) {
         let mut state = self.state.lock();
         state.demanded = Some(bytes);
+        self.snapshots.reserve(bytes);
         self.update_is_low(&state);
     }
 

@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade::peers::Answer;
 use palisade::storage::Start;
 use palisade_client::codec;
 use palisade_spec::lock::LockTable;
@@ -249,6 +250,55 @@ fn a_snapshot_has_to_come_the_proper_way() {
     let left: Vec<_> = std::fs::read_dir(victim.cluster.data(victim.leader)).unwrap().map(Result::unwrap).collect();
     assert!(left.iter().all(|entry| !entry.file_name().to_string_lossy().starts_with("incoming-")), "{left:?}");
     victim.expect_unharmed();
+}
+
+/// A snapshot is offered that is larger than any, or that the disk has no room for: the offer is
+/// refused with the reason, before a byte of it is sent, and nothing is left of it.
+#[test]
+fn an_offer_of_a_snapshot_without_room_is_refused() {
+    let size = |bytes: u64| (1_000_u64, Position { term: Term(1), index: Index(1_000_000) }, 1_u64, bytes, [7_u8; 32]);
+    let limit = 16 * 1024 * 1024 * 1024_u64;
+    let offer = |victim: &Victim, bytes: u64| -> Answer {
+        let mut payload = Vec::new();
+        codec::encode_into(&size(bytes), &mut payload);
+        let hello = Hello { purpose: 1, ..Hello::good(victim) };
+        let mut stream = TcpStream::connect(victim.cluster.peer_addr(victim.leader)).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        stream.write_all(&[hello.frame(), frame(&payload)].concat()).unwrap();
+        assert!(welcome(&[vec![0; 8], read_frame(&mut stream)].concat()).is_ok());
+        codec::decode(&read_frame(&mut stream)).unwrap()
+    };
+    let refused = |answer: Answer, reason: &str| match answer {
+        Answer::Refused(sentence) => assert!(sentence.contains(reason), "{sentence}"),
+        other => panic!("it is not refused: {other:?}"),
+    };
+    let no_file_is_left = |victim: &Victim| {
+        let left =
+            std::fs::read_dir(victim.cluster.data(victim.leader)).unwrap().map(|entry| entry.unwrap().file_name());
+        let left: Vec<_> = left.filter(|name| name.to_string_lossy().starts_with("incoming-")).collect();
+        assert!(left.is_empty(), "{left:?}");
+    };
+    let victim = Victim::start();
+    for bytes in [1 << 40, limit + 1, u64::MAX] {
+        refused(offer(&victim, bytes), "over the limit of 17179869184 bytes");
+        no_file_is_left(&victim);
+    }
+    victim.expect_unharmed();
+    drop(victim);
+
+    // A disk of which all but a little is reserved, once the node has begun.
+    let cluster = Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {});
+    let mut cluster = Victim::of(cluster).cluster;
+    let leader = cluster.wait_ready();
+    let full = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    cluster.stop(full);
+    cluster.add_flags(&["--min-free-bytes", &(1_u64 << 60).to_string()]);
+    cluster.restart(full);
+    super::eventually("it follows again", || cluster.status(full)?.leader);
+    let processes = Vec::new();
+    let victim = Victim { address: cluster.client_addr(full), leader: full, cluster, memory: 0, processes };
+    refused(offer(&victim, 500), "the disk has no room for the offered snapshot: 500 bytes of it are missing");
+    no_file_is_left(&victim);
 }
 
 /// A number that no node counts to is refused. Adopted and written down, the greatest term there is

@@ -3,6 +3,7 @@
 
 mod behind;
 mod files;
+mod limits;
 
 /// A snapshot for every 40 kB of log, segments of 32 KiB, and a log that ends soon behind the
 /// snapshot.

@@ -235,6 +235,11 @@ impl Cluster {
         id
     }
 
+    /// The later command lines of all nodes have these flags, too.
+    pub fn add_flags(&mut self, flags: &[&str]) {
+        self.flags.extend(flags.iter().map(ToString::to_string));
+    }
+
     /// The later command lines of node `id` name no other node.
     pub fn name_no_other_node(&mut self, id: u16) {
         self.nodes[usize::from(id) - 1].joins = Some(String::new());

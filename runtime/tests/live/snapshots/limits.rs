@@ -1,0 +1,104 @@
+//! What a client can make a node do for snapshots: no more writes than the log's own, and no file
+//! that stays on the disk for as long as the client likes.
+
+use std::fs;
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::thread::sleep;
+use std::time::Duration;
+
+use serde_json::json;
+
+use crate::support::cluster::Cluster;
+use crate::support::process::{output, palisade};
+use crate::support::websocket::WebSocket;
+use crate::support::{eventually, http, metrics};
+
+/// A node with a state of some MiB.
+fn large_state() -> (Cluster, String, WebSocket) {
+    let cluster = Cluster::start_unrecorded(1, &["--election-timeout", "750ms"], |_, _| {});
+    let address = cluster.client_addr(cluster.wait_ready());
+    let mut socket = WebSocket::open(&address);
+    for session in 0..2 {
+        let opened = socket.ask(1, &json!({ "open_session": { "ttl_ms": 86_400_000 } }));
+        let options = json!({ "session": opened["ok"]["session"]["session"] });
+        for batch in 0..16 {
+            for number in 0..500 {
+                let key = format!("{session}-{batch}-{number}-{}", "k".repeat(490));
+                socket.send(2, &json!({ "acquire": { "key": key, "options": options } }));
+            }
+            for _ in 0..500 {
+                let answer = socket.receive().expect("the connection stays");
+                assert!(answer["result"]["ok"].is_object(), "{answer}");
+            }
+        }
+    }
+    (cluster, address, socket)
+}
+
+/// Goal: clients that request snapshots in a loop, of a state that changes a little between two of
+/// them, make the node write few; the answer says when to try again, and the command of an operator
+/// waits and gets its snapshot.
+#[test]
+fn snapshots_in_a_loop_are_written_once_in_a_while() {
+    let (_cluster, address, mut socket) = large_state();
+    let taken = || metrics::value(&address, "palisade_snapshots_taken_total");
+    let mut change = || {
+        let opened = socket.ask(3, &json!({ "open_session": { "ttl_ms": 86_400_000 } }));
+        assert!(opened["ok"]["session"].is_object(), "{opened}");
+    };
+    let before = taken();
+    let (mut refused, mut granted) = (0, 0);
+    for _ in 0..50 {
+        change();
+        let response = http::post(&address, "/v1/snapshot", "").unwrap();
+        if response.status == 200 {
+            granted += 1;
+            continue;
+        }
+        let refusal = response.refused(429, "too_soon");
+        let seconds: u64 = response.header("retry-after").expect("it says when").parse().unwrap();
+        assert!((1..=11).contains(&seconds), "{seconds}");
+        assert!(refusal["message"].as_str().unwrap().contains(&format!("try again in {seconds} s")), "{refusal}");
+        refused += 1;
+    }
+    println!("{granted} of 50 requests were granted, {} snapshots were written", taken() - before);
+    assert!(granted >= 1 && refused >= 40, "{granted} were granted, {refused} refused");
+    assert!(taken() - before <= f64::from(granted));
+
+    change();
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("saved.snap");
+    let saved = output(palisade().args(["snapshot", "save", file.to_str().unwrap(), "--endpoints", &address]));
+    assert!(saved.status.success(), "{saved:?}");
+    // A request that makes the node write nothing is answered at once.
+    http::post(&address, "/v1/snapshot", "").unwrap().ok();
+}
+
+/// Goal: a client that reads a snapshot a little at a time, for ever, does not keep its file on the
+/// disk.
+#[test]
+fn a_snapshot_that_is_read_too_slowly_is_closed() {
+    let (cluster, address, _socket) = large_state();
+    http::post(&address, "/v1/snapshot", "").unwrap().ok();
+    let descriptors = format!("/proc/{}/fd", cluster.pid(1).as_raw_nonzero());
+    let open = || {
+        let links =
+            fs::read_dir(&descriptors).expect("the node runs").filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
+        links.filter(|link| link.to_string_lossy().contains("/snapshot-")).count()
+    };
+    let mut stream = TcpStream::connect(&address).unwrap();
+    stream.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    eventually("the file is open", || (open() == 1).then_some(()));
+    // A quarter of what it has to read at the least, and never nothing for 10 s.
+    let mut piece = [0; 16 * 1024];
+    let read = eventually("the file is closed", || {
+        sleep(Duration::from_millis(100));
+        let read = stream.read(&mut piece).unwrap_or(0);
+        (open() == 0).then_some(read)
+    });
+    assert!(read > 0, "the client has read all the time");
+    eventually("the operator is told", || cluster.log(1).contains("the client reads it too slowly").then_some(()));
+    // There is room for others.
+    http::get(&address, "/v1/snapshot").unwrap();
+}
