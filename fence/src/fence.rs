@@ -41,10 +41,12 @@ impl Fence {
     /// [`OpenError::Missing`] and [`OpenError::Damaged`]: the highest tokens are not known, and the
     /// resource must not be used. The others say what to do.
     pub fn open(path: impl AsRef<Path>, verifier: Verifier) -> Result<Fence, OpenError> {
-        let path = path.as_ref().to_owned();
-        if !path.try_exists().map_err(failed("look for", &path))? {
-            return Err(OpenError::Missing(path));
-        }
+        let path = path.as_ref();
+        // One file has one lock, whatever links lead to it.
+        let path = fs::canonicalize(path).map_err(|error| match error.kind() {
+            io::ErrorKind::NotFound => OpenError::Missing(path.to_owned()),
+            _ => failed("look for", path)(error),
+        })?;
         let lock = lock(&path)?;
         let bytes = fs::read(&path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => OpenError::Missing(path.clone()),

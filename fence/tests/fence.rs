@@ -111,8 +111,14 @@ fn second_fence_on_the_same_file_is_refused() {
     let first = Fence::create(&path, verifier()).unwrap();
     assert!(matches!(Fence::open(&path, verifier()), Err(OpenError::InUse(_))));
     assert!(matches!(Fence::create(&path, verifier()), Err(OpenError::InUse(_))));
+    let link = path.with_extension("link");
+    std::os::unix::fs::symlink(&path, &link).unwrap();
+    assert!(matches!(Fence::open(&link, verifier()), Err(OpenError::InUse(_))));
     drop(first);
-    drop(Fence::open(&path, verifier()).unwrap());
+    let mut linked = Fence::open(&link, verifier()).unwrap();
+    let _ = linked.admit("report", &signer(0).sign("report", 7, 3)).unwrap();
+    drop(linked);
+    assert_eq!(Fence::open(&path, verifier()).unwrap().highest("report"), Some(7));
 }
 
 #[test]

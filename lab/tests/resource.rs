@@ -340,3 +340,55 @@ fn a_torn_last_write_is_cut_and_other_damage_refuses_to_start() {
 fn text(path: &Path) -> &str {
     path.to_str().unwrap()
 }
+
+/// Goal: a client that presents the greatest number there is locks out all later holders of a
+/// resource that believes numbers, and no holder of a resource that requires signatures.
+#[test]
+fn made_up_token_gets_nowhere_where_signatures_are_required() {
+    use palisade_fence::{RootKey, Terms, unix_time};
+    let believes = Resource::start(&[]);
+    assert_eq!((believes.put("k", u64::MAX).0, believes.put("k", 7).0), (200, 409), "the holder is locked out");
+
+    let root = RootKey::from_seed([1; 32]);
+    let now = unix_time();
+    let signer = |epoch| {
+        let terms = Terms { cluster: "billing".into(), epoch, not_before: now - 60, not_after: now + 600 };
+        root.issue([2; 32], &terms).unwrap()
+    };
+    let public = root.root().unwrap().to_string();
+    let resource = Resource::start(&["--require-signature", &public, "--cluster", "billing"]);
+    let put = |key: &str, headers: String| resource.raw("PUT", &format!("/r/{key}"), &headers, b"value");
+    let signed = |token| format!("X-Signed-Token: {}\r\n", signer(0).sign("k", token, 1));
+
+    let (status, answer) = resource.put("k", u64::MAX);
+    assert!(status == 403 && answer.contains("requires one header X-Signed-Token"), "{answer}");
+    assert_eq!(put("k", signed(7)).0, 200);
+    let stale = put("k", signed(6));
+    assert_eq!((stale.0, field(&stale.1, "seen")), (409, 7.into()));
+    assert_eq!(put("k", signed(8) + "X-Fence-Token: 8\r\n").0, 200);
+    for (key, headers, sentence) in [
+        ("k", format!("X-Signed-Token: {}\r\n", u64::MAX), "(malformed)"),
+        ("other", signed(9), "(wrong_key)"),
+        ("k", signed(9) + "X-Fence-Token: 18446744073709551615\r\n", "differs from the signed token, which is 9"),
+        ("k", signed(9) + &signed(10), "requires one header X-Signed-Token"),
+        ("k", format!("X-Signed-Token: {}\r\n", signer(1).sign("k", 9, 1)), "is of restore epoch 1"),
+        (
+            "k",
+            format!(
+                "X-Signed-Token: {}\r\n",
+                RootKey::from_seed([3; 32])
+                    .issue(
+                        [2; 32],
+                        &Terms { cluster: "billing".into(), epoch: 0, not_before: now - 60, not_after: now + 600 }
+                    )
+                    .unwrap()
+                    .sign("k", 9, 1)
+            ),
+            "(unknown_root)",
+        ),
+    ] {
+        let (status, answer) = put(key, headers);
+        assert!(status == 403 && answer.contains(sentence), "{sentence}: {answer}");
+    }
+    assert_eq!(put("k", signed(9)).0, 200);
+}

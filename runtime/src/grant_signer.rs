@@ -5,6 +5,9 @@
 //! but the grant, so every node may sign with a key of its own, and a repeated answer is signed
 //! again. The key's file is read again when it changes: a new certificate takes over without a
 //! restart, and a file that cannot be used leaves the old key in place.
+//!
+//! The end of a certificate is a time of the wall clock, which the resources compare with theirs.
+//! This node only warns: a clock that is wrong here keeps no node from starting or signing.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -55,14 +58,6 @@ pub enum SigningError {
         /// The key's file.
         path: PathBuf,
     },
-    /// The certificate has ended.
-    #[error("the certificate in {} ended {} s ago: no resource with a clock would admit a token. Issue a new one (palisade fence issue), or check this machine's clock", .path.display(), .seconds)]
-    Expired {
-        /// The key's file.
-        path: PathBuf,
-        /// How long ago.
-        seconds: u64,
-    },
 }
 
 /// The key of a node that signs grants.
@@ -101,9 +96,6 @@ pub fn open(path: &Path, cluster: &str, restored: bool) -> Result<Arc<GrantSigne
 pub fn check(path: &Path, cluster: Option<&str>, restored: bool) -> Result<Signer, SigningError> {
     let signer = Signer::load(path)?;
     let (certificate, path) = (signer.certificate(), path.to_owned());
-    if let Some(seconds) = unix_time().checked_sub(certificate.not_after) {
-        return Err(SigningError::Expired { path, seconds });
-    }
     if let Some(cluster) = cluster.filter(|&cluster| cluster != certificate.cluster) {
         let (certified, cluster) = (certificate.cluster.clone(), cluster.to_owned());
         return Err(SigningError::Cluster { path, certified, cluster });
@@ -153,18 +145,89 @@ impl GrantSigner {
                 *self.signer.lock() = Arc::new(new);
             }
             Ok(_) => {}
-            Err(error) => self.warn(&format!("the file of the signing key cannot be used: {error}"), FAULT_EVERY),
+            Err(error) => {
+                let line =
+                    format!("the file of the signing key cannot be used, and the key from before signs on: {error}");
+                self.warn(&line, &line, FAULT_EVERY);
+            }
         }
-        let left = self.signer.lock().certificate().not_after.saturating_sub(unix_time());
-        if left < WARN_BEFORE {
-            let advice = "issue a new one in its place (palisade fence issue)";
-            self.warn(&format!("the certificate of the signing key ends in {} h; {advice}", left / 3600), WARN_EVERY);
+        let end = self.signer.lock().certificate().not_after;
+        if let Some(line) = end_is_near(end, unix_time()) {
+            self.warn("the end of the certificate", &line, WARN_EVERY);
         }
     }
 
-    fn warn(&self, line: &str, pause: Duration) {
-        if let Some(repeats) = self.pause.due(line, pause, Instant::now()) {
+    /// Logs a line, unless one about the same subject was logged lately.
+    fn warn(&self, subject: &str, line: &str, pause: Duration) {
+        if let Some(repeats) = self.pause.due(subject, pause, Instant::now()) {
             warn!(repeats, "{line}");
         }
+    }
+}
+
+/// The warning that a certificate ends soon, or has ended.
+fn end_is_near(end: u64, now: u64) -> Option<String> {
+    let advice = "issue a new key in its file's place (palisade fence issue)";
+    match end.checked_sub(now) {
+        None | Some(0) => Some(format!(
+            "the certificate of the signing key has ended by this machine's clock, so resources refuse the tokens: {advice}"
+        )),
+        Some(left) if left < WARN_BEFORE => {
+            Some(format!("the certificate of the signing key ends in {} h: {advice}", left / 3600))
+        }
+        Some(_) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire::SessionId;
+    use palisade_fence::{Clock, RootKey, Terms, Verifier};
+
+    use super::*;
+
+    const END: u64 = 1_700_000_000;
+
+    fn signer(epoch: u64) -> GrantSigner {
+        let terms = Terms { cluster: "billing".into(), epoch, not_before: END - 10, not_after: END };
+        let signer = RootKey::from_seed([1; 32]).issue([2; 32], &terms).unwrap();
+        let (path, cluster, signer) = (PathBuf::new(), "billing".into(), Mutex::new(Arc::new(signer)));
+        GrantSigner { path, cluster, restored: false, signer, pause: LogPause::default() }
+    }
+
+    fn signed(epoch: u64, token: u64) -> Option<String> {
+        let session = SessionId::new(3, [0xFF; 10]).unwrap();
+        let mut acquired = Acquired { key: "report".into(), token, session, ttl_ms: 1, signed: None };
+        signer(epoch).sign(&mut acquired);
+        acquired.signed
+    }
+
+    /// Goal: the token is signed with the session's number, and not with what makes the session
+    /// impossible to guess. This machine's clock, by which the certificate has ended, plays no part.
+    #[test]
+    fn grant_is_signed_with_the_sessions_number() {
+        let root = RootKey::from_seed([1; 32]).root().unwrap();
+        let mut verifier = Verifier::new("billing", [root]).with_clock(Clock::At(END - 1));
+        let grant = verifier.verify("report", &signed(0, 7).unwrap()).unwrap();
+        assert_eq!((grant.token, grant.session), (7, 3));
+    }
+
+    /// Goal: a cluster that was restored more often than its key's epoch says signs nothing, so that
+    /// no resource takes its grants for those of the old cluster.
+    #[test]
+    fn tokens_show_how_often_the_cluster_was_restored() {
+        let is_signed = |epoch, token| signed(epoch, token).is_some();
+        assert!(is_signed(0, TOKEN_GAP - 1) && !is_signed(0, TOKEN_GAP));
+        assert!(is_signed(1, TOKEN_GAP) && is_signed(1, 2 * TOKEN_GAP - 1) && !is_signed(1, 2 * TOKEN_GAP));
+        assert!(is_signed(7, 1), "the operator may count further than the tokens show");
+    }
+
+    #[test]
+    fn end_of_a_certificate_is_announced() {
+        let line = |now| end_is_near(END, now);
+        assert_eq!(line(END - WARN_BEFORE), None);
+        assert!(line(END - WARN_BEFORE + 1).unwrap().contains("ends in 167 h"));
+        assert!(line(END - 1).unwrap().contains("ends in 0 h"));
+        assert!(line(END).unwrap().contains("has ended") && line(END + 1).unwrap().contains("has ended"));
     }
 }

@@ -13,10 +13,13 @@ use palisade_history::Client;
 use serde::Serialize;
 
 use super::log::{Entry, Op};
+use super::signature::Signatures;
 use super::store::{MAX_VALUE, Outcome, Request, Stopped, Store};
 
 /// The header with the fencing token.
 pub const TOKEN: &str = "X-Fence-Token";
+/// The header with the signed fencing token, at a resource that requires one.
+pub const SIGNED_TOKEN: &str = "X-Signed-Token";
 /// The header with the client's name in the resource's history; optional.
 pub const CLIENT: &str = "X-Client";
 /// Maximum length of a body, in bytes.
@@ -60,6 +63,8 @@ struct Value {
 pub struct App {
     /// The values.
     pub store: Store,
+    /// Which tokens are the cluster's; `None`: the resource believes every number.
+    pub signatures: Option<Arc<Signatures>>,
     /// The text of `GET /metrics`.
     pub metrics: Arc<dyn Fn() -> String + Send + Sync>,
 }
@@ -89,7 +94,10 @@ async fn append(State(app): State<App>, key: PathPart, headers: HeaderMap, body:
 
 async fn write(app: &App, op: Op, key: PathPart, headers: &HeaderMap, body: Body) -> Result<Response, Failure> {
     let key = key_of(key)?;
-    let token = token_of(headers)?;
+    let token = match &app.signatures {
+        None => token_of(headers)?,
+        Some(signatures) => signed_token_of(signatures, &key, headers)?,
+    };
     let body = body_of(body)?;
     let client = match client_of(headers)? {
         Some(name) => Client::from(name),
@@ -157,6 +165,25 @@ fn token_of(headers: &HeaderMap) -> Result<u64, Failure> {
         return invalid(format!("{TOKEN} is `{text}`; send a whole number from 0 to {}", u64::MAX));
     }
     text.parse().or_else(|_| invalid(format!("{TOKEN} is {text}, which is above {}", u64::MAX)))
+}
+
+/// The token of a signed one. A number in [`TOKEN`] counts for nothing here, and may be absent; one
+/// that differs is a mistake of the client, or a lie.
+fn signed_token_of(signatures: &Signatures, key: &str, headers: &HeaderMap) -> Result<u64, Failure> {
+    let mut values = headers.get_all(SIGNED_TOKEN).iter();
+    let (Some(value), None) = (values.next(), values.next()) else {
+        let error = format!("this resource requires one header {SIGNED_TOKEN}: send the signed token of your grant");
+        return Err(Failure::new(StatusCode::FORBIDDEN, Some(SIGNED_TOKEN), error));
+    };
+    let refused = |error: String| Failure::new(StatusCode::FORBIDDEN, Some(SIGNED_TOKEN), error);
+    let text = value.to_str().map_err(|_| refused("the signed token is not text".to_owned()))?;
+    let token = signatures.token(key, text).map_err(refused)?;
+    if headers.contains_key(TOKEN) && token_of(headers)? != token {
+        return Err(refused(format!(
+            "{TOKEN} differs from the signed token, which is {token}: send the signed one alone"
+        )));
+    }
+    Ok(token)
 }
 
 fn client_of(headers: &HeaderMap) -> Result<Option<&str>, Failure> {

@@ -9,12 +9,14 @@
 //! | [`store`] | the values, owned by one thread |
 //! | [`log`] | the log that makes accepted writes durable |
 //! | [`api`] | the HTTP interface |
+//! | [`signature`] | which tokens are the cluster's, if they must be signed |
 //! | [`client`] | a client, for workers and experiments |
 
 pub mod api;
 pub mod client;
 pub mod log;
 pub mod rule;
+pub mod signature;
 pub mod store;
 
 use std::net::SocketAddr;
@@ -29,6 +31,7 @@ use prometheus_client::registry::Registry;
 use self::api::App;
 use self::log::{Log, Recovered};
 use self::rule::{Fence, Rule, SameToken};
+use self::signature::Signatures;
 use self::store::{Observers, Store};
 use crate::history;
 use crate::metrics::Metrics;
@@ -48,6 +51,17 @@ pub struct Command {
     /// Directory of the log. Without it, values and tokens are in memory only
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Accept only tokens that a cluster has signed (docs/fencing.md), in the header X-Signed-Token:
+    /// the public key of its root. The key of a write is the lock's key
+    #[arg(long, value_name = "ROOT", requires = "cluster")]
+    require_signature: Vec<palisade_fence::Root>,
+    /// With --require-signature: the cluster's name
+    #[arg(long, value_name = "NAME", requires = "require_signature")]
+    cluster: Option<String>,
+    /// With --require-signature: the cluster's restore epoch. After a restore, the resource begins
+    /// with another --data
+    #[arg(long, value_name = "N", default_value_t = 0, requires = "require_signature")]
+    epoch: u64,
     /// Record the accesses in a new file, in the format of docs/conformance/histories.md
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
@@ -83,7 +97,8 @@ impl Command {
         let observers =
             Observers { metrics: metrics.clone(), stale_accepted: stale_accepted.clone(), recorder: recorder.clone() };
         let (store, ended) = Store::start(entries, log, rule, observers);
-        let app = App { store, metrics: metrics_text(metrics, stale_accepted) };
+        let signatures = self.cluster.map(|cluster| Signatures::new(cluster, self.require_signature, self.epoch));
+        let app = App { store, signatures: signatures.map(Arc::new), metrics: metrics_text(metrics, stale_accepted) };
 
         let listener = tokio::net::TcpListener::bind(&self.addr)
             .await

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
-use palisade_fence::{KeyId, Root, Signed, Verifier};
+use palisade_fence::{Fence, KeyId, Root, Signed, Verifier};
 use serde_json::json;
 use tempfile::TempDir;
 
@@ -113,6 +113,10 @@ fn grants_of_every_leader_are_verified_offline() {
     assert!(said(&missing).contains("does not exist"), "{}", said(&missing));
     assert!(keys.resource("report", &signed, &["--new"]).status.success());
     assert!(keys.resource("report", &signed, &[]).status.success(), "the holder writes again");
+    let other_process = Fence::open(keys.path("state"), keys.verifier()).unwrap();
+    let in_use = keys.resource("report", &signed, &[]);
+    assert!(in_use.status.code() == Some(74) && said(&in_use).contains("is in use"), "{}", said(&in_use));
+    drop(other_process);
     release(&cluster, "report", session, first.token);
 
     let leader = cluster.wait_ready();
