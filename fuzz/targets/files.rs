@@ -1,0 +1,187 @@
+//! Decoders of what lies in files: the log, snapshots, identity and peers of a data directory, recordings.
+
+use std::fs;
+use std::path::Path;
+use std::sync::OnceLock;
+
+use palisade::peers::PinnedPeers;
+use palisade::recording::{self, Reading};
+use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
+use palisade_client::codec;
+use palisade_spec::lock::LockTable;
+use palisade_spec::raft::{
+    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
+};
+use tempfile::TempDir;
+
+type Disk = Durable<LockTable>;
+
+/// Small enough that a short log has several segments.
+const SEGMENT: u64 = 3072;
+
+fn identity() -> Identity {
+    Identity::of(0xC1, NodeId(2))
+}
+
+/// In memory, if the machine has such a file system.
+fn directory() -> TempDir {
+    tempfile::tempdir_in("/dev/shm").or_else(|_| tempfile::tempdir()).expect("a temporary directory")
+}
+
+fn open(directory: &Path) -> Result<(Wal<LockTable>, Disk), StorageError> {
+    let blank = Durable::blank(LockTable::default(), Members::default());
+    let opened = Wal::open_with_segments_of(SEGMENT, DataDir::open(directory, &identity())?, blank)?;
+    Ok((opened.0, opened.1))
+}
+
+/// The files of a directory with a log of several segments and a snapshot.
+fn sound_directory() -> &'static [(String, Vec<u8>)] {
+    static FILES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
+    FILES.get_or_init(|| {
+        let directory = directory();
+        let (mut wal, _) = open(directory.path()).expect("a new log");
+        wal.write(&[Persist::HardState(HardState { term: Term(1), vote: Some(NodeId(2)) })]).expect("a vote");
+        for index in 1..=60 {
+            let entry = Entry { term: Term(1), index: Index(index), stamp: Stamp(index), payload: Payload::Noop };
+            wal.write(&[Persist::Entries([entry].into())]).expect("an entry");
+        }
+        let last = Position { term: Term(1), index: Index(20) };
+        let snapshot =
+            Snapshot { last, stamp: Stamp(20), members: Members::default().into(), machine: LockTable::default() };
+        wal.snapshots().write(&snapshot).expect("a snapshot");
+        drop(wal);
+        let files = fs::read_dir(directory.path()).expect("the directory").map(|entry| entry.expect("a file"));
+        let files = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
+        let mut files: Vec<_> = files
+            .map(|file| (file.file_name().into_string().expect("ASCII"), fs::read(file.path()).expect("a file")))
+            .filter(|(name, _)| name != "lock")
+            .collect();
+        files.sort();
+        files
+    })
+}
+
+/// Changes the files of a sound directory: each five bytes name a file, a kind of change, an offset and a value.
+fn damaged(data: &[u8]) -> TempDir {
+    let mut files = sound_directory().to_vec();
+    for edit in data.as_chunks::<5>().0 {
+        let [file, kind, high, low, value] = *edit;
+        let count = files.len();
+        let (_, content) = &mut files[usize::from(file) % count];
+        if content.is_empty() {
+            continue;
+        }
+        let at = usize::from(u16::from_be_bytes([high, low])) % content.len();
+        match kind % 5 {
+            0 => content[at] ^= value,
+            1 => content.truncate(at),
+            2 => content[at..].fill(0),
+            3 => content.extend_from_within(..at),
+            _ => drop(content.drain(at..(at + usize::from(value)).min(content.len()))),
+        }
+    }
+    let directory = directory();
+    for (name, content) in files {
+        fs::write(directory.path().join(name), content).expect("a file in the temporary directory");
+    }
+    directory
+}
+
+/// A damaged directory is refused, or recovered; recovered a second time, it is the same.
+pub(super) fn log(data: &[u8]) -> bool {
+    let directory = damaged(data);
+    let Ok((wal, first)) = open(directory.path()) else { return false };
+    drop(wal);
+    let second = open(directory.path()).unwrap_or_else(|error| panic!("recovered once, then refused: {error}")).1;
+    assert!(first == second, "recovered twice, to two states");
+    true
+}
+
+/// No change.
+pub(super) fn log_seeds() -> Vec<Vec<u8>> {
+    vec![Vec::new()]
+}
+
+/// A snapshot's file, from any cluster. With an odd first byte the bytes are the state in it.
+pub(super) fn snapshot(data: &[u8]) -> bool {
+    match data.split_first() {
+        Some((kind, state)) if kind % 2 == 1 => {
+            let Ok(table) = codec::decode::<LockTable>(state) else { return false };
+            let _ = table.in_range();
+            let mut bytes = Vec::new();
+            codec::encode_into(&table, &mut bytes);
+            assert!(codec::decode::<LockTable>(&bytes).is_ok_and(|again| again == table), "{table:?}");
+            true
+        }
+        Some((_, file)) => match read_snapshot::<LockTable>(file, None) {
+            Ok((snapshot, info)) => {
+                assert_eq!((snapshot.last, snapshot.stamp), (info.last, info.stamp));
+                true
+            }
+            Err(SnapshotFlaw::Damaged { offset, .. } | SnapshotFlaw::NotUnderstood { offset, .. }) => {
+                assert!(offset <= file.len() as u64);
+                false
+            }
+            Err(_) => false,
+        },
+        None => false,
+    }
+}
+
+pub(super) fn snapshot_seeds() -> Vec<Vec<u8>> {
+    let files = sound_directory().iter().filter(|(name, _)| name.ends_with(".snap"));
+    let mut state = vec![1];
+    codec::encode_into(&LockTable::default(), &mut state);
+    files.map(|(_, content)| [&[0], content.as_slice()].concat()).chain([state]).collect()
+}
+
+/// `identity.json` (an even first byte) or `peers.json` of a data directory.
+pub(super) fn configuration(data: &[u8]) -> bool {
+    let Some((kind, content)) = data.split_first() else { return false };
+    let directory = directory();
+    if kind % 2 == 1 {
+        fs::write(directory.path().join("peers.json"), content).expect("a file in the temporary directory");
+        return PinnedPeers::load(directory.path()).is_ok_and(|peers| !peers.addresses().is_empty());
+    }
+    for (name, sound) in sound_directory() {
+        let content = if name == "identity.json" { content } else { sound };
+        fs::write(directory.path().join(name), content).expect("a file in the temporary directory");
+    }
+    open(directory.path()).is_ok()
+}
+
+pub(super) fn configuration_seeds() -> Vec<Vec<u8>> {
+    let identity = sound_directory().iter().filter(|(name, _)| name == "identity.json");
+    let peers = br#"{"format":2,"met":[{"node":3,"generation":0,"incarnation":7,"peer_addr":"127.0.0.1:7503"}]}"#;
+    identity
+        .map(|(_, content)| [&[0], content.as_slice()].concat())
+        .chain([[&[1], peers.as_slice()].concat()])
+        .collect()
+}
+
+/// A recording of a node.
+pub(super) fn recording(data: &[u8]) -> bool {
+    let directory = directory();
+    let path = directory.path().join("recording");
+    fs::write(&path, data).expect("a file in the temporary directory");
+    let Ok(Some((_, mut reading))) = Reading::open(&path) else { return false };
+    while let Ok(Some(record)) = reading.record() {
+        drop(format!("{record:?}"));
+    }
+    true
+}
+
+pub(super) fn recording_seeds() -> Vec<Vec<u8>> {
+    let header = recording::Header {
+        version: env!("CARGO_PKG_VERSION").into(),
+        cluster: 7,
+        incarnation: 5,
+        config: palisade_spec::raft::Config::new(NodeId(1)),
+        began: 3,
+    };
+    let durable: Disk = Durable::blank(LockTable::default(), Members::default());
+    let written = recording::Record::Written { after: 5, writes: 1, digest: recording::Digest::of(&1) };
+    let records: [recording::Record; 3] =
+        [recording::Record::Began(header), recording::Record::Recovered { after: 4, durable }, written];
+    vec![recording::format::whole(&records)]
+}
