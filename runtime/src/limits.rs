@@ -21,6 +21,16 @@ pub const TTL_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 pub const WAIT_MAX_MS: u64 = 24 * 60 * 60 * 1000;
 /// Maximum number of live sessions, unless `--max-sessions` sets another one.
 pub const SESSIONS: usize = 1_000_000;
+/// The part of all sessions that one client address may have, unless `--max-sessions-per-address`
+/// sets a number: one of so many.
+pub const SESSION_SHARE: usize = 10;
+/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
+pub const LOOPBACK_SESSION_SHARE: usize = 2;
+/// Maximum number of members, learners included.
+pub const MEMBERS: usize = 31;
+/// Time for which a leader must have led, and after a client's last request for a transfer, before
+/// it transfers leadership for a client: every transfer interrupts all other requests.
+pub const TRANSFER_PAUSE: Duration = Duration::from_secs(3);
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.

@@ -86,7 +86,8 @@ impl Bench {
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
-            let arguments = ["--max-sessions".to_string(), sessions.to_string()];
+            let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
+            let arguments = arguments.map(str::to_owned);
             let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments).await?;
             let endpoints = cluster.endpoints();
             let result = if self.end_leader.is_some() {

@@ -16,6 +16,7 @@ mod driver;
 mod founding;
 mod freshness;
 mod observer;
+mod openers;
 mod pending_requests;
 mod read;
 pub mod request;
@@ -28,6 +29,7 @@ mod transport;
 mod view;
 mod waits;
 
+pub use admission::Quotas;
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::core::{ConnectionId, Request, Responder};
-use crate::limits;
 use crate::storage::{DataDir, Identity};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -116,7 +115,7 @@ impl World {
                 transport: Wire(id, Arc::clone(&network)),
                 view: Arc::default(),
                 metrics: Metrics::new(),
-                max_sessions: limits::SESSIONS,
+                quotas: Quotas::default(),
                 observer: None,
             };
             (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })

@@ -8,6 +8,7 @@ mod hoarders;
 mod names;
 mod noise;
 mod peers;
+mod shares;
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
