@@ -4,6 +4,7 @@
 //! addresses. Nobody else can reach it there: on another machine the wildcard is that machine. So a
 //! wildcard is never an address that a node gives to clients or to other nodes.
 
+use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 
 use crate::limits;
@@ -76,9 +77,48 @@ pub fn host_of(text: &str) -> Option<String> {
     (!host.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| host.to_ascii_lowercase())
 }
 
+/// The address of a client, as its sessions are counted: an IPv6 host has as many addresses as it
+/// likes in its network of 64 bits, so these are one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ClientAddress(IpAddr);
+
+impl ClientAddress {
+    /// The address of a client's connection.
+    pub fn of(address: IpAddr) -> ClientAddress {
+        ClientAddress(match address.to_canonical() {
+            IpAddr::V6(address) if !address.is_loopback() => {
+                IpAddr::V6((u128::from(address) & !u128::from(u64::MAX)).into())
+            }
+            other => other,
+        })
+    }
+
+    /// Whether the client runs on this machine.
+    pub fn is_loopback(&self) -> bool {
+        self.0.is_loopback()
+    }
+}
+
+impl fmt::Display for ClientAddress {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            IpAddr::V6(address) if !address.is_loopback() => write!(f, "{address}/64"),
+            address => address.fmt(f),
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn addresses_of_one_network_of_ipv6_are_one_client() {
+        let counted = |address: &str| ClientAddress::of(address.parse().unwrap()).to_string();
+        assert_eq!(counted("2001:db8:1:2:3:4:5:6"), "2001:db8:1:2::/64");
+        assert_eq!(counted("::ffff:10.0.0.1"), "10.0.0.1");
+        assert_eq!((counted("::1").as_str(), counted("127.0.0.1").as_str()), ("::1", "127.0.0.1"));
+    }
 
     #[test]
     fn host_name_has_no_port_and_no_wildcard() {

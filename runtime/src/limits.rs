@@ -28,6 +28,16 @@ pub const SESSIONS: usize = 1_000_000;
 /// The first session number that is not given out. A session's credential has 48 bits for the
 /// number; the margin is for opens in flight, which may exceed a limit.
 pub const SESSION_NUMBERS: u64 = (1 << 48) - (1 << 20);
+/// The part of all sessions that one client address may have, unless `--max-sessions-per-address`
+/// sets a number: one of so many.
+pub const SESSION_SHARE: usize = 10;
+/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
+pub const LOOPBACK_SESSION_SHARE: usize = 2;
+/// Maximum number of members, learners included.
+pub const MEMBERS: usize = 31;
+/// Time for which a leader must have led, and after a client's last request for a transfer, before
+/// it transfers leadership for a client: every transfer interrupts all other requests.
+pub const TRANSFER_PAUSE: Duration = Duration::from_secs(3);
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.

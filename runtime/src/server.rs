@@ -22,7 +22,7 @@ use tracing::{info, warn};
 
 use self::listeners::Listeners;
 use crate::addresses::is_wildcard;
-use crate::core::{self, Core, DriverParts, Event, SnapshotPolicy, Timing};
+use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
 use crate::http::{self, App, HostNames};
@@ -73,8 +73,8 @@ pub struct ServerConfig {
     pub snapshots: SnapshotPolicy,
     /// Length of a log segment, in bytes.
     pub segment_bytes: u64,
-    /// Maximum number of sessions.
-    pub max_sessions: usize,
+    /// The limits that an operator may set.
+    pub quotas: Quotas,
     /// The number of free bytes below which a leader refuses new sessions and acquires; by default
     /// computed ([`Space`]).
     pub min_free_bytes: Option<u64>,
@@ -345,7 +345,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         transport: Arc::clone(&peers),
         view: Arc::clone(core.view()),
         metrics: Arc::clone(&metrics),
-        max_sessions: config.max_sessions,
+        quotas: config.quotas,
         observer: observer.map(|recorder| Box::new(recorder) as Box<dyn core::Observer>),
     };
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;

@@ -6,9 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use palisade::core::{Core, CoreInbox, Driver, DriverParts, Observer, SnapshotPolicy, SnapshotWriter, Timing};
+use palisade::core::{Core, CoreInbox, Driver, DriverParts, Observer, Quotas, SnapshotPolicy, SnapshotWriter, Timing};
 use palisade::descriptors::Descriptors;
-use palisade::limits;
 use palisade::metrics::Metrics;
 use palisade::peers::{self, Peers, PinnedPeers, Roster};
 use palisade::storage::{
@@ -107,7 +106,7 @@ impl SteppedNode {
             transport: ObservedTransport { peers: Arc::clone(&peers), effects: Arc::clone(&effects) },
             view: Arc::clone(core.view()),
             metrics,
-            max_sessions: limits::SESSIONS,
+            quotas: Quotas::default(),
             observer: Some(Box::new(StepObserver(Arc::clone(&seen)))),
         };
         let driver = Driver::new(parts, Instant::now());

@@ -96,7 +96,8 @@ impl Bench {
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
-            let arguments = ["--max-sessions".to_string(), sessions.to_string()];
+            let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
+            let arguments = arguments.map(str::to_owned);
             let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments, self.tls).await?;
             let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
             let result = if self.end_leader.is_some() {

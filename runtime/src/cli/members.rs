@@ -122,8 +122,18 @@ impl Transfer {
             // Send the request once, to the current leader: a repetition at the next leader would
             // transfer leadership again.
             let leader = leader(&self.endpoints).await?;
-            let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
-            match self.endpoints.security().ask(&leader, op, RETRY_FOR).await? {
+            // Unless the leader refuses it for coming too soon after the last one.
+            let begun = Instant::now();
+            let answer = loop {
+                let op = Op::Transfer(palisade_client::wire::Transfer { to: self.to });
+                match self.endpoints.security().ask(&leader, op, RETRY_FOR).await {
+                    Err(Error::Refused(Failure { error: Code::TooSoon, .. })) if begun.elapsed() < RETRY_FOR => {
+                        sleep(10 * PAUSE).await;
+                    }
+                    answer => break answer?,
+                }
+            };
+            match answer {
                 Answer::Transferred(LeaderView { id, client_addr }) => {
                     let client_addr = client_addr.as_deref().unwrap_or("an unknown address");
                     outln!("node {id} is the leader now and serves clients on {client_addr}");

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use clap::{Args, ValueEnum};
 use palisade::addresses::{host_name, listen_address, reachable_address};
-use palisade::core::{SnapshotPolicy, Timing};
+use palisade::core::{Quotas, SnapshotPolicy, Timing};
 use palisade::descriptors;
 use palisade::limits;
 use palisade::recording;
@@ -88,6 +88,14 @@ pub(super) struct Serve {
     /// Maximum number of sessions in the cluster; the leader's setting applies
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
+    /// Maximum number of sessions that clients at one address (for IPv6: in one network of 64 bits)
+    /// have opened while this node leads; 0 for no limit. By default a tenth of --max-sessions, and
+    /// half of it for loopback addresses
+    #[arg(long, value_name = "N")]
+    max_sessions_per_address: Option<usize>,
+    /// Pause between two transfers of leadership that clients request: for tests
+    #[arg(long, hide = true, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
+    transfer_pause: Duration,
     /// As the leader, refuse new sessions and acquires while fewer bytes than this are free on the
     /// file system of --data; by default the size of two log segments and two snapshots as large as
     /// the newest
@@ -207,7 +215,11 @@ impl Serve {
             segment_bytes: self.segment_bytes,
             sign_grants: self.sign_grants.clone(),
             returns: self.on_damage == OnDamage::Return,
-            max_sessions: self.max_sessions,
+            quotas: Quotas {
+                max_sessions: self.max_sessions,
+                max_sessions_per_address: self.max_sessions_per_address,
+                transfer_pause: self.transfer_pause,
+            },
             min_free_bytes: self.min_free_bytes,
             open_files,
             tls: self.tls_files(),

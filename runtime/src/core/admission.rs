@@ -2,24 +2,66 @@
 //! by as many as there are of them. A request for a claim that its session already has adds
 //! nothing, and meets no limit.
 
+use std::time::Duration;
+
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::Node;
 
+use super::openers::Openers;
 use super::request::Request;
-use super::respond::ConnectionId;
+use super::respond::Responder;
 use super::waits::Waits;
+use crate::addresses::ClientAddress;
 use crate::limits;
 use crate::storage::{Space, SpaceView};
+
+/// The limits that an operator may set.
+#[derive(Clone, Copy, Debug)]
+pub struct Quotas {
+    /// Maximum number of live sessions.
+    pub max_sessions: usize,
+    /// Maximum number of live sessions that clients at one address have opened at this leader; 0 for
+    /// no limit, `None` for a share of all sessions.
+    pub max_sessions_per_address: Option<usize>,
+    /// Pause between two transfers of leadership that clients request, and from the beginning of a
+    /// leadership to the first.
+    pub transfer_pause: Duration,
+}
+
+impl Default for Quotas {
+    fn default() -> Quotas {
+        Quotas { max_sessions: limits::SESSIONS, max_sessions_per_address: None, transfer_pause: Duration::ZERO }
+    }
+}
+
+impl Quotas {
+    /// Whether the sessions of each address are limited, and so are to be counted.
+    pub(super) fn limit_addresses(&self) -> bool {
+        self.max_sessions_per_address != Some(0)
+    }
+
+    /// Maximum number of sessions of a client at this address.
+    fn sessions_of(&self, address: ClientAddress) -> usize {
+        let is_loopback = address.is_loopback();
+        let share = if is_loopback { limits::LOOPBACK_SESSION_SHARE } else { limits::SESSION_SHARE };
+        match self.max_sessions_per_address {
+            Some(0) => usize::MAX,
+            Some(sessions) => sessions,
+            None => (self.max_sessions / share).max(1),
+        }
+    }
+}
 
 /// Rejects a request that would exceed a limit; the error names the limit.
 pub(super) fn within_limits(
     node: &Node<LockTable>,
     waits: &Waits,
-    max_sessions: usize,
+    quotas: &Quotas,
+    openers: &Openers,
     space: &Space,
     request: &Request,
-    connection: ConnectionId,
+    responder: &Responder,
 ) -> Result<(), Failure> {
     if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
         let message = "too many log entries are not committed yet: the other nodes do not keep up with the leader; \
@@ -32,8 +74,14 @@ pub(super) fn within_limits(
         return Err(no_space(&space.view()));
     }
     let opens = matches!(command, Command::Open { .. } | Command::AcquireOnce { .. });
-    if opens && table.sessions().len() >= max_sessions {
-        return reached("sessions", max_sessions);
+    if opens && table.sessions().len() >= quotas.max_sessions {
+        return reached("sessions", quotas.max_sessions);
+    }
+    if let Some(address) = responder.address.filter(|_| opens) {
+        let limit = quotas.sessions_of(address);
+        if openers.sessions_of(address) >= limit {
+            return Err(too_many_sessions(address, limit));
+        }
     }
     if opens && table.next_session() >= limits::SESSION_NUMBERS {
         let message = format!(
@@ -60,7 +108,7 @@ pub(super) fn within_limits(
     if table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE) {
         return reached("waiters for one lock", limits::QUEUE);
     }
-    if waits.of(connection) >= limits::CONNECTION_WAITS {
+    if waits.of(responder.connection) >= limits::CONNECTION_WAITS {
         return reached("waiting acquires of one connection", limits::CONNECTION_WAITS);
     }
     Ok(())
@@ -88,6 +136,15 @@ fn no_space(space: &SpaceView) -> Failure {
          acquires until space is freed"
     );
     Failure::new(Code::NoSpace, message)
+}
+
+/// The error for a client whose address has all the sessions that one address may have.
+fn too_many_sessions(address: ClientAddress, limit: usize) -> Failure {
+    let message = format!(
+        "the limit of {limit} sessions for one client address is reached by {address}: close sessions, or let the operator \
+         raise --max-sessions-per-address"
+    );
+    Failure::new(Code::Limit, message)
 }
 
 fn reached(what: &str, limit: usize) -> Result<(), Failure> {

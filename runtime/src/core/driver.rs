@@ -25,6 +25,7 @@ use palisade_spec::raft::{
 };
 use rand::rngs::SmallRng;
 
+use super::admission::Quotas;
 use super::channel::Event;
 use super::founding::Founding;
 use super::freshness::Freshness;
@@ -70,8 +71,8 @@ pub struct DriverParts<T> {
     pub view: Arc<SharedView>,
     /// The metrics.
     pub metrics: Arc<Metrics>,
-    /// Maximum number of live sessions.
-    pub max_sessions: usize,
+    /// The limits that an operator may set.
+    pub quotas: Quotas,
     /// The observer of the node's steps, if any.
     pub observer: Option<Box<dyn Observer>>,
 }
@@ -113,7 +114,7 @@ impl<T: Transport> Driver<T> {
     /// Recovers the node from its disk, or starts a new one.
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
-        let DriverParts { snapshots, writer, transport, view, metrics, max_sessions, mut observer, .. } = parts;
+        let DriverParts { snapshots, writer, transport, view, metrics, quotas, mut observer, .. } = parts;
         let space = Arc::clone(wal.space());
         let scheduler = SnapshotScheduler::new(
             snapshots,
@@ -134,7 +135,7 @@ impl<T: Transport> Driver<T> {
             wal,
             timers: Timers::start(timing, jitter, now),
             freshness: Freshness::default(),
-            requests: PendingRequests::new(Arc::clone(&metrics), max_sessions, space),
+            requests: PendingRequests::new(Arc::clone(&metrics), quotas, space),
             scheduler,
             transport,
             metrics,

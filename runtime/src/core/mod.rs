@@ -17,6 +17,7 @@ mod driver;
 mod founding;
 mod freshness;
 mod observer;
+mod openers;
 mod pending_requests;
 mod read;
 pub mod request;
@@ -29,6 +30,7 @@ mod transport;
 mod view;
 mod waits;
 
+pub use admission::Quotas;
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use credential::{NO_PRINCIPAL, Secret, session_id, session_proof};
 pub use driver::{Batch, Driver, DriverParts};

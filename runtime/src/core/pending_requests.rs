@@ -21,7 +21,8 @@ use palisade_spec::lock::{Claim, Command, LockTable, Outcome, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId, Role, Term};
 
 use self::requester::{Inflight, Renewer, Requester};
-use super::admission::within_limits;
+use super::admission::{Quotas, within_limits};
+use super::openers::Openers;
 use super::request::{Query, Request};
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
@@ -68,12 +69,15 @@ pub(super) struct PendingRequests {
     inflight: VecDeque<Inflight>,
     waits: Waits,
     metrics: Arc<Metrics>,
-    max_sessions: usize,
+    quotas: Quotas,
+    openers: Openers,
+    /// When a client may request a transfer of leadership again.
+    next_transfer: Option<Instant>,
     space: Arc<Space>,
 }
 
 impl PendingRequests {
-    pub(super) fn new(metrics: Arc<Metrics>, max_sessions: usize, space: Arc<Space>) -> PendingRequests {
+    pub(super) fn new(metrics: Arc<Metrics>, quotas: Quotas, space: Arc<Space>) -> PendingRequests {
         PendingRequests {
             payloads: Vec::new(),
             requesters: Vec::new(),
@@ -92,7 +96,9 @@ impl PendingRequests {
             inflight: VecDeque::new(),
             waits: Waits::default(),
             metrics,
-            max_sessions,
+            quotas,
+            openers: Openers::default(),
+            next_transfer: None,
             space,
         }
     }
@@ -115,8 +121,10 @@ impl PendingRequests {
             return;
         }
         // Only a leader's table is current; a follower redirects the client to the leader.
-        let within =
-            || within_limits(node, &self.waits, self.max_sessions, &self.space, &request, responder.connection);
+        let within = || {
+            within_limits(node, &self.waits, &self.quotas, &self.openers, &self.space, &request, &responder)?;
+            self.may_transfer(&request, &responder)
+        };
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             if failure.error == Code::NoSpace {
                 self.metrics.refused_no_space.inc();
@@ -134,7 +142,10 @@ impl PendingRequests {
             Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
             Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
             Request::Change(change) => self.changes.push_back((change, responder)),
-            Request::Transfer(to) => self.transfers.push_back((to, responder)),
+            Request::Transfer(to) => {
+                self.pause_transfers(responder.arrived);
+                self.transfers.push_back((to, responder));
+            }
         }
     }
 
@@ -248,6 +259,7 @@ impl PendingRequests {
 
     /// This node has lost leadership: it will not learn the outcomes of pending requests.
     pub(super) fn lost_leadership(&mut self) {
+        self.openers.clear();
         self.fail_everything(&outcome_unknown());
     }
 

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::intake::{Counted, Unanswered};
+use crate::addresses::ClientAddress;
 use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
 use crate::tls::{Access, HandshakeError, Stream};
@@ -28,6 +29,16 @@ use crate::{limits, sockets};
 
 /// How long open connections may take to finish when the node stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
+
+tokio::task_local! {
+    /// The address of the client whose request the task handles.
+    static CLIENT_ADDRESS: Option<ClientAddress>;
+}
+
+/// The address of the client whose request this task handles, if the system knows it.
+pub(super) fn client_address() -> Option<ClientAddress> {
+    CLIENT_ADDRESS.try_with(|address| *address).ok().flatten()
+}
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
 pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, mut stop: watch::Receiver<bool>) {
@@ -88,6 +99,7 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
+    let address = stream.peer_addr().ok().map(|address| ClientAddress::of(address.ip()));
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
@@ -105,7 +117,8 @@ async fn serve(
             request.extensions_mut().insert(access.clone());
         }
         unanswered.handled();
-        let (answer, unanswered) = (router.call(request), Arc::clone(&unanswered));
+        let answer = CLIENT_ADDRESS.scope(address, router.call(request));
+        let unanswered = Arc::clone(&unanswered);
         async move {
             let answer = answer.await;
             match &answer {

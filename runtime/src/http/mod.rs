@@ -124,7 +124,7 @@ impl App {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
-        let responder = Responder::once(connection, Instant::now(), sender);
+        let responder = Responder::once(connection, Instant::now(), sender).at(listen::client_address());
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;

@@ -8,6 +8,8 @@ use palisade_client::wire::{Answer, Code, Failure, Stale};
 use serde::Serialize;
 use serde_json::json;
 
+use crate::limits;
+
 /// An answer or a failure as an HTTP response. `uri` is the request's, for a redirect to the
 /// leader.
 pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
@@ -38,7 +40,7 @@ struct Aged<T> {
 }
 
 fn refusal(failure: Failure, uri: &Uri) -> Response {
-    let status = status(failure.error);
+    let (status, is_too_soon) = (status(failure.error), failure.error == Code::TooSoon);
     let leader = failure.leader.as_ref().and_then(|leader| leader.client_addr.clone());
     let mut response = (status, Json(failure)).into_response();
     if let Some(address) = leader.filter(|_| status == StatusCode::TEMPORARY_REDIRECT) {
@@ -46,6 +48,9 @@ fn refusal(failure: Failure, uri: &Uri) -> Response {
         if let Ok(location) = HeaderValue::try_from(format!("http://{address}{path}")) {
             response.headers_mut().insert(LOCATION, location);
         }
+    }
+    if is_too_soon {
+        response.headers_mut().insert(RETRY_AFTER, limits::TRANSFER_PAUSE.as_secs().into());
     }
     if status == StatusCode::SERVICE_UNAVAILABLE {
         response.headers_mut().insert(RETRY_AFTER, HeaderValue::from_static("1"));

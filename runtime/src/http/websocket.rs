@@ -21,8 +21,9 @@ use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Respons
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::listen::ConnectionPermit;
+use super::listen::{ConnectionPermit, client_address};
 use super::{App, Caller, not_taken, reply};
+use crate::addresses::ClientAddress;
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
@@ -51,15 +52,18 @@ pub(super) async fn upgrade(
         }
     };
     match upgrade {
-        Ok(upgrade) => upgrade
-            .max_message_size(limits::REQUEST_BYTES)
-            .max_frame_size(limits::REQUEST_BYTES)
-            // Every connection allocates this much, even an idle one; the default is 128 KiB.
-            .read_buffer_size(limits::REQUEST_BYTES)
-            .on_upgrade(move |socket| async move {
-                serve(app, socket, revoked).await;
-                drop(permit);
-            }),
+        Ok(upgrade) => {
+            let address = client_address();
+            upgrade
+                .max_message_size(limits::REQUEST_BYTES)
+                .max_frame_size(limits::REQUEST_BYTES)
+                // Every connection allocates this much, even an idle one; the default is 128 KiB.
+                .read_buffer_size(limits::REQUEST_BYTES)
+                .on_upgrade(move |socket| async move {
+                    serve(app, socket, address, revoked).await;
+                    drop(permit);
+                })
+        }
         Err(error) => {
             let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
             reply::response(Err(Failure::new(Code::Invalid, message)), &uri)
@@ -71,6 +75,8 @@ pub(super) async fn upgrade(
 struct Connection {
     app: App,
     id: ConnectionId,
+    /// The client's address.
+    address: Option<ClientAddress>,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
@@ -78,12 +84,12 @@ struct Connection {
     reads: Arc<Semaphore>,
 }
 
-async fn serve(app: App, socket: WebSocket, revoked: impl Future<Output = ()>) {
+async fn serve(app: App, socket: WebSocket, address: Option<ClientAddress>, revoked: impl Future<Output = ()>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let connection = Connection { app, id, outbox, requests, reads };
+    let connection = Connection { app, id, address, outbox, requests, reads };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -152,7 +158,8 @@ impl Connection {
 
     /// For a request that arrives now.
     fn responder(&self, id: u64, text: bool, room: Option<Room>) -> Responder {
-        Responder::stream(self.id, Instant::now().into_std(), id, text, room, Arc::clone(&self.outbox))
+        let now = Instant::now().into_std();
+        Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox)).at(self.address)
     }
 
     /// Sends a request to the core, or answers it here.

@@ -7,8 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{Batch, Driver, DriverParts, Event, SharedView, SnapshotWriter};
-use palisade::limits;
+use palisade::core::{Batch, Driver, DriverParts, Event, Quotas, SharedView, SnapshotWriter};
 use palisade::metrics::Metrics;
 use palisade::storage::{Identity, Incarnation, LockedDir, RecoveryReport, Snapshots, StorageError, Wal};
 use palisade_spec::lock::LockTable;
@@ -262,7 +261,7 @@ impl World {
             },
             view: Arc::new(SharedView::default()),
             metrics: Metrics::new(),
-            max_sessions: limits::SESSIONS,
+            quotas: Quotas::default(),
             observer: Some(Box::new(JudgeObserver { node: id, judge: Arc::clone(&self.judge) })),
         };
         let driver = Driver::new(parts, server.clock.at(now));

@@ -40,7 +40,8 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     };
 
     // The limits are reached after the cases, in a cluster of their own.
-    let settings = vec![("--max-sessions".to_owned(), SESSIONS.to_string())];
+    let settings = [("--max-sessions", SESSIONS.to_string()), ("--max-sessions-per-address", "0".to_owned())];
+    let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let options = Options { palisade: context.palisade.clone(), settings, ..Options::default() };
     let cluster = servers::start(Kind::Palisade, &options).await.map_err(text)?;
     let over = Plan { cluster: &cluster, share: 2 * CLAIMS, ..plan };

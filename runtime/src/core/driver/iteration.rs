@@ -9,6 +9,7 @@ use super::super::channel::Event;
 use super::super::transport::Transport;
 use super::known_leader::KnownLeader;
 use super::{Batch, Driver, contact, leader_view};
+use crate::limits;
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
@@ -55,6 +56,7 @@ impl<T: Transport> Driver<T> {
                 Change::Replace { by, .. } if self.node.is_leader() && self.transport.is_connected(by) => {
                     self.requests.replaced_is_connected(id, by);
                 }
+                change if self.exceeds_members(&change) => self.requests.members_exceed_limit(id),
                 change if self.loses_majority(&change) => self.requests.change_loses_majority(id),
                 change => self.step(Input::Change { id, change }),
             }
@@ -98,6 +100,7 @@ impl<T: Transport> Driver<T> {
         }
         if leads.is_some() && led != leads {
             self.timers.start_clock(self.now);
+            self.requests.began_to_lead(self.now);
         }
         self.requests.answer_transfers(&self.node, |id| leader_view(&self.transport, id));
         before.log_change(&KnownLeader::of(&self.node), timed_out);
@@ -133,6 +136,13 @@ impl<T: Transport> Driver<T> {
 
     fn participates(&mut self) -> bool {
         self.founding.takes_part(self.now, |other| self.transport.is_known_to(&[other]))
+    }
+
+    /// Whether the change adds a member to a cluster that has all that it may have.
+    fn exceeds_members(&self, change: &Change) -> bool {
+        let members = self.node.members();
+        let is_new = matches!(change, Change::Add { id, .. } if members.by_number(id.number()).is_none());
+        self.node.is_leader() && is_new && members.iter().count() >= limits::MEMBERS
     }
 
     /// Whether too few of the voters after the change are connected, or the learner to promote is

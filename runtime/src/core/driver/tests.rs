@@ -116,7 +116,7 @@ impl World {
                 transport: Wire(id, Arc::clone(&network)),
                 view: Arc::default(),
                 metrics: Metrics::new(),
-                max_sessions: limits::SESSIONS,
+                quotas: Quotas::default(),
                 observer: None,
             };
             (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })

@@ -49,6 +49,7 @@ impl PendingRequests {
     ) {
         match (command, reply) {
             (Command::Open { opening }, Reply::Opened { session }) => {
+                self.count_session(session, &responder);
                 let lease = SessionLease { session: secret.credential(session.number), ttl_ms: opening.ttl.0 };
                 responder.answer(Ok(Answer::Session(lease)));
             }
@@ -61,6 +62,9 @@ impl PendingRequests {
             }
             (Command::AcquireOnce { key, .. }, reply) => {
                 self.count_acquire(&key, &reply, events, &responder);
+                if let Reply::Granted { session, .. } | Reply::Queued { session, .. } = &reply {
+                    self.count_session(*session, &responder);
+                }
                 self.acquire_answered(table, key, (None, secret), wait, responder, reply);
             }
             (Command::Release { session, claim, .. }, reply) => {
@@ -70,6 +74,13 @@ impl PendingRequests {
                 responder.answer(released(table, session, &reply, claim));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
+        }
+    }
+
+    /// Counts a session that this client has opened.
+    fn count_session(&mut self, session: SessionId, responder: &Responder) {
+        if let Some(address) = responder.address.filter(|_| self.quotas.limit_addresses()) {
+            self.openers.opened(session, address);
         }
     }
 
@@ -193,10 +204,12 @@ impl PendingRequests {
                     responder.answer(Err(failure));
                 }
             }
-            Event::Expired { .. } => {
+            Event::Expired { session, .. } => {
+                self.openers.ended(session);
                 self.metrics.expiries.inc();
             }
-            Event::Released { .. } | Event::Closed { .. } => {}
+            Event::Closed { session } => self.openers.ended(session),
+            Event::Released { .. } => {}
         }
     }
 }

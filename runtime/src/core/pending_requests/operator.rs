@@ -3,12 +3,17 @@
 //! A change is an entry, and is answered when it is applied. A transfer is answered when another
 //! node leads.
 
+use std::time::Instant;
+
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, MembersView};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Change, Node, NodeId, Refusal, RequestId, Role, Standing};
 
 use super::{PendingRequests, not_leading};
+use crate::core::request::Request;
+use crate::core::respond::Responder;
 use crate::core::view::{Contact, matched, member_views};
+use crate::limits;
 use crate::member_address::MemberAddress;
 
 impl PendingRequests {
@@ -84,6 +89,39 @@ impl PendingRequests {
         for responder in self.changed.drain(..) {
             responder.answer(Ok(answer.clone()));
         }
+    }
+
+    /// Rejects a change before the node is stepped with it: the cluster has all the members that it
+    /// may have.
+    pub(in crate::core) fn members_exceed_limit(&mut self, id: RequestId) {
+        let limit = limits::MEMBERS;
+        let message = format!("the limit of {limit} members, learners included, is reached: remove one first");
+        self.fail_change(id, Failure::new(Code::Limit, message));
+    }
+
+    /// This node leads from now on. A transfer interrupts all requests, so clients may not request
+    /// the next one at once: neither here, nor at the leader before.
+    pub(in crate::core) fn began_to_lead(&mut self, now: Instant) {
+        self.next_transfer = None;
+        self.pause_transfers(now);
+    }
+
+    /// No client may request a transfer for a while.
+    pub(super) fn pause_transfers(&mut self, now: Instant) {
+        self.next_transfer = Some(now + self.quotas.transfer_pause);
+    }
+
+    /// Rejects a request for a transfer that comes too soon.
+    pub(super) fn may_transfer(&self, request: &Request, responder: &Responder) -> Result<(), Failure> {
+        let Request::Transfer(_) = request else { return Ok(()) };
+        let wait = self.next_transfer.and_then(|next| next.checked_duration_since(responder.arrived));
+        let Some(wait) = wait.filter(|wait| !wait.is_zero()) else { return Ok(()) };
+        let message = format!(
+            "leadership was transferred or the leader elected less than {:?} ago: try again in {} s",
+            self.quotas.transfer_pause,
+            wait.as_secs() + 1
+        );
+        Err(Failure::new(Code::TooSoon, message))
     }
 
     /// The next transfer request: its target, if the operator named one. Followed by

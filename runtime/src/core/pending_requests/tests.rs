@@ -26,7 +26,7 @@ impl Fixture {
     fn of(table: LockTable) -> Fixture {
         let mut node = Node::recover(Config::new(NodeId(1)), Durable::blank(table, Members::of([NodeId(1)])));
         node.step(Input::ElectionTimeout, &mut Vec::new());
-        Fixture { node, requests: PendingRequests::new(Metrics::new(), limits::SESSIONS, Space::of_tests(1, 0)) }
+        Fixture { node, requests: PendingRequests::new(Metrics::new(), Quotas::default(), Space::of_tests(1, 0)) }
     }
 
     /// Takes a request, to be proposed in the next iteration.
@@ -424,7 +424,7 @@ fn waits_of_one_connection_are_limited() {
 #[test]
 fn sessions_have_the_configured_limit() {
     let mut fixture = Fixture::open();
-    fixture.requests.max_sessions = 2;
+    fixture.requests.quotas.max_sessions = 2;
     let first = fixture.open_session();
     granted(&mut fixture.request(1, acquire("own", 0)));
     for op in [acquire("other", 0), Op::OpenSession(wire::OpenSession { ttl_ms: 60_000, owner: String::new() })] {

@@ -8,6 +8,7 @@ mod hoarders;
 mod names;
 mod noise;
 pub(crate) mod peers;
+mod shares;
 mod strangers;
 
 use std::io::{Read, Write};

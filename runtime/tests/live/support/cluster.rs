@@ -20,6 +20,8 @@ pub struct Cluster {
     nodes: Vec<Node>,
     /// Flags that every node gets beside the necessary ones.
     flags: Vec<String>,
+    /// The pause between two transfers of leadership: none, unless a test is about it.
+    transfer_pause: String,
     /// What a test changes in the command that runs a node, at every start of it.
     adjust: Adjust,
     /// Where its nodes record what they do, if anywhere.
@@ -78,6 +80,11 @@ impl Cluster {
     }
 
     /// The same, with these flags added to every node's command line.
+    pub fn start_calm_with(size: u16, flags: &[&str]) -> Cluster {
+        Cluster::start_with(size, &[&["--election-timeout", "750ms"], flags].concat())
+    }
+
+    /// A cluster with these flags added to every node's command line.
     pub fn start_with(size: u16, flags: &[&str]) -> Cluster {
         Cluster::start_adjusted(size, flags, |_, _| {})
     }
@@ -145,7 +152,8 @@ impl Cluster {
         });
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
-        let mut cluster = Cluster { directory, nodes, flags, adjust, recordings, security };
+        let transfer_pause = "0s".to_owned();
+        let mut cluster = Cluster { directory, nodes, flags, transfer_pause, adjust, recordings, security };
         for id in cluster.ids() {
             cluster.restart(id);
         }
@@ -203,6 +211,7 @@ impl Cluster {
         let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
         command
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
+            .args(["--transfer-pause", &self.transfer_pause])
             .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
             .args(match self.node(id).joins.as_deref() {
                 None => vec!["--peers".to_owned(), peers.collect::<Vec<_>>().join(",")],
@@ -233,6 +242,12 @@ impl Cluster {
         let id = u16::try_from(self.nodes.len()).expect("a few nodes");
         self.restart(id);
         id
+    }
+
+    /// The later command lines of all nodes have the pause between transfers that a server has by
+    /// default.
+    pub fn pause_transfers(&mut self) {
+        self.transfer_pause = "3s".to_owned();
     }
 
     /// The later command lines of all nodes have these flags, too.
