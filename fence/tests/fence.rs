@@ -164,6 +164,10 @@ fn remembered_certificate_still_ends() {
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let signed = signer(0).sign("report", 7, 3);
     let _ = fence.admit("report", &signed).unwrap();
+    // The last characters are of the root's signature.
+    let (start, end) = signed.split_at(signed.len() - 20);
+    let other_signature = format!("{start}{}{}", if end.starts_with('A') { 'B' } else { 'A' }, &end[1..]);
+    assert_eq!(refused(&mut fence, "report", &other_signature), "forged_certificate");
     fence.verifier_mut().set_clock(Clock::At(NOW + 10));
     assert_eq!(refused(&mut fence, "report", &signed), "expired");
     fence.verifier_mut().set_clock(Clock::None);

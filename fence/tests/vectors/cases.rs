@@ -186,7 +186,8 @@ fn certificates() -> Vec<Case> {
         unsafe_key("a key of order 1", &format!("01{}", "00".repeat(31))),
         unsafe_key("a key of order 4", &"00".repeat(32)),
         unsafe_key("a key of order 8", "26e8958fc2b227b045c3f489f2ef98f0d5dfac05d3c63339b13802886d53fc05"),
-        unsafe_key("a key that is not reduced", &format!("ee{}7f", "ff".repeat(30))),
+        unsafe_key("a key of order 1 that is not reduced", &format!("ee{}7f", "ff".repeat(30))),
+        unsafe_key("a key that is not reduced", &format!("f0{}7f", "ff".repeat(30))),
         unsafe_key("a key that is no point", &format!("02{}", "00".repeat(31))),
     ]
 }
