@@ -29,13 +29,8 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    match access.principal(authorization) {
-        Ok(Some(principal)) => {
-            request.extensions_mut().insert(principal);
-        }
-        // Without TLS, while TLS is optional.
-        Ok(None) => {}
+    match identify(&access, &mut request) {
+        Ok(()) => {}
         Err(_) if request.uri().path() == OPEN => {}
         Err(why) => {
             app.refused_client(access.address(), &why);
@@ -49,6 +44,16 @@ pub(super) async fn admit(
         keep_tls(location);
     }
     response
+}
+
+/// Attaches the verified principal to a request. A request without TLS, while TLS is optional, has
+/// none.
+fn identify(access: &Access, request: &mut Request) -> Result<(), String> {
+    let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
+    if let Some(principal) = access.principal(authorization)? {
+        request.extensions_mut().insert(principal);
+    }
+    Ok(())
 }
 
 fn unauthenticated(why: &str) -> Response {
@@ -72,5 +77,69 @@ impl App {
         if let Some(repeats) = self.log_pause.due(&line, REFUSAL_PAUSE, Instant::now()) {
             warn!(%address, error = why, repeats, "refused a client");
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use axum::body::Body;
+    use tokio::net::{TcpListener, TcpStream};
+
+    use super::*;
+    use crate::tls::{Authority, NewToken, Principal, Proof, Tls, TlsFiles, Validity};
+
+    /// Goal: the handlers find in the request who sends it: the client that the certificate names,
+    /// or, with a token, the client of the token.
+    #[tokio::test]
+    async fn request_carries_its_verified_principal() {
+        let directory = tempfile::tempdir().unwrap();
+        let validity = Validity::starting_now(Duration::from_secs(3600)).unwrap();
+        let authority = Authority::create(directory.path(), "billing", validity).unwrap();
+        let node = authority.node(1, &["127.0.0.1".to_owned()], validity).unwrap();
+        let client = authority.client("worker", validity).unwrap();
+        let (token, tokens) = (NewToken::draw("ci"), directory.path().join("tokens"));
+        std::fs::write(&tokens, &token.line).unwrap();
+        let ca = authority.certificate();
+        let files = TlsFiles { ca: ca.clone(), cert: node.cert, key: node.key, tokens: Some(tokens), optional: true };
+        let tls = Tls::load(files).unwrap();
+
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let dial = async |security: Option<palisade_client::Security>| {
+            let dialled = async {
+                match security {
+                    Some(security) => drop(security.dial(&address.to_string()).await.unwrap()),
+                    // A request without TLS begins with a letter.
+                    None => TcpStream::connect(address).await.unwrap().try_write(b"GET").map(drop).unwrap(),
+                }
+            };
+            let accepted = async {
+                let (stream, address) = listener.accept().await.unwrap();
+                Access::accept(&tls, stream, address.ip()).await.unwrap().1
+            };
+            tokio::join!(dialled, accepted).1
+        };
+        let anonymous = dial(Some(palisade_client::Security::tls(&ca))).await;
+        let certified = palisade_client::Security::tls(&ca).with_certificate(client.cert, client.key);
+        let certified = dial(Some(certified)).await;
+        let plain = dial(None).await;
+
+        let sender = |access: &Access, token: Option<&str>| {
+            let mut request = Request::new(Body::empty());
+            if let Some(token) = token {
+                let value = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
+                request.headers_mut().insert(AUTHORIZATION, value);
+            }
+            identify(access, &mut request)?;
+            Ok::<_, String>(request.extensions().get::<Principal>().map(|it| (it.name.to_string(), it.proof)))
+        };
+        assert_eq!(sender(&certified, None), Ok(Some(("worker".into(), Proof::Certificate))));
+        assert_eq!(sender(&certified, Some(&token.token)), Ok(Some(("ci".into(), Proof::Token))));
+        assert!(sender(&certified, Some("guessed")).unwrap_err().contains("unknown, or was revoked"));
+        assert_eq!(sender(&anonymous, Some(&token.token)), Ok(Some(("ci".into(), Proof::Token))));
+        assert!(sender(&anonymous, None).unwrap_err().contains("proves no identity"));
+        assert_eq!(sender(&plain, None), Ok(None));
     }
 }
