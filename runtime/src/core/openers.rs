@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn live_sessions_are_counted_by_address() {
         let mut openers = Openers::default();
-        let session = |number| SessionId { number, nonce: 7 };
+        let session = |number| SessionId { number, proof: 7.into() };
         let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|address| ClientAddress::of(address.parse().unwrap()));
         openers.opened(session(1), one);
         openers.opened(session(1), one);

@@ -99,7 +99,7 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let address = stream.peer_addr().ok().map(|address| ClientAddress::of(address.ip()));
+    let client = Some(ClientAddress::of(address));
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
@@ -117,7 +117,7 @@ async fn serve(
             request.extensions_mut().insert(access.clone());
         }
         unanswered.handled();
-        let answer = CLIENT_ADDRESS.scope(address, router.call(request));
+        let answer = CLIENT_ADDRESS.scope(client, router.call(request));
         let unanswered = Arc::clone(&unanswered);
         async move {
             let answer = answer.await;

@@ -13,7 +13,6 @@ use tokio::sync::oneshot;
 
 use super::*;
 use crate::core::{ConnectionId, NO_PRINCIPAL, Request, Responder};
-use crate::limits;
 use crate::storage::{DataDir, Identity};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
