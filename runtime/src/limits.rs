@@ -13,6 +13,10 @@ pub const ADDRESS_BYTES: usize = 260;
 pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Maximum length of an owner, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
+/// Maximum length of the reason for a break, in bytes of UTF-8.
+pub const REASON_BYTES: usize = 256;
+/// Number of broken grants that a WebSocket may be behind: of more it is not told.
+pub const UNTOLD_BREAKS: usize = 256;
 /// Minimum time-to-live, in milliseconds.
 pub const TTL_MIN_MS: u64 = 100;
 /// Maximum time-to-live, in milliseconds: one day.

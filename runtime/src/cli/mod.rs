@@ -19,6 +19,7 @@ mod show;
 mod signals;
 mod snapshot;
 mod terminal;
+mod unlock;
 mod watchdog;
 
 use std::io::{ErrorKind, Write};
@@ -44,6 +45,7 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Unlock(unlock::Unlock),
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
@@ -67,6 +69,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Unlock(unlock) => unlock.run(),
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),

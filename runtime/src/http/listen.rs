@@ -2,6 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -58,6 +59,10 @@ pub(super) struct ConnectionPermit {
     metrics: Arc<Metrics>,
 }
 
+/// The address from which a client has connected.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ClientAddress(pub(super) SocketAddr);
+
 impl ConnectionPermit {
     fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
@@ -85,6 +90,7 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
+    let address = stream.peer_addr().ok().map(ClientAddress);
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
@@ -96,6 +102,9 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
+        if let Some(address) = address {
+            request.extensions_mut().insert(address);
+        }
         router.call(request)
     });
     let connection = http1::Builder::new()

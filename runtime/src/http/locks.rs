@@ -1,5 +1,6 @@
 //! `/v1/locks`.
 
+use axum::Extension;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::Uri;
@@ -8,7 +9,8 @@ use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{App, perform};
+use super::listen::ClientAddress;
+use super::{App, perform, reply};
 use crate::limits;
 
 /// `POST /v1/locks/{key}/acquire`
@@ -21,6 +23,21 @@ pub(super) async fn acquire(State(app): State<App>, uri: Uri, path: PathParamete
 pub(super) async fn release(State(app): State<App>, uri: Uri, path: PathParameter, body: Body) -> Response {
     let op = async { Ok(Op::Release { key: body::key(path)?, grant: body::json(body).await?, number: None }) };
     perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/locks/{key}/break`
+pub(super) async fn break_grant(
+    State(app): State<App>,
+    address: Option<Extension<ClientAddress>>,
+    uri: Uri,
+    path: PathParameter,
+    body: Body,
+) -> Response {
+    let result = async {
+        let (key, order) = (body::key(path)?, body::json(body).await?);
+        app.break_grant(key, order, address.map(|Extension(ClientAddress(address))| address)).await
+    };
+    reply::response(result.await, &uri)
 }
 
 #[derive(Deserialize)]

@@ -14,6 +14,7 @@ mod sessions;
 mod snapshots;
 mod websocket;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -25,8 +26,9 @@ use axum::http::header::ORIGIN;
 use axum::middleware::{self, Next};
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
-use tokio::sync::{Semaphore, oneshot};
+use palisade_client::wire::{Answer, Break, Broken, Code, Failure, MemberChange, Op};
+use tokio::sync::{Semaphore, broadcast, oneshot};
+use tracing::warn;
 
 pub use listen::listen;
 
@@ -50,6 +52,8 @@ pub struct App {
     pub space: Arc<Space>,
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
+    /// Tells WebSockets of broken grants.
+    breaks: broadcast::Sender<Broken>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -60,7 +64,8 @@ impl App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         let next_connection = Arc::new(AtomicU64::new(1));
-        App { core, peers, metrics, space, snapshot_reads, metrics_page, next_connection }
+        let (breaks, _) = broadcast::channel(limits::UNTOLD_BREAKS);
+        App { core, peers, metrics, space, snapshot_reads, breaks, metrics_page, next_connection }
     }
 
     fn new_connection(&self) -> ConnectionId {
@@ -91,6 +96,29 @@ impl App {
         let answer = receiver.await;
         guard.connection = None;
         answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
+    }
+}
+
+impl App {
+    /// Breaks a grant for an operator at `address`, and tells every WebSocket of this node. Whatever
+    /// comes of it is logged: this is the only request that takes something from another client.
+    async fn break_grant(&self, key: String, order: Break, address: Option<SocketAddr>) -> Result<Answer, Failure> {
+        let Break { token, reason } = order.clone();
+        let result = self.request(Op::Break { key: key.clone(), order }).await;
+        let address = address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+        match &result {
+            Ok(Answer::Broken(broken)) => {
+                warn!(?key, token, session = broken.session, ?reason, address, "an operator broke the grant of a lock");
+                // Without a WebSocket there is no receiver.
+                let _ = self.breaks.send(broken.clone());
+            }
+            Err(failure) => {
+                let failure = failure.to_string();
+                warn!(?key, token, ?reason, address, ?failure, "an operator did not break the grant of a lock");
+            }
+            Ok(_) => {}
+        }
+        result
     }
 }
 
@@ -151,10 +179,12 @@ fn router(app: App) -> Router {
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
         .route("/v1/locks/{key}/release", post(locks::release))
+        .route("/v1/locks/{key}/break", post(locks::break_grant))
         // An empty key matches none of the paths above: report an invalid key, not an unknown path.
         .route("/v1/locks/", any(locks::no_key))
         .route("/v1/locks//acquire", any(locks::no_key))
         .route("/v1/locks//release", any(locks::no_key))
+        .route("/v1/locks//break", any(locks::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))

@@ -5,7 +5,9 @@
 //! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
@@ -17,11 +19,12 @@ use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
-use palisade_client::wire::{Answer, Code, Failure, Op, Request, Response as WireResponse};
+use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse, UNASKED};
 use tokio::sync::Semaphore;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::listen::ConnectionPermit;
+use super::listen::{ClientAddress, ConnectionPermit};
 use super::{App, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
@@ -37,6 +40,7 @@ const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) async fn upgrade(
     State(app): State<App>,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
+    address: Option<Extension<ClientAddress>>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
@@ -47,7 +51,7 @@ pub(super) async fn upgrade(
             // Every connection allocates this much, even an idle one; the default is 128 KiB.
             .read_buffer_size(limits::REQUEST_BYTES)
             .on_upgrade(move |socket| async move {
-                serve(app, socket).await;
+                serve(app, socket, address.map(|Extension(ClientAddress(address))| address)).await;
                 drop(permit);
             }),
         Err(error) => {
@@ -66,14 +70,18 @@ struct Connection {
     requests: Arc<Semaphore>,
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
+    address: Option<SocketAddr>,
+    /// Whether the last request came as text: so go frames that answer no request.
+    text: AtomicBool,
 }
 
-async fn serve(app: App, socket: WebSocket) {
+async fn serve(app: App, socket: WebSocket, address: Option<SocketAddr>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let connection = Connection { app, id, outbox, requests, reads };
+    let text = AtomicBool::new(false);
+    let connection = Connection { app, id, outbox, requests, reads, address, text };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -118,6 +126,7 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
                 return pending().await;
             }
         };
+        connection.text.store(text, Ordering::Relaxed);
         let room = connection.room(&request.op).await;
         connection.dispatch(request, text, room);
     }
@@ -151,6 +160,17 @@ impl Connection {
             responder.answer(Ok(Answer::Status(self.app.status().into())));
             return;
         }
+        if request.id == UNASKED {
+            let message = format!("the id {UNASKED} is for frames that the server sends by itself; use another one");
+            responder.answer(Err(Failure::new(Code::Invalid, message)));
+            return;
+        }
+        if let Op::Break { key, order } = request.op {
+            let (app, address) = (self.app.clone(), self.address);
+            // The permit of the request bounds the number of these tasks.
+            tokio::spawn(async move { responder.answer(app.break_grant(key, order, address).await) });
+            return;
+        }
         match self.app.validate(request.op) {
             Ok(accepted) => {
                 if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
@@ -169,8 +189,20 @@ impl Connection {
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     let mut replies = Vec::new();
+    let mut breaks = connection.app.breaks.subscribe();
     loop {
         let more = tokio::select! {
+            broken = breaks.recv() => match broken {
+                Ok(broken) => {
+                    let response = WireResponse { id: UNASKED, result: Outcome::Ok(Answer::Lost(broken)) };
+                    let text = connection.text.load(Ordering::Relaxed);
+                    replies.push(StreamReply { response, text, room: None });
+                    true
+                }
+                // Its client learns of the others from its next keepalives.
+                Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => pending().await,
+            },
             more = connection.outbox.take(&mut replies) => more,
             _ = ping.tick() => {
                 match timeout(limits::WRITE_TIMEOUT, sink.send(Message::Ping(Vec::new().into()))).await {
