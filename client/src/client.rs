@@ -12,8 +12,8 @@ use crate::clock::BootInstant;
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    Answer, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op, SessionId, Stale,
-    StatusView,
+    self, Answer, Broken, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op,
+    SessionId, Stale, StatusView,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -129,6 +129,25 @@ impl Client {
     pub async fn close_session(&self, session: SessionId) -> Result<(), Error> {
         match self.ask(Op::CloseSession { session }).await? {
             Answer::SessionClosed => Ok(()),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Takes a lock from its holder: the grant with this token, and no other. The next waiter is granted the lock, and
+    /// the holder is told ([`Guard::lost`] resolves). The server logs the `reason` (1 to 256 bytes).
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`Code::NotHolder`] if no session holds the lock by that grant; [`Error::Unreachable`],
+    /// [`Error::Closed`].
+    pub async fn break_lock(
+        &self,
+        key: impl Into<String>,
+        token: u64,
+        reason: impl Into<String>,
+    ) -> Result<Broken, Error> {
+        let order = wire::Break { token, reason: reason.into() };
+        match self.ask(Op::Break { key: key.into(), order }).await? {
+            Answer::Broken(broken) => Ok(broken),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

@@ -10,11 +10,14 @@ mod session;
 use serde::{Deserialize, Serialize};
 
 pub use self::answers::{
-    Acquired, Answer, DiskView, HolderView, LeaderView, LockPage, LockView, MemberView, MembersView, Outcome, Response,
-    SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
+    Acquired, Answer, Broken, DiskView, HolderView, LeaderView, LockPage, LockView, MemberView, MembersView, Outcome,
+    Response, SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
 };
 pub use self::failure::{Code, Failure, HeldBy, waiters};
 pub use self::session::SessionId;
+
+/// The `id` of a frame that answers no request: the server sends it by itself. No request may use it.
+pub const UNASKED: u64 = u64::MAX;
 
 /// A request on a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -98,6 +101,13 @@ pub enum Op {
     ChangeMembers(MemberChange),
     /// Lets the leader hand over to another voter.
     Transfer(Transfer),
+    /// Takes a lock from its holder, by order of an operator.
+    Break {
+        /// Of which key.
+        key: String,
+        /// Which grant, and why.
+        order: Break,
+    },
 }
 
 /// A change of the cluster's members.
@@ -203,6 +213,16 @@ pub struct Release {
     pub session: SessionId,
     /// The token of the grant that ends.
     pub token: u64,
+}
+
+/// The body of `POST /v1/locks/{key}/break`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Break {
+    /// The token of the grant that ends: a lock that has passed on meanwhile is left alone.
+    pub token: u64,
+    /// Why, for the server's log: 1 to 256 bytes.
+    pub reason: String,
 }
 
 /// The query of `GET /v1/locks`.

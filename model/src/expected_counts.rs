@@ -21,6 +21,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-once-all", 125_027),
     ("locks-mixed", 530_911),
     ("locks-hostile", 3_845),
+    ("locks-broken", 58_199),
     ("cluster-cut", 7_049_858),
     ("cluster-retries", 1_410_446),
     ("raft-votes", 10_710),

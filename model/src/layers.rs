@@ -83,6 +83,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     ttl: 1,
     ticks: 2,
     sweep: 1,
+    breaks: false,
     strangers: false,
 };
 

@@ -242,6 +242,23 @@ fn lock_table() -> Vec<Named> {
                 })
             },
         ),
+        holds(
+            Tier::Full,
+            "locks-broken",
+            "2 sessions, 2 keys, one session more that an acquire opens; acquires that wait, releases and withdrawals at any moment; operators that break any past grant, 3 grants",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 2,
+                    openings: &[Start::Wait],
+                    keys: 2,
+                    operations: 0,
+                    unnumbered: &[Operation::Wait, Operation::Release, Operation::Withdraw],
+                    grants: 3,
+                    breaks: true,
+                    ..LOCKS
+                })
+            },
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }

@@ -304,7 +304,11 @@ impl Run {
             3..6 => Command::KeepAlive { sessions: vec![session, self.session()] },
             6..11 => Command::Acquire { session, sequence, key, wait },
             11..12 => Command::AcquireOnce { opening, key, wait },
-            12..15 => Command::Release { session, sequence, key, claim },
+            12..14 => Command::Release { session, sequence, key, claim },
+            14 => {
+                let granted = self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token);
+                Command::Break { key, token: Token(granted.0 - self.random.below(2).min(granted.0 - 1)) }
+            }
             _ => return Payload::Noop,
         })
     }

@@ -24,7 +24,7 @@ use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
-use crate::wire::{Answer, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId};
+use crate::wire::{Answer, Broken, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
 /// A command from a handle to the background task.
@@ -242,6 +242,10 @@ impl Engine {
                 _ => Verdict::Stay,
             };
         }
+        if let Outcome::Ok(Answer::Lost(broken)) = result {
+            self.broken(now, &broken);
+            return Verdict::Stay;
+        }
         let flight = self.link.land(now, id);
         if let Outcome::Error(failure) = &result
             && let Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown = failure.error
@@ -271,6 +275,13 @@ impl Engine {
         self.drive(now, flight.task);
         self.let_in(now);
         Verdict::Leader
+    }
+
+    /// An operator has broken a grant: the guard of that grant, if it is one of this client's, is lost now.
+    fn broken(&mut self, now: BootInstant, broken: &Broken) {
+        let claims = self.claims.iter_mut().filter(|(_, claim)| claim.holds_by(broken));
+        let lost: Vec<u64> = claims.map(|(&id, claim)| (id, claim.lose(now, &mut self.link)).0).collect();
+        lost.into_iter().for_each(|id| self.drive(now, Task::Claim(id)));
     }
 
     /// A handle wants something.

@@ -55,6 +55,22 @@ pub enum Answer {
     Members(MembersView),
     /// Another node leads now.
     Transferred(LeaderView),
+    /// The grant was broken.
+    Broken(Broken),
+    /// Not an answer: an operator has broken this grant. The server tells all WebSockets, with the id
+    /// [`UNASKED`](super::UNASKED).
+    Lost(Broken),
+}
+
+/// A grant that an operator broke.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Broken {
+    /// The lock's key.
+    pub key: String,
+    /// The token of the grant.
+    pub token: u64,
+    /// The public number of the session that held the lock.
+    pub session: u64,
 }
 
 /// A session and its time-to-live.

@@ -7,10 +7,10 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquire, Acquired, AddMember, Answer, Code, Consistency, DiskView, Failure, HeldBy, HolderView, LeaderView,
-    ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome, Release,
-    ReplaceMember, Request, Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, Transfer,
-    WaiterView,
+    Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency, DiskView, Failure, HeldBy, HolderView,
+    LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome,
+    Release, ReplaceMember, Request, Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView,
+    Transfer, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -60,6 +60,7 @@ fn operations() -> Vec<Op> {
         })),
         Op::Transfer(Transfer { to: Some(2) }),
         Op::Transfer(Transfer::default()),
+        Op::Break { key: key(), order: Break { token: 17, reason: "it hangs".into() } },
     ]
 }
 
@@ -113,6 +114,8 @@ fn answers() -> Vec<Answer> {
         Answer::StaleLocks(Stale { view: page, age_ms: None }),
         Answer::Members(MembersView { members: vec![member.clone(), learner.clone()], leader: Some(leader.clone()) }),
         Answer::Transferred(leader.clone()),
+        Answer::Broken(Broken { key: "key".into(), token: 17, session: 300 }),
+        Answer::Lost(Broken { key: "key".into(), token: 17, session: 300 }),
         Answer::Status(Box::new(StatusView {
             node: 1,
             generation: 0,

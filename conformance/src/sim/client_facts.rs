@@ -114,7 +114,7 @@ impl ClientFacts {
                 }
             }
             Event::Closed { session } => drop(self.leases.remove(session)),
-            Event::Withdrawn { .. } => {}
+            Event::Broken { .. } | Event::Withdrawn { .. } => {}
         }
         Ok(())
     }
@@ -209,7 +209,10 @@ impl ClientFacts {
 
 fn key_of(event: &Event) -> Option<&Key> {
     match event {
-        Event::Granted { key, .. } | Event::Released { key, .. } | Event::Withdrawn { key, .. } => Some(key),
+        Event::Granted { key, .. }
+        | Event::Released { key, .. }
+        | Event::Broken { key, .. }
+        | Event::Withdrawn { key, .. } => Some(key),
         Event::Expired { .. } | Event::Closed { .. } => None,
     }
 }

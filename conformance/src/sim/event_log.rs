@@ -170,6 +170,7 @@ fn in_words(command: &Command, wait: Duration) -> String {
             };
             format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
         }
+        Command::Break { key, token } => format!("break {key}, held with token {token}"),
         Command::KeepAlive { sessions } => format!("keep {} sessions alive", sessions.len()),
     }
 }

@@ -327,7 +327,7 @@ impl World {
                 lock::Event::Expired { session, .. } | lock::Event::Closed { session } => {
                     (None, session, Err(Refusal::NoSession))
                 }
-                lock::Event::Released { .. } => continue,
+                lock::Event::Released { .. } | lock::Event::Broken { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);

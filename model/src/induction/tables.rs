@@ -183,6 +183,7 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     for key in keys {
         let (key, both) = (|| key.clone(), [false, true]);
         commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), key: key(), wait }));
+        commands.extend((1..=NEXT_TOKEN).map(|token| Command::Break { key: key(), token: Token(token) }));
         let (gone, known) = sessions.split_last().expect("there is one that never was");
         for session in [*gone, forged] {
             commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, key: key(), wait }));

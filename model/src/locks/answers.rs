@@ -1,7 +1,9 @@
 //! Checks that a command's reply matches the table.
 
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Claim, Command, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token,
+};
 use palisade_spec::require;
 
 use super::entry_step::Step;
@@ -26,6 +28,7 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
         (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
             step.release_reply_matches(*session, *sequence, key, *claim, reply)
         }
+        (Some(Command::Break { key, token }), Some(reply)) => step.break_reply_matches(key, *token, reply),
         (Some(_), _) => false,
     };
     require!(Property::RepliesMatchTable, matches, "{command:?} got the reply {reply:?}")
@@ -110,6 +113,24 @@ impl Step<'_> {
             Reply::Gone => lives && is_repeated && !is_its_own,
             Reply::NoSession => !lives,
             reply => !wait && lives && !is_repeated && number.is_none() && self.is_held(key, reply),
+        }
+    }
+
+    /// Whether the reply to a break is true, observers are told of it, and the session ends if that
+    /// was its only claim.
+    fn break_reply_matches(&self, key: &Key, token: Token, reply: &Reply) -> bool {
+        let held = self.found.lock(key).map(|lock| &lock.holder).filter(|holder| holder.token == token);
+        match (held, reply) {
+            (Some(holder), Reply::Broken { session }) => {
+                let broken = Event::Broken { key: key.clone(), session: *session, token };
+                let is_last = self.found.session(*session).is_some_and(|known| known.claims() == [key.clone()]);
+                *session == holder.session
+                    && self.outcome.events.contains(&broken)
+                    && self.lock(key).is_none_or(|lock| lock.holder.token > token)
+                    && self.after.session(*session).is_none() == is_last
+            }
+            (None, reply) => *reply == Reply::NotHolder,
+            (Some(_), _) => false,
         }
     }
 

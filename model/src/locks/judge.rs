@@ -61,15 +61,20 @@ fn events_match_holders(step: &Step<'_>) -> Check {
     require!(Property::MutualExclusion, events_match, "the events leave the holders {holders:?}")
 }
 
-/// Checks that a release drops only the claim that it names.
+/// Checks that a release or a break drops only the claim that it names.
 fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
-    let Some(Command::Release { session, key, claim, .. }) = step.command else { return Ok(()) };
+    let (key, meant) = match step.command {
+        Some(Command::Release { session, key, claim, .. }) => (key, Step::has_claim(step.found, *session, key, *claim)),
+        Some(Command::Break { key, token }) => {
+            (key, step.found.lock(key).is_some_and(|lock| lock.holder.token == *token))
+        }
+        _ => return Ok(()),
+    };
     let line = |table: &LockTable| {
         let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
         table.lock(key).map(|lock| (lock.holder.token, queue(lock))).unwrap_or_default()
     };
     let (was, is): ((Token, Vec<SessionId>), _) = (line(step.found), line(step.after));
-    let meant = Step::has_claim(step.found, *session, key, *claim);
     require!(
         Property::ReleaseByHolderOnly,
         meant || was == is,

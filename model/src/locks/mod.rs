@@ -60,6 +60,8 @@ pub struct Bounds {
     pub ticks: u64,
     /// The number of sessions and claims that a sweep ends.
     pub sweep: u64,
+    /// Whether operators break grants: any past grant, at any moment.
+    pub breaks: bool,
     /// Whether strangers send requests: they know everything that is public, and no proof.
     pub strangers: bool,
 }

@@ -1,7 +1,7 @@
 //! The properties of the lock table.
 
 use palisade_spec::invariants;
-use palisade_spec::lock::{Command, Sequence, SessionId, Token};
+use palisade_spec::lock::{Command, Lock, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
@@ -76,6 +76,15 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     if model.bounds.operations > 1 {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
+        }));
+    }
+    if model.bounds.breaks {
+        all.push(Property::sometimes("a break may arrive when the lock is another's", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.holder.token > Token(1))
+        }));
+        all.push(Property::sometimes("a holder of two locks may lose one of them", |_, state: &State| {
+            let claims = |lock: &Lock| state.table.session(lock.holder.session).map_or(0, |held| held.claims().len());
+            state.table.locks().values().any(|lock| !lock.queue.is_empty() && claims(lock) > 1)
         }));
     }
     if model.bounds.strangers {

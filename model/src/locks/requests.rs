@@ -30,6 +30,8 @@ pub(super) struct Requests {
     /// By the number of sessions opened so far: a keepalive of all of them, and of one that does
     /// not exist.
     joint_keepalives: Vec<Request>,
+    /// The breaks of operators, each with the token that must have been granted before.
+    breaks: Vec<(Token, Request)>,
     /// The requests of strangers, by the number of the session that they name.
     by_strangers: Vec<Vec<(Token, Request)>>,
 }
@@ -54,6 +56,11 @@ impl Requests {
                 })
                 .collect(),
             joint_keepalives: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
+            breaks: (1..=bounds.grants)
+                .filter(|_| bounds.breaks)
+                .flat_map(|token| keys.iter().map(move |key| (Token(token), key)))
+                .map(|(token, key)| (token, keep(Command::Break { key: key.clone(), token })))
+                .collect(),
             by_strangers: (1..=bounds.opened + 1)
                 .filter(|_| bounds.strangers)
                 .map(|number| {
@@ -71,7 +78,7 @@ impl Requests {
         // A stranger also names the session that is opened next.
         let foreign = self.by_strangers.iter().take(opened + 1);
         let named = self.by_session[..opened].iter().chain(foreign);
-        let single = named.flatten().filter(move |(token, _)| *token <= granted);
+        let single = named.flatten().chain(&self.breaks).filter(move |(token, _)| *token <= granted);
         let together = (opened > 0).then(|| self.joint_keepalives[opened]);
         self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together)
     }

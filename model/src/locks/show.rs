@@ -42,6 +42,7 @@ impl Notation for LockTable {
                 };
                 format!("release({key} {}{} {claim})", session(*id), numbered(*sequence))
             }
+            Command::Break { key, token } => format!("break({key} token {token})"),
         }
     }
 
@@ -155,6 +156,7 @@ fn request_sentence(command: &Command) -> String {
             };
             format!("a request of {} {} is applied: {claim}", session(*id), under(sequence))
         }
+        Command::Break { key, token } => format!("an operator breaks the lock on {key}, held with token {token}"),
     }
 }
 
@@ -256,6 +258,7 @@ fn label(payload: &Payload<Command>) -> &'static str {
         Payload::Command(Command::Release { claim: Claim::Held(_), .. }) => "release",
         Payload::Command(Command::Release { claim: Claim::Waiting, .. }) => "leave the queue",
         Payload::Command(Command::Release { claim: Claim::Either, .. }) => "withdraw",
+        Payload::Command(Command::Break { .. }) => "break",
         Payload::Command(Command::Open { .. }) => "open",
         Payload::Command(Command::Close { .. }) => "close",
         Payload::Command(Command::KeepAlive { .. }) => "keepalive",
@@ -279,7 +282,7 @@ fn requester(payload: &Payload<Command>) -> Option<u64> {
             [session] if session.proof != foreign() => Some(session.number),
             _ => None,
         },
-        Payload::Noop | Payload::Members(_) => None,
+        Payload::Command(Command::Break { .. }) | Payload::Noop | Payload::Members(_) => None,
     }
 }
 
@@ -317,7 +320,7 @@ mod tests {
     #[test]
     fn sentences_of_requests_are_distinct() {
         let (openings, unnumbered) = (&EVERY_START, &EVERY_OPERATION);
-        let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, strangers: true, ..LOCKS };
+        let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, breaks: true, strangers: true, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
         // The most requests are possible after two locks were granted to sessions that were opened

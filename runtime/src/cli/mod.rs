@@ -23,6 +23,7 @@ mod show;
 mod signals;
 mod snapshot;
 mod terminal;
+mod unlock;
 mod watchdog;
 
 use std::io::{ErrorKind, Write};
@@ -49,6 +50,7 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Unlock(unlock::Unlock),
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
@@ -74,6 +76,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Unlock(unlock) => unlock.run(),
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),

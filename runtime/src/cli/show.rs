@@ -202,7 +202,7 @@ pub(super) fn print_json(value: &impl Serialize) {
     }
 }
 
-fn name(owner: &str) -> &str {
+pub(super) fn name(owner: &str) -> &str {
     if owner.is_empty() { "(no name)" } else { owner }
 }
 

@@ -110,6 +110,15 @@ impl Request {
             Op::Withdraw { key, session, number } => {
                 at_once(release(session_id(session), number, &key, Claim::Either)?, Secret::of(session))
             }
+            Op::Break { key, order } => {
+                if order.reason.is_empty() || order.reason.len() > limits::REASON_BYTES {
+                    let length = order.reason.len();
+                    let message = format!("the reason has {length} bytes; it may have 1 to {}", limits::REASON_BYTES);
+                    return Err(invalid(message));
+                }
+                // No session, and so no secret.
+                at_once(Command::Break { key: valid_key(&key)?, token: Token(order.token) }, Secret::draw())
+            }
             Op::ShowLock { key, consistency } => Request::Read(Query::Lock(valid_key(&key)?), consistency),
             Op::ListLocks(list) => {
                 let consistency = list.consistency;

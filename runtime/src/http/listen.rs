@@ -2,7 +2,7 @@
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -60,7 +60,7 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
         };
         let Some(permit) = permits.take() else { continue };
         let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
-        connections.spawn(serve(app.clone(), (stream, address.ip()), router.clone(), permit, stop.clone()));
+        connections.spawn(serve(app.clone(), (stream, address), router.clone(), permit, stop.clone()));
     }
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
@@ -93,17 +93,17 @@ async fn stopped(stop: &mut watch::Receiver<bool>) {
 
 async fn serve(
     app: App,
-    (stream, address): (TcpStream, IpAddr),
+    (stream, address): (TcpStream, SocketAddr),
     router: TowerToHyperService<axum::Router>,
     permit: Arc<ConnectionPermit>,
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let client = Some(ClientAddress::of(address));
+    let client = Some(ClientAddress::of(address.ip()));
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
-    let Some((stream, access)) = secure(&app, stream, address).await else { return };
+    let Some((stream, access)) = secure(&app, stream, address.ip()).await else { return };
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
     let unanswered = Unanswered::new(app.peers.stranger_bytes());
@@ -113,6 +113,7 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
+        request.extensions_mut().insert(address);
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());
         }

@@ -1,5 +1,8 @@
 //! `/v1/locks`.
 
+use std::net::SocketAddr;
+
+use axum::Extension;
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
@@ -7,7 +10,7 @@ use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{Caller, perform};
+use super::{Caller, perform, reply};
 use crate::limits;
 
 /// `POST /v1/locks/{key}/acquire`
@@ -20,6 +23,21 @@ pub(super) async fn acquire(Caller(app): Caller, uri: Uri, path: PathParameter, 
 pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let op = async { Ok(Op::Release { key: body::key(path)?, grant: body::json(body).await?, number: None }) };
     perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/locks/{key}/break`
+pub(super) async fn break_grant(
+    Caller(app): Caller,
+    address: Option<Extension<SocketAddr>>,
+    uri: Uri,
+    path: PathParameter,
+    body: Body,
+) -> Response {
+    let result = async {
+        let (key, order) = (body::key(path)?, body::json(body).await?);
+        app.break_grant(key, order, address.map(|Extension(address)| address)).await
+    };
+    reply::response(result.await, &uri)
 }
 
 #[derive(Deserialize)]

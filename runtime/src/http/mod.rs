@@ -19,6 +19,7 @@ mod snapshots;
 mod websocket;
 
 use std::convert::Infallible;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -30,8 +31,9 @@ use axum::http::request::Parts;
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
-use tokio::sync::{Semaphore, oneshot};
+use palisade_client::wire::{Answer, Break, Broken, Code, Failure, MemberChange, Op};
+use tokio::sync::{Semaphore, broadcast, oneshot};
+use tracing::warn;
 
 pub use listen::listen;
 pub use site::HostNames;
@@ -69,6 +71,8 @@ pub struct App {
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     snapshot_requests: Arc<SnapshotRequests>,
+    /// Tells WebSockets of broken grants.
+    breaks: broadcast::Sender<Broken>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -85,6 +89,7 @@ impl App {
     ) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
+        let (breaks, _) = broadcast::channel(limits::UNTOLD_BREAKS);
         App {
             core,
             peers,
@@ -96,6 +101,7 @@ impl App {
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
+            breaks,
             metrics_page,
             next_connection: Arc::new(AtomicU64::new(1)),
         }
@@ -156,6 +162,29 @@ impl FromRequestParts<App> for Caller {
     }
 }
 
+impl App {
+    /// Breaks a grant for an operator at `address`, and tells every WebSocket of this node. Whatever
+    /// comes of it is logged: this is the only request that takes something from another client.
+    async fn break_grant(&self, key: String, order: Break, address: Option<SocketAddr>) -> Result<Answer, Failure> {
+        let Break { token, reason } = order.clone();
+        let result = self.request(Op::Break { key: key.clone(), order }).await;
+        let address = address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+        match &result {
+            Ok(Answer::Broken(broken)) => {
+                warn!(?key, token, session = broken.session, ?reason, address, "an operator broke the grant of a lock");
+                // Without a WebSocket there is no receiver.
+                let _ = self.breaks.send(broken.clone());
+            }
+            Err(failure) => {
+                let failure = failure.to_string();
+                warn!(?key, token, ?reason, address, ?failure, "an operator did not break the grant of a lock");
+            }
+            Ok(_) => {}
+        }
+        result
+    }
+}
+
 /// Reports a disconnect to the core when a handler is dropped before its answer: that is how the
 /// HTTP server signals the end of a connection.
 struct DisconnectGuard<'a> {
@@ -202,10 +231,12 @@ fn router(app: App) -> Router {
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
         .route("/v1/locks/{key}/release", post(locks::release))
+        .route("/v1/locks/{key}/break", post(locks::break_grant))
         // An empty key matches none of the paths above: report an invalid key, not an unknown path.
         .route("/v1/locks/", any(locks::no_key))
         .route("/v1/locks//acquire", any(locks::no_key))
         .route("/v1/locks//release", any(locks::no_key))
+        .route("/v1/locks//break", any(locks::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))

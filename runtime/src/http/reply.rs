@@ -26,6 +26,7 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::StaleLocks(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
         Ok(Answer::Status(status)) => Json(status).into_response(),
         Ok(Answer::Members(members)) => Json(members).into_response(),
+        Ok(Answer::Broken(broken) | Answer::Lost(broken)) => Json(broken).into_response(),
         Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }

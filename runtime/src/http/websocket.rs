@@ -5,7 +5,9 @@
 //! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
+use std::net::SocketAddr;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
@@ -17,8 +19,9 @@ use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
-use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse};
+use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse, UNASKED};
 use tokio::sync::Semaphore;
+use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::listen::{ConnectionPermit, client_address};
@@ -40,6 +43,7 @@ pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
     access: Option<Extension<Access>>,
+    remote: Option<Extension<SocketAddr>>,
     headers: HeaderMap,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
@@ -53,14 +57,14 @@ pub(super) async fn upgrade(
     };
     match upgrade {
         Ok(upgrade) => {
-            let address = client_address();
+            let (address, remote) = (client_address(), remote.map(|Extension(remote)| remote));
             upgrade
                 .max_message_size(limits::REQUEST_BYTES)
                 .max_frame_size(limits::REQUEST_BYTES)
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
-                    serve(app, socket, address, revoked).await;
+                    serve(app, socket, (address, remote), revoked).await;
                     drop(permit);
                 })
         }
@@ -75,21 +79,30 @@ pub(super) async fn upgrade(
 struct Connection {
     app: App,
     id: ConnectionId,
-    /// The client's address.
+    /// The client's address, for limits.
     address: Option<ClientAddress>,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
+    remote: Option<SocketAddr>,
+    /// Whether the last request came as text: so go frames that answer no request.
+    text: AtomicBool,
 }
 
-async fn serve(app: App, socket: WebSocket, address: Option<ClientAddress>, revoked: impl Future<Output = ()>) {
+async fn serve(
+    app: App,
+    socket: WebSocket,
+    (address, remote): (Option<ClientAddress>, Option<SocketAddr>),
+    revoked: impl Future<Output = ()>,
+) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let connection = Connection { app, id, address, outbox, requests, reads };
+    let text = AtomicBool::new(false);
+    let connection = Connection { app, id, address, remote, outbox, requests, reads, text };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -135,6 +148,7 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
                 return pending().await;
             }
         };
+        connection.text.store(text, Ordering::Relaxed);
         let room = connection.room(&request.op).await;
         connection.dispatch(request, text, room);
     }
@@ -169,6 +183,17 @@ impl Connection {
             responder.answer(Ok(Answer::Status(self.app.status().into())));
             return;
         }
+        if request.id == UNASKED {
+            let message = format!("the id {UNASKED} is for frames that the server sends by itself; use another one");
+            responder.answer(Err(Failure::new(Code::Invalid, message)));
+            return;
+        }
+        if let Op::Break { key, order } = request.op {
+            let (app, address) = (self.app.clone(), self.remote);
+            // The permit of the request bounds the number of these tasks.
+            tokio::spawn(async move { responder.answer(app.break_grant(key, order, address).await) });
+            return;
+        }
         match self.app.validate(request.op) {
             Ok(accepted) => {
                 if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
@@ -187,8 +212,20 @@ impl Connection {
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     let mut replies = Vec::new();
+    let mut breaks = connection.app.breaks.subscribe();
     loop {
         let more = tokio::select! {
+            broken = breaks.recv() => match broken {
+                Ok(broken) => {
+                    let response = WireResponse { id: UNASKED, result: Outcome::Ok(Answer::Lost(broken)) };
+                    let text = connection.text.load(Ordering::Relaxed);
+                    replies.push(StreamReply { response, text, room: None });
+                    true
+                }
+                // Its client learns of the others from its next keepalives.
+                Err(RecvError::Lagged(_)) => continue,
+                Err(RecvError::Closed) => pending().await,
+            },
             more = connection.outbox.take(&mut replies) => more,
             _ = ping.tick() => {
                 match timeout(limits::WRITE_TIMEOUT, sink.send(Message::Ping(Vec::new().into()))).await {

@@ -13,9 +13,11 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
         Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. } => {
             (*session, *sequence)
         }
-        Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } | Command::AcquireOnce { .. } => {
-            return Ok(());
-        }
+        Command::Open { .. }
+        | Command::Close { .. }
+        | Command::KeepAlive { .. }
+        | Command::AcquireOnce { .. }
+        | Command::Break { .. } => return Ok(()),
     };
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {

@@ -51,7 +51,7 @@ pub fn fifo_order(
             let ended = after.session(session).is_none();
             let is_due = before.session(session).is_some_and(|session| session.deadline < at);
             let passed_over = is_due && new.first() != old.first();
-            let gave_up = ended || passed_over || gave_up(command, key, session);
+            let gave_up = ended || passed_over || gave_up(before, command, key, session);
             require!(NAME, gave_up, "session {session} left the line at {key} without a cause")?;
             let told = events.iter().any(|event| leaves(event, key, session));
             require!(NAME, told, "no event reports that session {session} left the line at {key}")?;
@@ -93,9 +93,14 @@ fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: Sessi
     }
 }
 
-/// Whether the session's own command gives up its claim on the key, or its queue position.
-fn gave_up(command: Option<&Command>, key: &Key, id: SessionId) -> bool {
+/// Whether the session's own command gives up its claim on the key, or its queue position; or the
+/// command breaks its grant.
+fn gave_up(before: &LockTable, command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     match command {
+        Some(Command::Break { key: broken, token }) => {
+            let held = before.lock(key).map(|lock| (lock.holder.session, lock.holder.token));
+            broken == key && held == Some((id, *token))
+        }
         Some(Command::Release { session, key: dropped, .. }) => (*session, dropped) == (id, key),
         Some(Command::Acquire { session, key: asked, wait, .. }) => (*session, asked) == (id, key) && !wait,
         _ => false,
@@ -108,7 +113,7 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
         Event::Released { key: left, session, .. } | Event::Withdrawn { key: left, session } => {
             (left, *session) == (key, id)
         }
-        Event::Granted { .. } | Event::Expired { .. } | Event::Closed { .. } => false,
+        Event::Granted { .. } | Event::Broken { .. } | Event::Expired { .. } | Event::Closed { .. } => false,
     }
 }
 

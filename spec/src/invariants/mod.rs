@@ -66,12 +66,12 @@ pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
 pub use votes_stand::votes_stand;
 
-/// The key that a command names. Deliberately independent of [`Command::key`]: a check must not
+/// The key that a command acquires or releases. Deliberately independent of [`Command::key`]: a check must not
 /// rely on the code it checks.
 pub fn key_asked_for(command: &Command) -> Option<&Key> {
     match command {
         Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
-        Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } => None,
+        Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } | Command::Break { .. } => None,
     }
 }
 

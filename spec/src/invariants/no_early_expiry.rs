@@ -112,14 +112,15 @@ fn is_contended_holder(table: &LockTable, id: SessionId) -> bool {
     locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
 }
 
-/// Whether the command closes the session, or names a key that the session holds.
+/// Whether the command closes the session, acquires or releases a key that the session holds, or
+/// breaks its grant.
 fn is_blocking(before: &LockTable, command: &Command, id: SessionId) -> bool {
     let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
-    held || matches!(command, Command::Close { session } if *session == id)
+    held || breaks(before, command, id) || matches!(command, Command::Close { session } if *session == id)
 }
 
-/// Whether the command ends the session itself: it closes the session, or drops the last claim of a
-/// session opened for one lock.
+/// Whether the command ends the session itself: it closes the session, drops the last claim of a
+/// session opened for one lock, or breaks the only claim of any session.
 fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> bool {
     match command {
         Some(Command::Close { session }) => *session == id,
@@ -127,8 +128,17 @@ fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> 
             let is_last = |session: &Session| session.once && session.claims() == [key.clone()];
             *session == id && before.session(id).is_some_and(is_last)
         }
+        Some(command @ Command::Break { .. }) => {
+            breaks(before, command, id) && before.session(id).is_some_and(|session| session.claims().len() == 1)
+        }
         _ => false,
     }
+}
+
+/// Whether the command breaks a grant of the session.
+fn breaks(before: &LockTable, command: &Command, id: SessionId) -> bool {
+    let Command::Break { key, token } = command else { return false };
+    before.lock(key).is_some_and(|lock| (lock.holder.session, lock.holder.token) == (id, *token))
 }
 
 #[cfg(test)]

@@ -13,7 +13,8 @@ use crate::require;
 /// of a keepalive of several sessions, the deadlines of those that exist.
 ///
 /// A stranger knows all numbers, keys and tokens, and no proof. So this says that a session is
-/// changed only by its own client, by its deadline, and by its turn in a queue.
+/// changed only by its own client, by its deadline, by its turn in a queue, and by an operator who
+/// breaks its grant: a break is no request of a client, and names no session.
 pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
     let exists = |id: &SessionId| before.session(*id).is_some();
     let expected = match command {
@@ -38,7 +39,7 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
             renewed.apply(at, &Command::KeepAlive { sessions });
             renewed
         }
-        Command::Open { .. } | Command::AcquireOnce { .. } => return Ok(()),
+        Command::Open { .. } | Command::AcquireOnce { .. } | Command::Break { .. } => return Ok(()),
     };
     require!(Property::NoForeignChange, &expected == after, "{command:?} of no session changed the table")
 }

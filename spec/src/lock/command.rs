@@ -60,14 +60,23 @@ pub enum Command {
         /// The claim to drop.
         claim: Claim,
     },
+    /// Takes a lock from its holder, by order of an operator: only the grant that it names. Needs no
+    /// proof. If the holder's session has no other claim, it ends.
+    Break {
+        /// The key of the lock.
+        key: Key,
+        /// The token of the grant to end.
+        token: Token,
+    },
 }
 
 impl Command {
-    /// The key to acquire or release.
+    /// The key to acquire or release: its holder ends first if that is due. A break is about the
+    /// holder as it is, due or not: otherwise it could meet a grant that this very entry has made.
     pub fn key(&self) -> Option<&Key> {
         match self {
             Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
-            Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } => None,
+            Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } | Command::Break { .. } => None,
         }
     }
 }
@@ -146,8 +155,13 @@ pub enum Reply {
     },
     /// The claim was dropped.
     Released,
-    /// The session has no such claim; nothing was done.
+    /// The session has no such claim, or no session has; nothing was done.
     NotHolder,
+    /// The grant was broken.
+    Broken {
+        /// The session that held the lock.
+        session: SessionId,
+    },
     /// The operation was done before, and no claim made by it exists now.
     Gone,
     /// The session does not exist: it expired, was closed, or never existed.
@@ -173,6 +187,16 @@ pub enum Event {
         /// The former holder.
         session: SessionId,
         /// The token of its grant.
+        token: Token,
+    },
+    /// An operator broke a grant. The release, and the end of the session if it has no other claim,
+    /// follow as separate events.
+    Broken {
+        /// The key of the lock.
+        key: Key,
+        /// The holder whose grant was broken.
+        session: SessionId,
+        /// The token of the grant.
         token: Token,
     },
     /// A session lost its queue position without a grant.

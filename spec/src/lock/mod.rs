@@ -64,6 +64,9 @@
 //!    A's end is [`Event::Expired`], then the events of step 5.
 //! 7. B releases `k`, and no session waits. The lock is removed.
 //!
+//! An operator may break a grant (`Break`), for instance of a holder that hangs and keeps its session
+//! alive: the lock passes on in the same entry, as in step 5.
+//!
 //! A client that wants a lock and no session uses `AcquireOnce`: the table opens a session for that
 //! one claim, and ends it with the claim.
 //!

@@ -207,6 +207,7 @@ impl LockTable {
                 Admission::Repeated(_) => Reply::Gone,
                 Admission::NoSession => Reply::NoSession,
             },
+            Command::Break { key, token } => self.break_grant(at, key, *token, events),
         }
     }
 
@@ -337,6 +338,21 @@ impl LockTable {
             self.withdraw(at, id, key, place, events);
         }
         Reply::Released
+    }
+
+    /// Takes `key` from its holder, if that holds it by the grant of this token. A session without
+    /// another claim ends: its client learns from its next keepalive that it holds nothing.
+    fn break_grant(&mut self, at: Stamp, key: &Key, token: Token, events: &mut Vec<Event>) -> Reply {
+        let named = self.locks.get(key).filter(|lock| lock.holder.token == token);
+        let Some(session) = named.map(|lock| lock.holder.session) else { return Reply::NotHolder };
+        events.push(Event::Broken { key: key.clone(), session, token });
+        if self.sessions[&session].claims().len() > 1 {
+            self.drop_claim(session, key);
+            self.grant_next(at, key, events);
+        } else {
+            self.end(at, &[session], events);
+        }
+        Reply::Broken { session }
     }
 
     /// Removes a waiter from the queue.

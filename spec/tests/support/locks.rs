@@ -6,7 +6,7 @@
 //! ```text
 //! open OWNER TTL                  acquire SESSION KEY [wait] [seq=N]      once OWNER TTL KEY [wait]
 //! close SESSION                   release SESSION KEY held=TOKEN|waiting|either [seq=N]
-//! keepalive SESSION…
+//! keepalive SESSION…              break KEY TOKEN
 //! ```
 
 use palisade_spec::lock::{
@@ -42,6 +42,7 @@ impl Scripted for LockTable {
                 };
                 Command::Release { session: session(id)?, sequence, key: key.into(), claim }
             }
+            ["break", key, token] => Command::Break { key: key.into(), token: Token(number(token)?) },
             _ => return Err(format!("{text} is not a command")),
         })
     }
@@ -67,6 +68,7 @@ impl Scripted for LockTable {
                 };
                 format!("release {session} {key} {claim}{}", seq(sequence))
             }
+            Command::Break { key, token } => format!("break {key} {token}"),
         }
     }
 
@@ -104,6 +106,7 @@ fn show_reply(reply: &Reply) -> String {
         Reply::Held { holder, owner, token, queue } => format!("held by {owner} {holder} #{token}, {queue} wait"),
         Reply::Released => "released".into(),
         Reply::NotHolder => "not holder".into(),
+        Reply::Broken { session } => format!("broken {session}"),
         Reply::Gone => "gone".into(),
         Reply::NoSession => "no session".into(),
     }
@@ -114,6 +117,7 @@ fn show_event(event: &Event) -> String {
     match event {
         Event::Granted { key, session, token } => format!("*{key} to {session} #{token}"),
         Event::Released { key, session, token } => format!("*{key} from {session} #{token}"),
+        Event::Broken { key, session, token } => format!("*{key} broken {session} #{token}"),
         Event::Withdrawn { key, session } => format!("*{key} withdrawn {session}"),
         Event::Expired { session, deadline } => format!("*expired {session} ≤{deadline}"),
         Event::Closed { session } => format!("*closed {session}"),

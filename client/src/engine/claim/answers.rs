@@ -69,6 +69,11 @@ impl Claim {
         }
     }
 
+    /// An operator has broken its grant.
+    pub(in crate::engine) fn lose(&mut self, now: BootInstant, link: &mut Link) {
+        self.session_is_gone(now, link);
+    }
+
     // What answers lead to.
 
     fn open_answered(&mut self, now: BootInstant, sent: BootInstant, outcome: Outcome, link: &mut Link) {

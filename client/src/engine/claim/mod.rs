@@ -26,7 +26,7 @@ use super::pool::Kind;
 use super::{Command, Surroundings};
 use crate::clock::{BootInstant, Clock};
 use crate::lease::{LeaseWriter, Session};
-use crate::wire::SessionId;
+use crate::wire::{Broken, SessionId};
 use crate::{Error, Guard, Options, Wait};
 
 /// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
@@ -178,6 +178,16 @@ impl Claim {
         match &self.state {
             State::With(session, Doing::Acquiring { .. }) if self.key == key => Some(session.id.number()),
             _ => None,
+        }
+    }
+
+    /// Whether its guard holds the lock by this grant.
+    pub(in crate::engine) fn holds_by(&self, grant: &Broken) -> bool {
+        match &self.state {
+            State::With(session, Doing::Held { token, .. }) => {
+                (session.id.number(), *token, &self.key) == (grant.session, grant.token, &grant.key)
+            }
+            _ => false,
         }
     }
 

@@ -378,7 +378,7 @@ impl State {
                 Ok(Answer::Locks(LockPage { locks, next_after: None }))
             }
             Op::Status => Ok(Answer::Status(self.status(node).into())),
-            Op::ShowSession { .. } | Op::ChangeMembers(_) | Op::Transfer(_) => {
+            Op::ShowSession { .. } | Op::ChangeMembers(_) | Op::Transfer(_) | Op::Break { .. } => {
                 Err(Failure::new(Code::Invalid, "these tests never ask for this"))
             }
         };

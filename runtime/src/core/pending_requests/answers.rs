@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Acquired, Answer, Code, Failure, HeldBy, SessionLease, waiters};
+use palisade_client::wire::{Acquired, Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Reply, SessionId, Token};
 use palisade_spec::raft::Node;
 
@@ -72,6 +72,18 @@ impl PendingRequests {
                     self.metrics.releases_by_non_owner.inc();
                 }
                 responder.answer(released(table, session, &reply, claim));
+            }
+            (Command::Break { key, token }, Reply::Broken { session }) => {
+                let broken = Broken { key: key.to_string(), token: token.0, session: session.number };
+                responder.answer(Ok(Answer::Broken(broken)));
+            }
+            (Command::Break { key, token }, Reply::NotHolder) => {
+                let holder = table.lock(&key).map_or_else(
+                    || "no session holds it".to_owned(),
+                    |lock| format!("it is held with token {}", lock.holder.token),
+                );
+                let message = format!("{key} is not held with token {token}: {holder}; nothing was broken");
+                responder.answer(Err(Failure::new(Code::NotHolder, message)));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }
@@ -151,7 +163,12 @@ impl PendingRequests {
                 let requester = requester.expect("an acquire that opens a session has one");
                 responder.answer(Err(no_session(table, requester)));
             }
-            Reply::Opened { .. } | Reply::Closed | Reply::KeptAlive { .. } | Reply::Released | Reply::NotHolder => {
+            Reply::Opened { .. }
+            | Reply::Closed
+            | Reply::KeptAlive { .. }
+            | Reply::Released
+            | Reply::NotHolder
+            | Reply::Broken { .. } => {
                 unreachable!("an acquire was answered with {reply:?}")
             }
         }
@@ -209,7 +226,7 @@ impl PendingRequests {
                 self.metrics.expiries.inc();
             }
             Event::Closed { session } => self.openers.ended(session),
-            Event::Released { .. } => {}
+            Event::Broken { .. } | Event::Released { .. } => {}
         }
     }
 }

@@ -1,6 +1,7 @@
 //! The interface of docs/api.md, on a real cluster of three nodes: every path, every documented
 //! status and code, as a program that speaks HTTP by hand meets them.
 
+mod breaks;
 mod handovers;
 mod hosts;
 mod keys;

@@ -181,23 +181,20 @@ fn a_killed_cluster_ends_the_command_before_its_ttl() {
     });
 }
 
-/// Another client ended the session: the lock may have another holder already. With the next
-/// renewal `palisade lock` learns this and stops the command, also one that ignores the request to
-/// stop.
+/// An operator broke the lock: it may have another holder already. `palisade lock` is told at once,
+/// long before the next renewal, and stops the command, also one that ignores the request to stop.
 #[test]
-fn a_session_that_was_ended_ends_the_command() {
+fn a_lock_that_was_broken_ends_the_command() {
     let stage = Stage::set();
     let trio = Trio::start(&stage);
-    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
     for key in ["obeys", "ignores", "family"] {
-        let session = stage.show(key)["holder"]["session"].as_str().unwrap().to_string();
-        http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+        stage.break_lock(key);
     }
     let ended = now();
     trio.expect_lost(&stage);
     eventually("nothing that they started is left", || stage.processes().is_empty().then_some(()));
     for file in BEATS {
         let last = *beats(&stage, file).last().unwrap();
-        assert!(last < ended + TTL, "{file}: alive {:?} after the session's end", last - ended);
+        assert!(last < ended + TTL, "{file}: alive {:?} after the break", last - ended);
     }
 }

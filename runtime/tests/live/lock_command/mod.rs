@@ -12,7 +12,7 @@ mod waiting;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
 use crate::support::process::{self, Running, palisade};
@@ -80,6 +80,13 @@ impl Stage {
             let response = http::get(&leader, &format!("/v1/locks/{key}")).ok()?;
             (response.status == 200).then(|| response.json())
         })
+    }
+
+    /// An operator takes the lock from its holder, at the leader.
+    fn break_lock(&self, key: &str) {
+        let order = json!({ "token": self.show(key)["holder"]["token"], "reason": "a test" }).to_string();
+        let leader = self.cluster.client_addr(self.cluster.wait_ready());
+        http::post(&leader, &format!("/v1/locks/{key}/break"), &order).unwrap().ok();
     }
 
     /// All living processes that this stage has started, directly or indirectly.

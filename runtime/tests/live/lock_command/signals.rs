@@ -10,7 +10,7 @@ use std::process::Stdio;
 use super::heartbeat::{beat, beats, now};
 use super::{Stage, until};
 use crate::support::process::{Running, lives};
-use crate::support::{eventually, http, metrics};
+use crate::support::{eventually, metrics};
 
 /// A TTL longer than any test: with it, a lock passes on by a release only.
 const LONG: [&str; 2] = ["--ttl", "10m"];
@@ -118,11 +118,9 @@ fn kill_9_takes_everything_along() {
 fn kill_9_releases_no_other_sessions_lock() {
     let stage = Stage::set();
     let mut holder = stage.start_lock("k", &LONG, "exec sleep 1000");
-    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
-    let session = stage.show("k")["holder"]["session"].as_str().unwrap().to_string();
-    // Stopped, it learns nothing of the end of its session.
+    // Stopped, it learns nothing of the break.
     holder.signal(Signal::STOP);
-    http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+    stage.break_lock("k");
     std::fs::remove_file(stage.path("k.started")).unwrap();
     let other = stage.start_lock("k", &["--owner", "other"], "exec sleep 1000");
     holder.signal(Signal::KILL);
@@ -199,9 +197,7 @@ fn full_or_closed_stderr_delays_nothing() {
         let mut other = other;
         let mut holder = Running::start(other.stderr(Stdio::null()));
         eventually("it beats", || (!stage.read("son.later").is_empty()).then_some(()));
-        let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
-        let session = stage.show("l")["holder"]["session"].as_str().unwrap().to_string();
-        http::send(&leader, "DELETE", &format!("/v1/sessions/{session}"), "").unwrap().ok();
+        stage.break_lock("l");
         assert_eq!(holder.exit_code(), 76);
         eventually("nothing is left", || stage.processes().is_empty().then_some(()));
     }
