@@ -5,7 +5,7 @@
 //! only the session's number and a [`Proof`]: a hash of the secret and of the **principal**, the
 //! authenticated name of the client. So nothing that is stored or shown opens a session; and a
 //! session belongs to its principal, because the same secret from another principal makes another
-//! proof, with which the table finds no session (docs/decisions/0022).
+//! proof, with which the table finds no session (docs/decisions/0023).
 
 use std::fmt;
 

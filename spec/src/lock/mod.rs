@@ -93,7 +93,7 @@
 //! - **Reads.** A read is not a command. The server reads the table once Raft has confirmed the
 //!   leader ([`raft::read`](crate::raft::read)).
 //! - **Rights.** The table compares a request's proof with that of the session. How a server makes
-//!   a proof, and from which secret and principal, is the server's (docs/decisions/0022). Every
+//!   a proof, and from which secret and principal, is the server's (docs/decisions/0023). Every
 //!   session may acquire every key. An owner's name is shown to other clients and never compared.
 //! - **Deadlocks.** Two sessions that each wait for the other's lock wait until one of them gives
 //!   up or ends.
