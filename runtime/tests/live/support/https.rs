@@ -39,7 +39,7 @@ pub fn send(address: &str, security: &Security, method: &str, path: &str, body: 
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
     );
     http::parse(&exchange(address, security, request.as_bytes())?)
 }
