@@ -16,8 +16,6 @@ use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::tls::{DialError, Security, Stream as Line};
 
-use crate::wire::Failure;
-
 /// The greatest answer that is accepted: a page of 1,000 locks with full queues stays below it.
 const LARGEST_ANSWER: usize = 64 << 20;
 /// So many frames are taken in before they are handled and answered, so that a busy connection cannot starve the rest.
@@ -145,4 +143,10 @@ fn reason(error: &tungstenite::Error) -> DialError {
         }
         _ => DialError::network(error),
     }
+}
+
+/// What the client reads of the body of a refusal, whose code may be a newer node's.
+#[derive(serde::Deserialize)]
+struct Refusal {
+    message: String,
 }
