@@ -135,10 +135,10 @@ fn reason(error: &tungstenite::Error) -> DialError {
     match error {
         tungstenite::Error::Io(io) => DialError::of(io),
         tungstenite::Error::Http(response) => {
-            let failure = response.body().as_deref().and_then(|body| serde_json::from_slice::<Failure>(body).ok());
+            let refusal = response.body().as_deref().and_then(|body| serde_json::from_slice::<Refusal>(body).ok());
             let status = response.status();
             let why =
-                failure.map_or_else(|| format!("it answered with HTTP status {status}"), |failure| failure.message);
+                refusal.map_or_else(|| format!("it answered with HTTP status {status}"), |refusal| refusal.message);
             DialError { why, refused: status == StatusCode::UNAUTHORIZED }
         }
         _ => DialError::network(error),

@@ -10,7 +10,7 @@ use crate::client::unexpected;
 use crate::codec;
 use crate::connection::{Connection, Incoming, Outgoing};
 use crate::tls::DialError;
-use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView};
+use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView, UNASKED};
 use crate::{Error, Security, endpoints};
 
 /// Asks the node at `endpoint` for its own view of the cluster, without TLS.
@@ -122,6 +122,10 @@ async fn converse(
         for incoming in inbox.drain(..) {
             let Incoming::Frame(frame) = incoming else { continue };
             let response: Response = codec::decode(&frame).map_err(|error| format!("{endpoint} answered: {error}"))?;
+            // A news of another client's lock answers nothing.
+            if response.id == UNASKED {
+                continue;
+            }
             open -= 1;
             answered(response.id, response.result);
         }

@@ -264,10 +264,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     // Refuse what no node can run with before anything is written.
     Descriptors::divide(config.open_files, 0)?;
     config.check_addresses()?;
+    let tls = config.load_tls()?;
+    // With TLS, the certificate has named the cluster.
     if let Some(file) = &config.sign_grants {
         grant_signer::check(file, config.cluster.as_deref(), config.restore.is_some())?;
     }
-    let tls = config.load_tls()?;
     if tls.as_ref().is_some_and(|tls| tls.is_optional()) {
         warn!(
             "connections without TLS are accepted, too (--tls-optional): start the node without this option as soon as all \

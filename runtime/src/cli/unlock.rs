@@ -3,8 +3,8 @@
 use std::process::ExitCode;
 
 use clap::Args;
+use palisade_client::Error;
 use palisade_client::wire::{Broken, Consistency};
-use palisade_client::{Client, Error, Options};
 
 use super::connect::{self, Endpoints};
 use super::show::{name, print_json};
@@ -61,7 +61,7 @@ impl Unlock {
     /// Breaks the grant, and returns its holder's owner, if it is still the holder that is shown;
     /// `None` if no session holds the lock.
     async fn break_grant(&self) -> Result<Option<(Broken, Option<String>)>, Error> {
-        let client = Client::connect(&self.endpoints.parse()?, Options::default()).await?;
+        let client = self.endpoints.connect().await?;
         let holder = client.show_lock(self.key.as_str(), Consistency::Linearizable).await?.holder;
         let Some(token) = self.token.or(holder.as_ref().map(|holder| holder.token)) else { return Ok(None) };
         let broken = client.break_lock(self.key.as_str(), token, self.reason.as_str()).await?;

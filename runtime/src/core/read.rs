@@ -69,7 +69,7 @@ pub(super) fn wrong_secret(table: &LockTable, id: SessionId) -> Option<Failure> 
     let live = table.sessions().range_from(Bound::Included(&first)).next().map(|(live, _)| *live);
     live.filter(|live| live.number == id.number && live.proof != id.proof).map(|live| {
         let message = format!(
-            "session {} is another client's: the secret of the request is not the session's; open a session of your own",
+            "session {} is another client's: its secret, or the identity under which it is presented, is another one; open a session of your own",
             live.number
         );
         Failure::new(Code::NoSession, message)

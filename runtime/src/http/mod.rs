@@ -171,13 +171,31 @@ impl App {
         let address = address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
         match &result {
             Ok(Answer::Broken(broken)) => {
-                warn!(?key, token, session = broken.session, ?reason, address, "an operator broke the grant of a lock");
+                let principal = &*self.principal;
+                warn!(
+                    ?key,
+                    token,
+                    session = broken.session,
+                    ?reason,
+                    principal,
+                    address,
+                    "an operator broke the grant of a lock"
+                );
                 // Without a WebSocket there is no receiver.
                 let _ = self.breaks.send(broken.clone());
             }
             Err(failure) => {
                 let failure = failure.to_string();
-                warn!(?key, token, ?reason, address, ?failure, "an operator did not break the grant of a lock");
+                let principal = &*self.principal;
+                warn!(
+                    ?key,
+                    token,
+                    ?reason,
+                    principal,
+                    address,
+                    ?failure,
+                    "an operator did not break the grant of a lock"
+                );
             }
             Ok(_) => {}
         }

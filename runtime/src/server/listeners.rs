@@ -35,7 +35,7 @@ pub(super) struct Reserved {
 impl Listeners {
     /// Reserves both addresses of the command line.
     pub(super) async fn reserve(config: &ServerConfig) -> Result<Listeners, ServeError> {
-        let exposed = config.tls.is_some() || config.insecure;
+        let exposed = config.tls.as_ref().is_some_and(|files| !files.optional) || config.insecure;
         Ok(Listeners {
             clients: Reserved::reserve(&config.client_addr, "clients", exposed).await?,
             nodes: Reserved::reserve(&config.peer_addr, "nodes", exposed).await?,

@@ -35,7 +35,9 @@ impl Tls {
     /// Uses the files as they are now, if they can be used.
     fn reload(&self) {
         let mut trouble = self.trouble.lock();
-        let result = self.reload_material().and_then(|()| self.reload_tokens());
+        // A token that was removed is revoked also while another file cannot be used.
+        let (material, tokens) = (self.reload_material(), self.reload_tokens());
+        let result = material.and(tokens);
         let Err(error) = result else {
             *trouble = Trouble::default();
             return;
