@@ -10,7 +10,8 @@ use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{Caller, perform, reply};
+use super::{Caller, not_taken, perform, reply};
+use crate::core::NotTaken;
 use crate::limits;
 
 /// `POST /v1/locks/{key}/acquire`
@@ -35,7 +36,10 @@ pub(super) async fn break_grant(
 ) -> Response {
     let result = async {
         let (key, order) = (body::key(path)?, body::json(body).await?);
-        app.break_grant(key, order, address.map(|Extension(address)| address)).await
+        let address = address.map(|Extension(address)| address);
+        // A task of its own: also a client that does not wait for the answer leaves a line in the log.
+        let task = tokio::spawn(async move { app.break_grant(key, order, address).await });
+        task.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     };
     reply::response(result.await, &uri)
 }
