@@ -100,6 +100,8 @@ impl World {
             return match process.snapshots.receive(info) {
                 Ok(Some(incoming)) => Continue(Stream { incoming: Some(incoming), ..stream }),
                 Ok(None) => Break(End::Done),
+                // A full disk refuses the offer before it takes a byte.
+                Err(error) if error.kind() == std::io::ErrorKind::StorageFull => Break(End::Broken),
                 Err(error) => {
                     self.report_disk_error(to, &error);
                     Break(End::Broken)
