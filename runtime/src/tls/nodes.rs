@@ -62,8 +62,8 @@ impl Tls {
     /// If the handshake fails, or another node answers.
     pub async fn connect_node(&self, stream: TcpStream, expected: Option<u16>) -> Result<Stream, HandshakeError> {
         let material = self.material();
-        let nobody = ServerName::try_from("palisade.invalid").expect("a host name");
-        let connected = TlsConnector::from(material.dial.clone()).connect(nobody, stream).await;
+        let unnamed = ServerName::try_from("palisade.invalid").expect("a host name");
+        let connected = TlsConnector::from(material.dial.clone()).connect(unnamed, stream).await;
         let stream = Stream::tls(connected.map_err(|error| refusal(error, Side::Server))?);
         let identity = Identity::of_peer(&stream).unwrap_or_else(|| Err("is missing".into()));
         let identity = identity.map_err(|what| HandshakeError::Refused(format!("its certificate {what}")))?;

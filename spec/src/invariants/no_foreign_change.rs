@@ -101,7 +101,7 @@ mod tests {
         }
     }
 
-    /// A command that names a key ends the key's holder if that is due, whoever sends it. A close
+    /// A command that names a key ends the key's holder if that is due, also if a stranger sends it. A close
     /// or a keepalive names no key.
     #[test]
     fn time_passes_at_a_foreign_request_too() {

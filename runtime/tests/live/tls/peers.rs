@@ -1,5 +1,5 @@
-//! The port for nodes: who is not the node that it claims to be is refused with the reason, before
-//! anything that it says is believed.
+//! The port for nodes: a program that claims to be a node that it is not is refused with the reason,
+//! before the node believes anything that it says.
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
