@@ -19,8 +19,6 @@ pub const OWNER_BYTES: usize = 256;
 pub const TOKEN_GAP: u64 = 1_000_000_000_000;
 /// Maximum length of the reason for a break, in bytes of UTF-8.
 pub const REASON_BYTES: usize = 256;
-/// Number of broken grants that a WebSocket may be behind: of more it is not told.
-pub const UNTOLD_BREAKS: usize = 256;
 /// Minimum time-to-live, in milliseconds.
 pub const TTL_MIN_MS: u64 = 100;
 /// Maximum time-to-live, in milliseconds: one day.

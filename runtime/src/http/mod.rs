@@ -16,6 +16,7 @@ mod sessions;
 mod site;
 mod snapshot_limits;
 mod snapshots;
+mod sockets;
 mod websocket;
 
 use std::convert::Infallible;
@@ -31,8 +32,8 @@ use axum::http::request::Parts;
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use palisade_client::wire::{Answer, Break, Broken, Code, Failure, MemberChange, Op};
-use tokio::sync::{Semaphore, broadcast, oneshot};
+use palisade_client::wire::{Answer, Break, Code, Failure, MemberChange, Op};
+use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
 pub use listen::listen;
@@ -40,6 +41,7 @@ pub use site::HostNames;
 
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
+use self::sockets::Sockets;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
@@ -71,8 +73,8 @@ pub struct App {
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     snapshot_requests: Arc<SnapshotRequests>,
-    /// Tells WebSockets of broken grants.
-    breaks: broadcast::Sender<Broken>,
+    /// The open WebSockets, which are told of broken grants.
+    sockets: Arc<Sockets>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -89,7 +91,6 @@ impl App {
     ) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
-        let (breaks, _) = broadcast::channel(limits::UNTOLD_BREAKS);
         App {
             core,
             peers,
@@ -101,7 +102,7 @@ impl App {
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
-            breaks,
+            sockets: Arc::default(),
             metrics_page,
             next_connection: Arc::new(AtomicU64::new(1)),
         }
@@ -181,8 +182,7 @@ impl App {
                     address,
                     "an operator broke the grant of a lock"
                 );
-                // Without a WebSocket there is no receiver.
-                let _ = self.breaks.send(broken.clone());
+                self.sockets.tell(broken);
             }
             Err(failure) => {
                 let failure = failure.to_string();

@@ -21,10 +21,10 @@ use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec;
 use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse, UNASKED};
 use tokio::sync::Semaphore;
-use tokio::sync::broadcast::error::RecvError;
 use tokio::time::{Instant, interval_at, timeout};
 
 use super::listen::{ConnectionPermit, client_address};
+use super::sockets::Socket;
 use super::{App, Caller, not_taken, reply};
 use crate::addresses::ClientAddress;
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
@@ -87,8 +87,8 @@ struct Connection {
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
     remote: Option<SocketAddr>,
-    /// Whether the last request came as text: so go frames that answer no request.
-    text: AtomicBool,
+    /// What this node's [`Sockets`](super::sockets::Sockets) know of the connection.
+    socket: Arc<Socket>,
 }
 
 async fn serve(
@@ -101,8 +101,9 @@ async fn serve(
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let text = AtomicBool::new(false);
-    let connection = Connection { app, id, address, remote, outbox, requests, reads, text };
+    let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), text: AtomicBool::new(false) });
+    let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
+    let connection = Connection { app, id, address, remote, outbox, requests, reads, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -148,7 +149,7 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
                 return pending().await;
             }
         };
-        connection.text.store(text, Ordering::Relaxed);
+        connection.socket.text.store(text, Ordering::Relaxed);
         let room = connection.room(&request.op).await;
         connection.dispatch(request, text, room);
     }
@@ -212,20 +213,8 @@ impl Connection {
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
     let mut replies = Vec::new();
-    let mut breaks = connection.app.breaks.subscribe();
     loop {
         let more = tokio::select! {
-            broken = breaks.recv() => match broken {
-                Ok(broken) => {
-                    let response = WireResponse { id: UNASKED, result: Outcome::Ok(Answer::Lost(broken)) };
-                    let text = connection.text.load(Ordering::Relaxed);
-                    replies.push(StreamReply { response, text, room: None });
-                    true
-                }
-                // Its client learns of the others from its next keepalives.
-                Err(RecvError::Lagged(_)) => continue,
-                Err(RecvError::Closed) => pending().await,
-            },
             more = connection.outbox.take(&mut replies) => more,
             _ = ping.tick() => {
                 match timeout(limits::WRITE_TIMEOUT, sink.send(Message::Ping(Vec::new().into()))).await {
