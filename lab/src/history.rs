@@ -10,7 +10,7 @@ use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
-use palisade_history::{End, History, OpId, Recorder, Time};
+use palisade_history::{Call, End, History, OpId, Recorder, Time};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How the first line of a file begins. Two times follow, between which the recorder started.
@@ -111,6 +111,17 @@ pub fn renumber(history: &mut History) {
     }
 }
 
+/// The workers' history with the accesses as the resource saw them.
+#[must_use]
+pub fn seen_by_resource(workers: &History, resource: History) -> History {
+    let mut history = workers.clone();
+    history.operations.retain(|operation| !matches!(operation.call, Call::Access { .. }));
+    history.operations.extend(resource.operations);
+    history.drift_ppm = history.drift_ppm.max(resource.drift_ppm);
+    renumber(&mut history);
+    history
+}
+
 fn origin(line: &str) -> Option<(u64, u64)> {
     let (before, after) = line.strip_prefix(ORIGIN)?.trim().split_once(' ')?;
     Some((before.parse().ok()?, after.parse().ok()?))
@@ -149,14 +160,14 @@ pub fn accesses(history: &History) -> (usize, usize) {
     let of = |wanted: fn(&End) -> bool| {
         let ended =
             history.operations.iter().filter_map(|operation| Some((&operation.call, &operation.end.as_ref()?.1)));
-        ended.filter(|(call, end)| matches!(call, palisade_history::Call::Access { .. }) && wanted(end)).count()
+        ended.filter(|(call, end)| matches!(call, Call::Access { .. }) && wanted(end)).count()
     };
     (of(|end| matches!(end, End::Ok(_))), of(|end| matches!(end, End::Fail(_))))
 }
 
 #[cfg(test)]
 mod tests {
-    use palisade_history::{Answer, Call, Client, Key, Refusal};
+    use palisade_history::{Answer, Client, Key, Refusal};
 
     use super::*;
 

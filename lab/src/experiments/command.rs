@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     Context, Found, clocks, contention, failover, fairness, fenced_stores, pause, peers, prediction, redlock, release,
-    renew, servers_of, ten_million, ttl,
+    renew, servers_of, ten_million, ttl, work,
 };
 use crate::dlock::Backend;
 use crate::report::setup::Setup;
@@ -30,6 +30,8 @@ pub enum Name {
     Ttl,
     /// Renewing narrows the window and does not close it
     Renew,
+    /// Jobs that take longer than the TTL of their lock, and jobs that do not
+    Work,
     /// Latency and throughput against contention
     Contention,
     /// Arrival order against grant order
@@ -65,7 +67,7 @@ pub struct Run {
     /// Whether the resource checks fencing tokens
     #[arg(long, value_enum, default_value = "both")]
     fence: Fences,
-    /// How often each case is run; by default, what the page states
+    /// How often each case is run (work: jobs of each worker); by default, what the page states
     #[arg(long)]
     rounds: Option<u64>,
     /// Contention: numbers of contenders; by default, what the page states
@@ -119,6 +121,7 @@ impl Run {
                 Name::Release => self.one("release", release::run, release::page).await?,
                 Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
                 Name::Renew => self.one("renew", renew::run, renew::page).await?,
+                Name::Work => self.one("work", work::run, work::page).await?,
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,

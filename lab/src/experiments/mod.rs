@@ -7,6 +7,7 @@
 //! | [`release`] | whether a release can free another owner's lock |
 //! | [`ttl`] | how long a killed holder blocks the lock |
 //! | [`renew`] | whether renewing closes the window |
+//! | [`work`] | what a TTL below the work costs, and what it takes from the jobs |
 //! | [`fenced_stores`] | whether a PostgreSQL row and an object check the token themselves |
 //! | [`failover`] | what a failover does to locks, tokens and queues |
 //! | [`clocks`] | what jumps of the servers' wall clocks do to leases |
@@ -42,6 +43,7 @@ pub mod renew;
 pub mod steps;
 pub mod ten_million;
 pub mod ttl;
+pub mod work;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

@@ -46,12 +46,20 @@ impl Resource {
     /// # Errors
     /// It does not start.
     pub async fn start(directory: &Path, fence: Fence) -> Result<Resource, String> {
+        Resource::start_with(directory, fence, &[]).await
+    }
+
+    /// Starts a resource with its log in a directory, and with more flags.
+    ///
+    /// # Errors
+    /// It does not start.
+    pub async fn start_with(directory: &Path, fence: Fence, flags: &[&str]) -> Result<Resource, String> {
         let history = directory.join("resource.jsonl");
         let data = directory.join("data");
         let fence = fence.name();
         let mut command = program()?;
         command.args(["resource", "--addr", "127.0.0.1:0", "--fence", fence, "--data", path_text(&data)?]);
-        command.args(["--history", path_text(&history)?]);
+        command.args(["--history", path_text(&history)?]).args(flags);
         let (child, mut lines) = spawn(command, Stdio::null())?;
         let line = next(&mut lines, "the resource").await?.ok_or("the resource has ended before it listened")?;
         let Listening { listening } =

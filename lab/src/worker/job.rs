@@ -34,6 +34,8 @@ pub struct Plan {
     pub renew: Option<Duration>,
     /// Whether to write although a renewal has found the lock lost.
     pub write_when_lost: bool,
+    /// Whether to show the resource the token before the read, so that it refuses lower ones from then on.
+    pub fenced_read: bool,
     /// Put the whole value, or append a line.
     pub op: Op,
 }
@@ -144,6 +146,12 @@ impl Worker {
 
     async fn use_lock(&self, job: u64, plan: &Plan, token: u64, renewed: &Renewed) -> Result<(), String> {
         let line = line(&plan.request.owner, job, token);
+        if let (Some(resource), true) = (&self.resource, plan.fenced_read)
+            && let client::Answer::Stale { seen } = self.access(job, resource, plan, token, (Op::Append, "")).await?
+        {
+            self.printer.print(job, Event::Refused { token, seen });
+            return Ok(());
+        }
         let mut body = match (&self.resource, plan.op) {
             (Some(resource), Op::Put) => {
                 let value = resource.read(&plan.key).await.map_err(|error| self.failed(job, error))?;
@@ -167,7 +175,12 @@ impl Worker {
             self.pause(job, plan).await?;
         }
         let Some(resource) = &self.resource else { return Ok(()) };
-        self.write(job, resource, plan, token, &body).await
+        let event = match self.access(job, resource, plan, token, (plan.op, &body)).await? {
+            client::Answer::Accepted { max_fence } => Event::Written { token, max_fence },
+            client::Answer::Stale { seen } => Event::Refused { token, seen },
+        };
+        self.printer.print(job, event);
+        Ok(())
     }
 
     async fn pause(&self, job: u64, plan: &Plan) -> Result<(), String> {
@@ -178,27 +191,30 @@ impl Worker {
         Ok(())
     }
 
-    async fn write(&self, job: u64, resource: &Resource, plan: &Plan, token: u64, body: &str) -> Result<(), String> {
+    /// Writes to the resource with the token, and records it.
+    async fn access(
+        &self,
+        job: u64,
+        resource: &Resource,
+        plan: &Plan,
+        token: u64,
+        (op, body): (Op, &str),
+    ) -> Result<client::Answer, String> {
         let call = Call::Access { key: Key::from(plan.key.as_str()), token };
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
-        match resource.write(&plan.key, plan.op, token, body).await {
-            Ok(client::Answer::Accepted { max_fence }) => {
+        let answer = resource.write(&plan.key, op, token, body).await;
+        match &answer {
+            Ok(client::Answer::Accepted { .. }) => {
                 pending.ok(Answer::Accepted);
                 self.metrics.writes.inc();
-                self.printer.print(job, Event::Written { token, max_fence });
-                Ok(())
             }
-            Ok(client::Answer::Stale { seen }) => {
+            Ok(client::Answer::Stale { .. }) => {
                 pending.fail(Refusal::Refused);
                 self.metrics.stale_tokens.inc();
-                self.printer.print(job, Event::Refused { token, seen });
-                Ok(())
             }
-            Err(error) => {
-                pending.info(&error);
-                Err(self.failed(job, error))
-            }
+            Err(error) => pending.info(error),
         }
+        answer.map_err(|error| self.failed(job, error))
     }
 
     async fn release(&self, job: u64, handle: Handle, session: Session, renewals: u64) -> Result<(), String> {

@@ -78,6 +78,10 @@ pub struct Command {
     /// Write although a renewal has found that the lock is lost
     #[arg(long)]
     write_when_lost: bool,
+    /// Append nothing with the token before the read: from then on the resource refuses lower tokens. The
+    /// resource needs --same-token allow
+    #[arg(long)]
+    fenced_read: bool,
     /// Append a line to the value, instead of reading the value and putting it back with the line
     #[arg(long)]
     append: bool,
@@ -138,6 +142,7 @@ impl Command {
             pause_after_check: self.pause_after_check,
             renew: self.renew,
             write_when_lost: self.write_when_lost,
+            fenced_read: self.fenced_read,
             op: if self.append { Op::Append } else { Op::Put },
         }
     }

@@ -10,12 +10,11 @@
 mod page;
 
 pub use page::page;
-use palisade_history::{Call, History};
 use serde::{Deserialize, Serialize};
 
 use super::processes::{Counts, Resource, Worker};
 use super::{Context, Found, path_text, scratch};
-use crate::history::{Judgement, merge, renumber};
+use crate::history::{Judgement, merge, seen_by_resource};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::worker::event::{Event, Line};
@@ -145,16 +144,6 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
     let resource = seen_by_resource(&workers, merge(&[&resource_history])?);
     let (workers_judged, resource_judged) = (Judgement::of(&workers), Judgement::of(&resource));
     Ok(Round { how, fence, round, a, b, value, counts, workers_judged, resource_judged })
-}
-
-/// The workers' history with the accesses as the resource saw them.
-fn seen_by_resource(workers: &History, resource: History) -> History {
-    let mut history = workers.clone();
-    history.operations.retain(|operation| !matches!(operation.call, Call::Access { .. }));
-    history.operations.extend(resource.operations);
-    history.drift_ppm = history.drift_ppm.max(resource.drift_ppm);
-    renumber(&mut history);
-    history
 }
 
 fn predictions(figures: &Figures) -> Vec<Prediction> {
