@@ -265,11 +265,44 @@ async fn the_history_of_concurrent_writes_is_accepted_by_the_checkers() {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_resource_forgets_no_answered_write() {
     let directory = tempfile::tempdir().unwrap();
-    let flags = ["--data", directory.path().to_str().unwrap()];
+    kill_under_load(&["--data", text(directory.path())]).await;
+}
+
+/// The same while the log is compacted again and again.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_resource_that_is_killed_while_it_compacts_forgets_no_answered_write() {
+    let directory = tempfile::tempdir().unwrap();
+    let kept = kill_under_load(&["--data", text(directory.path()), "--compact-at", "100"]).await;
+    let log = std::fs::metadata(directory.path().join("resource.log")).unwrap().len();
+    assert!(log < 3 * kept + 4096, "the log has {log} bytes, for values of {kept} bytes");
+}
+
+#[test]
+fn a_long_log_is_compacted() {
+    let directory = tempfile::tempdir().unwrap();
+    let flags = ["--data", text(directory.path())];
+    let mut resource = Resource::start(&flags);
+    let body = vec![b'x'; 1 << 20];
+    for token in 1..=12_u64 {
+        let key = if token % 2 == 0 { "/r/even" } else { "/r/odd" };
+        assert_eq!(resource.raw("PUT", key, &format!("X-Fence-Token: {token}\r\n"), &body).0, 200);
+    }
+    let log = std::fs::metadata(directory.path().join("resource.log")).unwrap().len();
+    assert!(((2 << 20)..(7 << 20)).contains(&log), "{log} bytes");
+    resource.kill();
+    let resource = Resource::start(&flags);
+    assert_eq!((resource.put("odd", 11).0, resource.put("even", 12).0), (409, 409));
+    let (_, answer) = resource.raw("GET", "/r/even", "", b"");
+    assert_eq!((field(&answer, "value").as_str().unwrap().len(), field(&answer, "max_fence")), (1 << 20, 12.into()));
+    assert_eq!((resource.put("odd", 12).0, resource.put("even", 13).0), (200, 200));
+}
+
+/// Kills a resource with these flags under load, several times. Returns the length of all values.
+async fn kill_under_load(flags: &[&str]) -> u64 {
     let next = Arc::new(AtomicU64::new(1));
     let mut answered: Vec<Vec<u64>> = vec![Vec::new(); 4];
     for _ in 0..5 {
-        let mut resource = Resource::start(&flags);
+        let mut resource = Resource::start(flags);
         let writers: Vec<_> = (0..4)
             .map(|writer| {
                 let (client, next) = (resource.client(), next.clone());
@@ -293,11 +326,13 @@ async fn a_killed_resource_forgets_no_answered_write() {
             answered[writer].extend(task.await.unwrap());
         }
     }
-    let resource = Resource::start(&flags);
+    let resource = Resource::start(flags);
+    let mut kept = 0;
     for (writer, answered) in answered.iter().enumerate() {
         assert!(answered.len() > 20, "writer {writer} got {} answers only", answered.len());
         let (client, key) = (resource.client(), format!("k{writer}"));
         let value = client.read(&key).await.unwrap().unwrap();
+        kept += value.value.len() as u64;
         let tokens = lines(&value.value);
         assert!(tokens.windows(2).all(|pair| pair[0] < pair[1]), "the order is kept");
         for token in answered {
@@ -307,6 +342,7 @@ async fn a_killed_resource_forgets_no_answered_write() {
         assert!(max >= last);
         assert_eq!(client.write(&key, Op::Put, max, "").await.unwrap(), Answer::Stale { seen: max });
     }
+    kept
 }
 
 #[test]

@@ -1,31 +1,23 @@
 //! The resource's log: every accepted write, synced before it is answered.
 //!
-//! The file begins with [`HEADER`]. Each frame after it holds the writes that were synced together:
-//!
-//! ```text
-//! LLLLLLLLCCCCCCCCHHHHHHHH [{"key":"k","token":7,"op":"put","body":"…"}]\n
-//! ```
-//!
-//! L: length of the JSON text; C: its CRC-32C; H: CRC-32C of the sixteen digits before it; all in
-//! hexadecimal. A frame is written after the frame before it was synced. So a crash can spoil the
-//! last frame only, which no client was told of: it is shorter than its header says, or all zero where
-//! the file system had not written a sector (JSON text contains no zero byte). [`recover`] cuts
-//! such a frame. All other damage may have cost an acknowledged token, and is an error.
-//!
-//! What the log cannot tell from a torn frame: a last frame that was synced and then shortened.
+//! A directory has one log, `resource.log`, in the form of `frame.rs`, and one process at a time, which locks the directory.
+//! The log grows with each write. When it is long, the resource replaces it by one that has the values alone
+//! ([`Log::compact`]): the new log is written beside the old one, synced, and renamed over it. A crash before the rename
+//! leaves the old log, and a part of the new one that the next start removes; a crash after it leaves the new log. Both
+//! have the same values and tokens.
+
+mod frame;
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{Read, Seek, SeekFrom, Write};
-use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 
-const HEADER: &[u8] = b"palisade-lab resource log, version 1\n";
-/// Three checksums or lengths of eight digits, and a space.
-const FRAME_HEADER: usize = 25;
-/// What a file system writes at least, in bytes: the end of what it has not written is a multiple.
-const SECTOR: usize = 512;
+use self::frame::{Damage, HEADER, frame, recover};
+
+/// A log that is not longer is not compacted, in bytes.
+pub const COMPACT_AT: u64 = 8 << 20;
 
 /// How a write changes the value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -56,6 +48,13 @@ pub struct Entry {
 pub struct Log {
     file: File,
     path: PathBuf,
+    /// The directory, locked.
+    directory: File,
+    /// In bytes.
+    length: u64,
+    /// Its length after it was compacted, in bytes; 0 if it was not since it was opened.
+    compacted: u64,
+    compact_at: u64,
 }
 
 /// What a log contained when it was opened.
@@ -69,25 +68,27 @@ pub struct Recovered {
     pub cut: usize,
 }
 
-/// Damage that is no torn last frame.
-#[derive(Debug, PartialEq, Eq)]
-struct Damage {
-    offset: usize,
-    what: String,
-}
-
 impl Log {
-    /// Opens the log in a directory, and creates both if they do not exist.
+    /// Opens the log in a directory, and creates both if they do not exist. The log is compacted if it is longer than
+    /// `compact_at`, in bytes, and than twice what it must keep.
     ///
     /// # Errors
     /// The log is damaged, is another process's, or cannot be read or written.
-    pub fn open(directory: &Path) -> Result<Recovered, String> {
+    pub fn open(directory: &Path, compact_at: u64) -> Result<Recovered, String> {
         let path = directory.join("resource.log");
         let failed = |what: &str, error: std::io::Error| format!("cannot {what} {}: {error}", path.display());
         fs::create_dir_all(directory).map_err(|error| failed("create the directory of", error))?;
+        let directory = File::open(directory).map_err(|error| failed("open the directory of", error))?;
+        let used = |_| format!("{} is in use by another process; end that one first", path.display());
+        directory.try_lock().map_err(used)?;
+        match fs::remove_file(unfinished(&path)) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => {
+                return Err(failed("remove the unfinished successor of", error));
+            }
+            _ => {}
+        }
         let options = OpenOptions::new().read(true).write(true).create(true).truncate(false).to_owned();
         let mut file = options.open(&path).map_err(|error| failed("open", error))?;
-        file.try_lock().map_err(|_| format!("{} is in use by another process; end that one first", path.display()))?;
         let mut bytes = Vec::new();
         file.read_to_end(&mut bytes).map_err(|error| failed("read", error))?;
         let (entries, whole) = recover(&bytes).map_err(|damage| {
@@ -105,9 +106,9 @@ impl Log {
             file.write_all(HEADER).map_err(|error| failed("write", error))?;
         }
         file.sync_all().map_err(|error| failed("sync", error))?;
-        let parent = File::open(directory).and_then(|directory| directory.sync_all());
-        parent.map_err(|error| failed("sync the directory of", error))?;
-        Ok(Recovered { log: Log { file, path }, entries, cut })
+        directory.sync_all().map_err(|error| failed("sync the directory of", error))?;
+        let length = whole.max(HEADER.len()) as u64;
+        Ok(Recovered { log: Log { file, path, directory, length, compacted: 0, compact_at }, entries, cut })
     }
 
     /// Writes a frame and syncs it. After an error the log must not be used any more: what it
@@ -116,159 +117,154 @@ impl Log {
     /// # Errors
     /// The file cannot be written or synced.
     pub fn append(&mut self, entries: &[Entry]) -> Result<(), String> {
-        let written = self.file.write_all(&frame(entries)).and_then(|()| self.file.sync_data());
-        written.map_err(|error| {
-            let path = self.path.display();
-            format!("cannot write {path} ({error}); the resource stops, and a restart reads what was written")
-        })
+        let frame = frame(entries);
+        let written = self.file.write_all(&frame).and_then(|()| self.file.sync_data());
+        self.length += frame.len() as u64;
+        written.map_err(|error| self.failed("write", &error))
+    }
+
+    /// Whether the log is so long that it should be compacted.
+    #[must_use]
+    pub fn is_long(&self) -> bool {
+        self.length > self.compact_at.max(2 * self.compacted)
+    }
+
+    /// Replaces the log by one with these entries, which must add up to the same values and tokens. After an error the log
+    /// must not be used any more.
+    ///
+    /// # Errors
+    /// A file cannot be written, synced or renamed.
+    pub fn compact(&mut self, entries: impl Iterator<Item = Entry>) -> Result<(), String> {
+        let new = unfinished(&self.path);
+        let replaced = successor(&new, entries).and_then(|(file, length)| {
+            fs::rename(&new, &self.path)?;
+            // Until the directory is synced, a crash could bring back the old log, without what is appended to the new one.
+            self.directory.sync_all()?;
+            Ok((file, length))
+        });
+        let (file, length) = replaced.map_err(|error| self.failed("compact", &error))?;
+        (self.file, self.length, self.compacted) = (file, length, length);
+        Ok(())
+    }
+
+    fn failed(&self, what: &str, error: &std::io::Error) -> String {
+        let path = self.path.display();
+        format!("cannot {what} {path} ({error}); the resource stops, and a restart reads what was written")
     }
 }
 
-fn frame(entries: &[Entry]) -> Vec<u8> {
-    let json = serde_json::to_vec(entries).expect("entries have names and numbers only");
-    let mut frame = format!("{:08x}{:08x}", json.len(), crc32c::crc32c(&json)).into_bytes();
-    frame.extend(format!("{:08x} ", crc32c::crc32c(&frame)).into_bytes());
-    frame.extend(json);
-    frame.push(b'\n');
-    frame
+/// The file in which a log's successor is written.
+fn unfinished(path: &Path) -> PathBuf {
+    path.with_extension("log.new")
 }
 
-/// The entries of a file, and the length of its whole frames.
-fn recover(bytes: &[u8]) -> Result<(Vec<Entry>, usize), Damage> {
-    if bytes.len() < HEADER.len() && (HEADER.starts_with(bytes) || bytes.iter().all(|byte| *byte == 0)) {
-        return Ok((Vec::new(), 0));
+/// Writes and syncs a log; returns it with its length.
+fn successor(path: &Path, entries: impl Iterator<Item = Entry>) -> std::io::Result<(File, u64)> {
+    let mut file = OpenOptions::new().write(true).create(true).truncate(true).open(path)?;
+    file.write_all(HEADER)?;
+    let mut length = HEADER.len() as u64;
+    for entry in entries {
+        let frame = frame(std::slice::from_ref(&entry));
+        file.write_all(&frame)?;
+        length += frame.len() as u64;
     }
-    if !bytes.starts_with(HEADER) {
-        return Err(Damage { offset: 0, what: "it does not begin as a log of the resource does".to_owned() });
-    }
-    let mut entries = Vec::new();
-    let mut at = HEADER.len();
-    while at < bytes.len() {
-        let damage = |what: &str| Err(Damage { offset: at, what: what.to_owned() });
-        let rest = &bytes[at..];
-        let Some((length, checksum)) = frame_header(rest) else {
-            if rest.len() < FRAME_HEADER || is_unwritten(bytes, at) {
-                break;
-            }
-            return damage("a frame's header is wrong");
-        };
-        let body = FRAME_HEADER..FRAME_HEADER.saturating_add(length);
-        let Some(json) = rest.get(body.clone()).filter(|_| rest.len() > body.end) else { break };
-        if crc32c::crc32c(json) != checksum || rest[body.end] != b'\n' {
-            if is_unwritten(bytes, at) && rest.len() == body.end + 1 {
-                break;
-            }
-            return damage("a frame's checksum is wrong");
-        }
-        match serde_json::from_slice::<Vec<Entry>>(json) {
-            Ok(more) => entries.extend(more),
-            Err(error) => return damage(&format!("a frame is not a list of writes: {error}")),
-        }
-        at += body.end + 1;
-    }
-    Ok((entries, at))
-}
-
-/// Length and checksum of the frame's text, if the header is whole.
-fn frame_header(rest: &[u8]) -> Option<(usize, u32)> {
-    let header = rest.get(..FRAME_HEADER)?;
-    let number = |digits: Range<usize>| {
-        header[digits].iter().try_fold(0, |number: u32, digit| {
-            let value = b"0123456789abcdef".iter().position(|known| known == digit)?;
-            Some(number << 4 | u32::try_from(value).ok()?)
-        })
-    };
-    let whole = number(16..24)? == crc32c::crc32c(&header[..16]) && header[24] == b' ';
-    whole.then_some((usize::try_from(number(0..8)?).ok()?, number(8..16)?))
-}
-
-/// Whether the bytes from `at` are one frame with sectors that were never written: all of a sector's
-/// part of it is zero, and no frame begins after it.
-fn is_unwritten(bytes: &[u8], at: usize) -> bool {
-    let sectors = (at / SECTOR * SECTOR..bytes.len()).step_by(SECTOR);
-    let mut parts = sectors.map(|sector| &bytes[sector.max(at)..bytes.len().min(sector + SECTOR)]);
-    let newlines = (at..bytes.len()).filter(|index| bytes[*index] == b'\n');
-    parts.any(|part| part.iter().all(|byte| *byte == 0))
-        && newlines.into_iter().all(|newline| frame_header(&bytes[newline + 1..]).is_none())
+    file.sync_all()?;
+    Ok((file, length))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn entry(token: u64) -> Entry {
-        Entry { key: "k".to_owned(), token, op: Op::Put, body: format!("value {token}\n") }
+    fn entry(key: &str, token: u64, body: &str) -> Entry {
+        Entry { key: key.to_owned(), token, op: Op::Put, body: body.to_owned() }
     }
 
-    fn file(frames: &[&[Entry]]) -> Vec<u8> {
-        frames.iter().fold(HEADER.to_vec(), |mut bytes, entries| {
-            bytes.extend(frame(entries));
-            bytes
-        })
+    fn open(directory: &Path) -> Recovered {
+        Log::open(directory, COMPACT_AT).unwrap()
     }
 
-    #[test]
-    fn a_file_that_is_cut_anywhere_has_all_whole_frames() {
-        let bytes = file(&[&[entry(1)], &[entry(2), entry(3)], &[entry(4)]]);
-        let ends =
-            [HEADER.len(), file(&[&[entry(1)]]).len(), file(&[&[entry(1)], &[entry(2), entry(3)]]).len(), bytes.len()];
-        for length in 0..=bytes.len() {
-            let (entries, whole) = recover(&bytes[..length]).unwrap();
-            let expected = ends.iter().rposition(|end| *end <= length);
-            assert_eq!(entries.len(), expected.map_or(0, |frames| [0, 1, 3, 4][frames]), "cut at {length}");
-            assert_eq!(whole, expected.map_or(0, |frames| ends[frames]), "cut at {length}");
-        }
-    }
-
-    #[test]
-    fn a_flipped_bit_anywhere_is_damage() {
-        let bytes = file(&[&[entry(1)], &[entry(2)]]);
-        let second = file(&[&[entry(1)]]).len();
-        for at in 0..bytes.len() {
-            for bit in 0..8 {
-                let mut bytes = bytes.clone();
-                bytes[at] ^= 1 << bit;
-                let damage = recover(&bytes).expect_err(&format!("bit {bit} of byte {at}"));
-                let frame = if at < HEADER.len() { 0 } else { if at < second { HEADER.len() } else { second } };
-                assert_eq!(damage.offset, frame, "{damage:?} with bit {bit} of byte {at} flipped");
-            }
-        }
-    }
-
-    #[test]
-    fn unwritten_sectors_of_the_last_frame_are_cut() {
-        let long = Entry { body: "x".repeat(3000), ..entry(2) };
-        let bytes = file(&[&[entry(1)], &[long]]);
-        let last = file(&[&[entry(1)]]).len();
-        let bounds: Vec<_> =
-            [last].into_iter().chain((SECTOR..bytes.len()).step_by(SECTOR)).chain([bytes.len()]).collect();
-        for (number, begin) in bounds.iter().enumerate() {
-            for end in &bounds[number + 1..] {
-                let mut bytes = bytes.clone();
-                bytes[*begin..*end].fill(0);
-                let (entries, whole) = recover(&bytes).unwrap_or_else(|damage| panic!("{begin}..{end}: {damage:?}"));
-                assert_eq!((entries, whole), (vec![entry(1)], last), "{begin}..{end}");
-            }
-        }
-    }
-
-    #[test]
-    fn an_unwritten_sector_before_another_frame_is_damage() {
-        let long = Entry { body: "x".repeat(3000), ..entry(1) };
-        let mut bytes = file(&[&[long], &[entry(2)]]);
-        bytes[SECTOR..2 * SECTOR].fill(0);
-        assert_eq!(recover(&bytes).unwrap_err().offset, HEADER.len());
-        bytes[HEADER.len()..SECTOR].fill(0);
-        assert_eq!(recover(&bytes).unwrap_err().offset, HEADER.len());
+    /// Four writes to two keys, and what they add up to.
+    fn writes() -> (Vec<Entry>, Vec<Entry>) {
+        let values = [entry("a", 3, "third"), entry("b", 4, "fourth")];
+        let mut writes = vec![entry("a", 1, "first"), entry("b", 2, "second")];
+        writes.extend(values.clone());
+        (writes, values.into())
     }
 
     #[test]
     fn a_log_has_one_process() {
         let directory = tempfile::tempdir().unwrap();
-        let first = Log::open(directory.path()).unwrap();
-        let error = Log::open(directory.path()).unwrap_err();
-        assert!(error.contains("in use by another process"), "{error}");
+        let mut first = open(directory.path());
+        let refused = || Log::open(directory.path(), COMPACT_AT).unwrap_err();
+        assert!(refused().contains("in use by another process"), "{}", refused());
+        first.log.compact(std::iter::empty()).unwrap();
+        assert!(refused().contains("in use by another process"), "{}", refused());
         drop(first);
-        Log::open(directory.path()).unwrap();
+        open(directory.path());
+    }
+
+    /// A crash while the successor is written, at each of its bytes: the old log counts.
+    #[test]
+    fn a_crash_before_the_rename_leaves_the_old_log() {
+        let (writes, values) = writes();
+        let directory = tempfile::tempdir().unwrap();
+        let new = unfinished(&directory.path().join("resource.log"));
+        let mut log = open(directory.path()).log;
+        writes.iter().for_each(|write| log.append(std::slice::from_ref(write)).unwrap());
+        drop(log);
+        let old = fs::read(directory.path().join("resource.log")).unwrap();
+        let (_, length) = successor(&new, values.into_iter()).unwrap();
+        let bytes = fs::read(&new).unwrap();
+        assert_eq!(bytes.len() as u64, length);
+        for cut in 0..=bytes.len() {
+            fs::write(&new, &bytes[..cut]).unwrap();
+            let recovered = open(directory.path());
+            assert_eq!((recovered.entries, recovered.cut), (writes.clone(), 0), "cut at {cut}");
+            assert!(!new.exists(), "cut at {cut}");
+            assert_eq!(fs::read(directory.path().join("resource.log")).unwrap(), old, "cut at {cut}");
+        }
+    }
+
+    /// A crash while the compacted log grows, at each byte of its last frame: all values and tokens from before count.
+    #[test]
+    fn a_crash_after_the_rename_leaves_the_new_log() {
+        let (writes, values) = writes();
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("resource.log");
+        let mut log = open(directory.path()).log;
+        log.append(&writes).unwrap();
+        log.compact(values.iter().cloned()).unwrap();
+        let compacted = fs::read(&path).unwrap().len();
+        assert_eq!((log.length, log.compacted), (compacted as u64, compacted as u64));
+        let fifth = entry("a", 5, "fifth");
+        log.append(std::slice::from_ref(&fifth)).unwrap();
+        drop(log);
+        let bytes = fs::read(&path).unwrap();
+        for cut in compacted..=bytes.len() {
+            fs::write(&path, &bytes[..cut]).unwrap();
+            let recovered = open(directory.path());
+            let mut expected = values.clone();
+            expected.extend((cut == bytes.len()).then(|| fifth.clone()));
+            assert_eq!((recovered.entries, recovered.log.length), (expected, fs::metadata(&path).unwrap().len()));
+        }
+    }
+
+    #[test]
+    fn a_log_is_long_beyond_the_limit_and_twice_what_it_keeps() {
+        let directory = tempfile::tempdir().unwrap();
+        let Recovered { mut log, .. } = Log::open(directory.path(), 200).unwrap();
+        let write = entry("a", 1, &"x".repeat(60));
+        let mut lengths = Vec::new();
+        for _ in 0..6 {
+            lengths.push((log.length > 200, log.is_long()));
+            log.append(std::slice::from_ref(&write)).unwrap();
+        }
+        assert!(lengths.iter().all(|(longer, long)| longer == long) && lengths[0] != lengths[5], "{lengths:?}");
+        log.compact([entry("a", 1, &"x".repeat(300))].into_iter()).unwrap();
+        assert!(log.length > 200 && !log.is_long());
+        log.append(&[entry("a", 2, &"x".repeat(300))]).unwrap();
+        log.append(std::slice::from_ref(&write)).unwrap();
+        assert!(log.is_long());
     }
 }

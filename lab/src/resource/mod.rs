@@ -51,6 +51,9 @@ pub struct Command {
     /// Directory of the log. Without it, values and tokens are in memory only
     #[arg(long, value_name = "DIR")]
     data: Option<PathBuf>,
+    /// Rewrite the log with the values alone when it is longer than this, in bytes, and than twice what it must keep
+    #[arg(long, value_name = "BYTES", default_value_t = log::COMPACT_AT, requires = "data")]
+    compact_at: u64,
     /// Accept only tokens that a cluster has signed (docs/fencing.md), in the header X-Signed-Token:
     /// the public key of its root. The key of a write is the lock's key
     #[arg(long, value_name = "ROOT", requires = "cluster")]
@@ -80,7 +83,7 @@ impl Command {
     /// # Errors
     /// The address or a file is not usable, or the log failed.
     pub async fn run(self) -> Result<ExitCode, String> {
-        let recovered = self.data.as_deref().map(Log::open).transpose()?;
+        let recovered = self.data.as_deref().map(|data| Log::open(data, self.compact_at)).transpose()?;
         let (entries, log) = match recovered {
             Some(Recovered { log, entries, cut }) => {
                 if cut > 0 {

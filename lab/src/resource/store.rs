@@ -4,6 +4,7 @@
 //! the accepted writes as one frame of the log, and answers. So an answer, also of a read or a
 //! refusal, never shows what a crash could take back. If the log fails, the thread ends without an
 //! answer, because it does not know what the disk holds.
+//! Between two batches it compacts the log, if that is long; the next requests wait meanwhile.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,6 +32,13 @@ pub struct Cell {
     pub value: String,
     /// The highest fencing token that was accepted.
     pub max_fence: u64,
+}
+
+impl Cell {
+    /// The write that makes a new cell this one.
+    fn entry(&self, key: &str) -> Entry {
+        Entry { key: key.to_owned(), token: self.max_fence, op: Op::Put, body: self.value.clone() }
+    }
 }
 
 /// What became of a write.
@@ -152,6 +160,9 @@ impl Thread {
                 log.append(&accepted)?;
             }
             answers.into_iter().for_each(|answer| self.answer(answer));
+            if let Some(log) = self.log.as_mut().filter(|log| log.is_long()) {
+                log.compact(self.cells.iter().map(|(key, cell)| cell.entry(key)))?;
+            }
         }
         Ok(())
     }
