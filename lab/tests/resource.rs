@@ -313,7 +313,7 @@ async fn kill_under_load(flags: &[&str]) -> u64 {
                         let line = format!("token {token}\n");
                         match client.write(&format!("k{writer}"), Op::Append, token, &line).await {
                             Ok(Answer::Accepted { .. }) => answered.push(token),
-                            Ok(Answer::Stale { seen }) => panic!("token {token} is refused after {seen}"),
+                            Ok(refused) => panic!("token {token}: {refused:?}"),
                             Err(_) => return answered,
                         }
                     }

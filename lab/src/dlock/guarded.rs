@@ -120,6 +120,10 @@ impl Held for Taken {
         })
     }
 
+    fn signed_token(&self) -> Option<&str> {
+        self.guard.as_ref().and_then(Guard::signed_token)
+    }
+
     fn drift(&self, ttl: Duration) -> Duration {
         palisade_client::margin(ttl)
     }

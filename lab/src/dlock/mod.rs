@@ -96,6 +96,11 @@ pub trait Held: fmt::Debug + Send {
     /// Gives the lock back.
     fn release(&mut self) -> BoxFuture<'_, Result<Released, Error>>;
 
+    /// The fencing token with the cluster's signature, if the cluster signs its grants.
+    fn signed_token(&self) -> Option<&str> {
+        None
+    }
+
     /// What the backend's rules subtract from a TTL for clocks that run at different rates.
     fn drift(&self, _ttl: Duration) -> Duration {
         Duration::ZERO
@@ -128,6 +133,12 @@ impl Handle {
     #[must_use]
     pub fn fence(&self) -> u64 {
         self.fence
+    }
+
+    /// The fencing token with the cluster's signature, if the cluster signs its grants (docs/fencing.md).
+    #[must_use]
+    pub fn signed_token(&self) -> Option<&str> {
+        self.held.signed_token()
     }
 
     /// The time that the lock lasts from its acquisition or last renewal, as the backend has rounded it.

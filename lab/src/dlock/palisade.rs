@@ -112,6 +112,7 @@ impl Palisade {
                         session,
                         key: key.to_owned(),
                         fence,
+                        signed: answer.body["signed"].as_str().map(str::to_owned),
                     };
                     return Ok(Some(Handle::new(key, request, fence, ttl, leased_at, Box::new(held))));
                 }
@@ -143,6 +144,7 @@ struct Taken {
     session: Session,
     key: String,
     fence: u64,
+    signed: Option<String>,
 }
 
 impl Held for Taken {
@@ -179,6 +181,10 @@ impl Held for Taken {
             }
             outcome
         })
+    }
+
+    fn signed_token(&self) -> Option<&str> {
+        self.signed.as_deref()
     }
 
     /// 2% for the leader's clock and this machine's, as docs/protocol.md asks for ("Cluster time").

@@ -93,9 +93,9 @@ impl Reentrant {
             state.count += 1;
             let Some(first) = &state.handle else { continue };
             let (fence, ttl, acquired_at, leased_at) = (first.fence, first.ttl, first.acquired_at, first.leased_at);
-            let drift = first.held.drift(ttl);
+            let (drift, signed) = (first.held.drift(ttl), first.signed_token().map(str::to_owned));
             let (owners, entry) = (Arc::clone(&self.owners), Arc::clone(&entry));
-            let held = Box::new(Counted { owners, entry, name: name.clone(), drift, released: false });
+            let held = Box::new(Counted { owners, entry, name: name.clone(), drift, signed, released: false });
             let (key, owner) = name;
             return Ok(Handle { key, owner, fence, ttl, acquired_at, leased_at, held });
         }
@@ -136,6 +136,7 @@ struct Counted {
     entry: Arc<Entry>,
     name: (String, String),
     drift: Duration,
+    signed: Option<String>,
     released: bool,
 }
 
@@ -177,6 +178,10 @@ impl Held for Counted {
                 None => Ok(Released::NotOwner),
             }
         })
+    }
+
+    fn signed_token(&self) -> Option<&str> {
+        self.signed.as_deref()
     }
 
     fn drift(&self, _ttl: Duration) -> Duration {

@@ -246,6 +246,7 @@ impl Clients {
                 pending.fail(Refusal::Refused);
                 Wrote::Refused { at_us, seen }
             }
+            client::Answer::Untrusted { error } => return Err(error),
         });
         Ok(())
     }

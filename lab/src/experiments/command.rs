@@ -17,7 +17,7 @@ use crate::dlock::Backend;
 use crate::report::setup::Setup;
 use crate::report::{Page, Prediction, Results, Run as OneRun};
 use crate::resource::rule::Fence;
-use crate::servers::{self, Cluster, Kind};
+use crate::servers::{self, Cluster, Kind, Signing};
 
 /// An experiment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
@@ -67,6 +67,9 @@ pub struct Run {
     /// Whether the resource checks fencing tokens
     #[arg(long, value_enum, default_value = "both")]
     fence: Fences,
+    /// Pause: Palisade signs its grants, and the resource requires the signatures
+    #[arg(long)]
+    signed: bool,
     /// How often each case is run (work: jobs of each worker); by default, what the page states
     #[arg(long)]
     rounds: Option<u64>,
@@ -114,6 +117,9 @@ impl Run {
     /// A server or a process could not be used, or a file could not be written.
     pub async fn run(self) -> Result<ExitCode, String> {
         let names = if self.all { Name::value_variants() } else { &self.names };
+        if self.signed && (names != [Name::Pause] || self.backend != [Backend::Palisade]) {
+            return Err("--signed is for `run pause --backend palisade`: no other lock service signs grants".to_owned());
+        }
         let mut as_predicted = true;
         for name in names {
             as_predicted &= match name {
@@ -151,14 +157,17 @@ impl Run {
         let mut as_predicted = true;
         for backend in backends {
             eprintln!("{name}: starting {backend}");
-            let cluster =
-                servers::start(kind(backend), &self.servers(name)).await.map_err(|error| error.to_string())?;
+            let signing = self.signed.then(Signing::create).transpose()?.map(Arc::new);
+            let options =
+                servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(name) };
+            let cluster = servers::start(kind(backend), &options).await.map_err(|error| error.to_string())?;
             let cluster = Arc::new(cluster);
-            let context = self.context(backend, &cluster);
+            let context = Context { signing, ..self.context(backend, &cluster) };
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
-            as_predicted &= tell(name, backend.name(), &predictions);
-            results.put(OneRun { backend: backend.to_string(), setup, figures, predictions });
+            let backend = format!("{backend}{}", if self.signed { "-signed" } else { "" });
+            as_predicted &= tell(name, &backend, &predictions);
+            results.put(OneRun { backend, setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
         }
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
@@ -210,6 +219,7 @@ impl Run {
             backend,
             endpoints: cluster.endpoints().to_vec(),
             cluster: cluster.clone(),
+            signing: None,
             fences: match self.fence {
                 Fences::On => vec![Fence::On],
                 Fences::Off => vec![Fence::Off],
@@ -235,6 +245,9 @@ impl Run {
         let mut command = format!("palisade-lab run {name} --backend {backend} --seed {}", self.seed);
         if let Some(fence) = self.fence.to_possible_value().filter(|_| self.fence != Fences::Both) {
             command.push_str(&format!(" --fence {}", fence.get_name()));
+        }
+        if self.signed {
+            command.push_str(" --signed");
         }
         if let Some(rounds) = self.rounds {
             command.push_str(&format!(" --rounds {rounds}"));

@@ -54,7 +54,7 @@ pub use command::{Name, Run};
 use crate::dlock::Backend;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
-use crate::servers::Cluster;
+use crate::servers::{Cluster, Signing};
 
 /// What an experiment runs with.
 #[derive(Debug, Clone)]
@@ -65,6 +65,8 @@ pub struct Context {
     pub endpoints: Vec<String>,
     /// Those servers, for experiments that break them.
     pub cluster: Arc<Cluster>,
+    /// The keys with which the servers sign grants; the resource then requires signatures.
+    pub signing: Option<Arc<Signing>>,
     /// The resource's rule: each of these.
     pub fences: Vec<Fence>,
     /// How often each case is run, if not as often as the experiment says.

@@ -38,6 +38,13 @@ pub struct Counts {
     pub stale_rejections: u64,
     /// `resource_stale_writes_accepted_total`
     pub stale_accepted: u64,
+    /// `resource_untrusted_token_rejections_total`
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub untrusted: u64,
+}
+
+fn is_zero(count: &u64) -> bool {
+    *count == 0
 }
 
 impl Resource {
@@ -78,6 +85,7 @@ impl Resource {
             writes: self.client.counter("resource_writes_total").await?,
             stale_rejections: self.client.counter("resource_stale_token_rejections_total").await?,
             stale_accepted: self.client.counter("resource_stale_writes_accepted_total").await?,
+            untrusted: self.client.counter("resource_untrusted_token_rejections_total").await?,
         })
     }
 

@@ -10,6 +10,7 @@ use axum::http::{HeaderMap, StatusCode, Uri, header};
 use axum::response::{IntoResponse, Json, Response};
 use axum::routing::{get, post};
 use palisade_history::Client;
+use prometheus_client::metrics::counter::Counter;
 use serde::Serialize;
 
 use super::log::{Entry, Op};
@@ -63,6 +64,8 @@ struct Value {
 pub struct App {
     /// The values.
     pub store: Store,
+    /// Writes that were refused because their token has no signature that counts.
+    pub untrusted: Counter,
     /// Which tokens are the cluster's; `None`: the resource believes every number.
     pub signatures: Option<Arc<Signatures>>,
     /// The text of `GET /metrics`.
@@ -96,7 +99,9 @@ async fn write(app: &App, op: Op, key: PathPart, headers: &HeaderMap, body: Body
     let key = key_of(key)?;
     let token = match &app.signatures {
         None => token_of(headers)?,
-        Some(signatures) => signed_token_of(signatures, &key, headers)?,
+        Some(signatures) => signed_token_of(signatures, &key, headers).inspect_err(|_| {
+            app.untrusted.inc();
+        })?,
     };
     let body = body_of(body)?;
     let client = match client_of(headers)? {

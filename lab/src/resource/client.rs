@@ -10,7 +10,7 @@ use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
 use serde::Deserialize;
 
-use super::api::{CLIENT, TOKEN};
+use super::api::{CLIENT, SIGNED_TOKEN, TOKEN};
 use super::log::Op;
 
 /// How long the resource may take to answer.
@@ -25,8 +25,23 @@ pub struct Client {
     name: String,
 }
 
-/// What the resource said about a write.
+/// A fencing token, as a client shows it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Token<'a> {
+    /// The number.
+    pub number: u64,
+    /// The same with the cluster's signature, if the cluster signs its grants.
+    pub signed: Option<&'a str>,
+}
+
+impl From<u64> for Token<'_> {
+    fn from(number: u64) -> Self {
+        Token { number, signed: None }
+    }
+}
+
+/// What the resource said about a write.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Answer {
     /// It was accepted.
     Accepted {
@@ -37,6 +52,11 @@ pub enum Answer {
     Stale {
         /// The highest token seen.
         seen: u64,
+    },
+    /// It was refused: the resource requires signatures, and the token has none that it trusts.
+    Untrusted {
+        /// What the resource said.
+        error: String,
     },
 }
 
@@ -59,6 +79,11 @@ struct Refused {
     seen: u64,
 }
 
+#[derive(Deserialize)]
+struct Untrusted {
+    error: String,
+}
+
 impl Client {
     /// A client of the resource at `http://HOST:PORT`.
     ///
@@ -77,12 +102,18 @@ impl Client {
     /// # Errors
     /// The resource could not be reached or has answered with an error: whether the write was done
     /// is unknown.
-    pub async fn write(&self, key: &str, op: Op, token: u64, body: &str) -> Result<Answer, String> {
+    pub async fn write<'a>(
+        &self,
+        key: &str,
+        op: Op,
+        token: impl Into<Token<'a>>,
+        body: &str,
+    ) -> Result<Answer, String> {
         let (method, path) = match op {
             Op::Put => (Method::PUT, format!("/r/{}", encoded(key))),
             Op::Append => (Method::POST, format!("/r/{}/append", encoded(key))),
         };
-        let (status, text) = self.ask(method, &path, Some(token), body).await?;
+        let (status, text) = self.ask(method, &path, Some(token.into()), body).await?;
         let unclear = |error: serde_json::Error| format!("{}{path} answered {status} with {text}: {error}", self.url);
         match status {
             StatusCode::OK => {
@@ -92,6 +123,10 @@ impl Client {
             StatusCode::CONFLICT => {
                 let Refused { seen } = serde_json::from_str(&text).map_err(unclear)?;
                 Ok(Answer::Stale { seen })
+            }
+            StatusCode::FORBIDDEN => {
+                let Untrusted { error } = serde_json::from_str(&text).map_err(unclear)?;
+                Ok(Answer::Untrusted { error })
             }
             _ => Err(format!("{}{path} answered {status}: {text}", self.url)),
         }
@@ -126,12 +161,15 @@ impl Client {
         &self,
         method: Method,
         path: &str,
-        token: Option<u64>,
+        token: Option<Token<'_>>,
         body: &str,
     ) -> Result<(StatusCode, String), String> {
         let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.url));
         if let Some(token) = token {
-            request = request.header(TOKEN, token).header(CLIENT, &self.name);
+            request = request.header(TOKEN, token.number).header(CLIENT, &self.name);
+            if let Some(signed) = token.signed {
+                request = request.header(SIGNED_TOKEN, signed);
+            }
         }
         let request = request.body(Full::from(body.to_owned())).map_err(|error| format!("{}: {error}", self.url))?;
         let answer = async {

@@ -95,13 +95,14 @@ impl Command {
         };
         let recorder = self.history.as_deref().map_or_else(|| Ok(history::discard()), history::record_to)?;
         let metrics = Arc::new(Metrics::default());
-        let stale_accepted = Counter::default();
+        let (stale_accepted, untrusted) = (Counter::default(), Counter::default());
         let rule = Rule { fence: self.fence, same_token: self.same_token };
         let observers =
             Observers { metrics: metrics.clone(), stale_accepted: stale_accepted.clone(), recorder: recorder.clone() };
         let (store, ended) = Store::start(entries, log, rule, observers);
         let signatures = self.cluster.map(|cluster| Signatures::new(cluster, self.require_signature, self.epoch));
-        let app = App { store, signatures: signatures.map(Arc::new), metrics: metrics_text(metrics, stale_accepted) };
+        let metrics = metrics_text(metrics, stale_accepted, untrusted.clone());
+        let app = App { store, untrusted, signatures: signatures.map(Arc::new), metrics };
 
         let listener = tokio::net::TcpListener::bind(&self.addr)
             .await
@@ -118,11 +119,17 @@ impl Command {
     }
 }
 
-/// The contract's metrics, and how many stale writes an unfenced resource has accepted.
-fn metrics_text(metrics: Arc<Metrics>, stale_accepted: Counter) -> Arc<dyn Fn() -> String + Send + Sync> {
+/// The contract's metrics, how many stale writes an unfenced resource has accepted, and how many tokens were not trusted.
+fn metrics_text(
+    metrics: Arc<Metrics>,
+    stale_accepted: Counter,
+    untrusted: Counter,
+) -> Arc<dyn Fn() -> String + Send + Sync> {
     let mut more = Registry::default();
     let help = "Writes accepted although a higher fencing token had been accepted: the fence is off";
     more.register("resource_stale_writes_accepted", help, stale_accepted);
+    let help = "Writes refused because their token has no signature of the cluster that the resource trusts";
+    more.register("resource_untrusted_token_rejections", help, untrusted);
     Arc::new(move || {
         let mut text = metrics.text();
         // `# EOF` ends the text, once.

@@ -21,6 +21,7 @@
 //! | `config`, `lab/config/` | the pinned configurations, and how an experiment replaces a setting |
 //! | `process` | processes by their identity: ID and start time |
 //! | `ports`, `home`, `find`, `clock` | free ports, directories, programs, clocks of their own |
+//! | `signing` | [`Signing`]: keys with which the nodes of Palisade sign their grants |
 //! | `link` | [`Link`]: a network link that an experiment can interrupt |
 //! | `up`, `down`, `state` | the commands, and the file by which `down` finds what `up` has started |
 
@@ -42,6 +43,7 @@ mod ports;
 mod postgres;
 mod process;
 mod redis;
+mod signing;
 mod state;
 mod up;
 mod zookeeper;
@@ -53,6 +55,7 @@ pub use find::{Missing, missing};
 pub use link::Link;
 pub use options::{Durability, Kind, Options};
 pub use process::Identity;
+pub use signing::Signing;
 pub use state::{Node, Server, State};
 pub use up::{Target, Up};
 

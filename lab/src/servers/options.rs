@@ -81,6 +81,8 @@ pub struct Options {
     pub etcd: Option<PathBuf>,
     /// The Palisade program; by default `palisade` beside this program.
     pub palisade: Option<PathBuf>,
+    /// Palisade: sign grants, with the keys in this directory: see [`Signing`](super::Signing).
+    pub sign_grants: Option<PathBuf>,
     /// Settings that replace those of the pinned configuration, or are added to it, in the words of
     /// that configuration: `("maxmemory", "100mb")`.
     pub settings: Vec<(String, String)>,
@@ -109,6 +111,7 @@ impl Default for Options {
             replicas: 0,
             etcd: None,
             palisade: None,
+            sign_grants: None,
             settings: Vec::new(),
             env: Vec::new(),
             prefix: Vec::new(),

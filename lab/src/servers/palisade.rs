@@ -12,8 +12,11 @@ use super::http;
 use super::options::{Kind, Options};
 use super::ports;
 use super::process::Launch;
+use super::signing::node_key;
 
-const NODES: usize = 3;
+pub(super) const NODES: usize = 3;
+/// The cluster's name, as in the template.
+pub(super) const CLUSTER: &str = "lab";
 pub(super) const PORTS: usize = 2 * NODES;
 const TEMPLATE: &str = include_str!("../../config/palisade.flags");
 
@@ -36,7 +39,11 @@ pub(super) fn plan(options: &Options, home: &Path) -> Result<Plan, Error> {
             ("peer", peer_address.as_str()),
             ("peers", members.as_str()),
         ];
-        let text = config::render("palisade", TEMPLATE, &values, &options.settings, " ")?;
+        let mut settings = options.settings.clone();
+        if let Some(keys) = &options.sign_grants {
+            settings.push(("--sign-grants".to_owned(), node_key(keys, index + 1).display().to_string()));
+        }
+        let text = config::render("palisade", TEMPLATE, &values, &settings, " ")?;
         write_config(&dir, "palisade.flags", &text)?;
         let args = std::iter::once("serve".to_owned()).chain(config::flags(&text));
         let launch = Launch::new(&program, args, options, Kind::Palisade, &dir)?;

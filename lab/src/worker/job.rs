@@ -14,7 +14,7 @@ use super::pause::{How, pause};
 use super::renewal::{Renewed, Renewer};
 use crate::dlock::{Error, Handle, Locks, Released, Request};
 use crate::metrics::Metrics;
-use crate::resource::client::{self, Client as Resource};
+use crate::resource::client::{self, Client as Resource, Token};
 use crate::resource::log::Op;
 
 /// What a worker does with each lock.
@@ -88,7 +88,8 @@ impl Worker {
     /// A server could not be reached. What was acquired is released, if that is possible.
     pub async fn job(&self, job: u64, plan: &Plan) -> Result<(), String> {
         let Some(handle) = self.acquire(job, plan).await? else { return Ok(()) };
-        let (token, acquired) = (handle.fence(), handle.acquired_at());
+        let (acquired, signed) = (handle.acquired_at(), handle.signed_token().map(str::to_owned));
+        let token = Token { number: handle.fence(), signed: signed.as_deref() };
         let session = session_of(plan, job);
         let renewer = Renewer {
             client: self.recorder.client.clone(),
@@ -144,13 +145,14 @@ impl Worker {
         }
     }
 
-    async fn use_lock(&self, job: u64, plan: &Plan, token: u64, renewed: &Renewed) -> Result<(), String> {
+    async fn use_lock(&self, job: u64, plan: &Plan, shown: Token<'_>, renewed: &Renewed) -> Result<(), String> {
+        let token = shown.number;
         let line = line(&plan.request.owner, job, token);
-        if let (Some(resource), true) = (&self.resource, plan.fenced_read)
-            && let client::Answer::Stale { seen } = self.access(job, resource, plan, token, (Op::Append, "")).await?
-        {
-            self.printer.print(job, Event::Refused { token, seen });
-            return Ok(());
+        if let (Some(resource), true) = (&self.resource, plan.fenced_read) {
+            match self.access(job, resource, plan, shown, (Op::Append, "")).await? {
+                client::Answer::Accepted { .. } => {}
+                refused => return self.wrote(job, token, refused),
+            }
         }
         let mut body = match (&self.resource, plan.op) {
             (Some(resource), Op::Put) => {
@@ -175,12 +177,8 @@ impl Worker {
             self.pause(job, plan).await?;
         }
         let Some(resource) = &self.resource else { return Ok(()) };
-        let event = match self.access(job, resource, plan, token, (plan.op, &body)).await? {
-            client::Answer::Accepted { max_fence } => Event::Written { token, max_fence },
-            client::Answer::Stale { seen } => Event::Refused { token, seen },
-        };
-        self.printer.print(job, event);
-        Ok(())
+        let answer = self.access(job, resource, plan, shown, (plan.op, &body)).await?;
+        self.wrote(job, token, answer)
     }
 
     async fn pause(&self, job: u64, plan: &Plan) -> Result<(), String> {
@@ -191,16 +189,27 @@ impl Worker {
         Ok(())
     }
 
+    /// Prints what became of a write.
+    fn wrote(&self, job: u64, token: u64, answer: client::Answer) -> Result<(), String> {
+        let event = match answer {
+            client::Answer::Accepted { max_fence } => Event::Written { token, max_fence },
+            client::Answer::Stale { seen } => Event::Refused { token, seen },
+            client::Answer::Untrusted { error } => return Err(self.failed(job, error)),
+        };
+        self.printer.print(job, event);
+        Ok(())
+    }
+
     /// Writes to the resource with the token, and records it.
     async fn access(
         &self,
         job: u64,
         resource: &Resource,
         plan: &Plan,
-        token: u64,
+        token: Token<'_>,
         (op, body): (Op, &str),
     ) -> Result<client::Answer, String> {
-        let call = Call::Access { key: Key::from(plan.key.as_str()), token };
+        let call = Call::Access { key: Key::from(plan.key.as_str()), token: token.number };
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
         let answer = resource.write(&plan.key, op, token, body).await;
         match &answer {
@@ -212,6 +221,7 @@ impl Worker {
                 pending.fail(Refusal::Refused);
                 self.metrics.stale_tokens.inc();
             }
+            Ok(client::Answer::Untrusted { .. }) => pending.fail(Refusal::Refused),
             Err(error) => pending.info(error),
         }
         answer.map_err(|error| self.failed(job, error))

@@ -17,6 +17,7 @@ use super::{Context, Found, path_text, scratch};
 use crate::history::{Judgement, merge, seen_by_resource};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
+use crate::servers::Signing;
 use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
@@ -124,7 +125,9 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
 
 async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Round, String> {
     let directory = scratch()?;
-    let resource = Resource::start(directory.path(), fence).await?;
+    let flags = context.signing.as_deref().map(Signing::resource_flags);
+    let flags = flags.as_ref().map_or(&[][..], |flags| &flags[..]);
+    let resource = Resource::start_with(directory.path(), fence, flags).await?;
     let key = format!("pause-{how:?}-{fence:?}-{round}").to_lowercase();
     let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
     let flags = |history, more: &[&str]| -> Result<Vec<String>, String> {

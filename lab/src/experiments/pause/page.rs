@@ -36,6 +36,10 @@ one machine's monotonic clock. The resource syncs each accepted write before it 
 is a read-modify-write: a worker puts back the value that it has read, with a line of its own. So
 the value is *whole* if it has the line of each accepted write, and *corrupted* otherwise.
 
+`palisade-signed` is Palisade with `--sign-grants` and a resource with `--require-signature`: it
+accepts no number without the cluster's signature. [prediction](prediction.md) shows the client that
+this is for, which makes a token up.
+
 Two histories are recorded and judged by the checkers of docs/conformance/histories.md: the
 workers' (grants, releases and accesses), and the same grants with the accesses as the resource saw
 them.
@@ -62,6 +66,8 @@ The values at the end of the first round with a stop:
   acknowledged, is lost.
 - With the fence, the resource compares two numbers. It refuses a's write, and needs no clock and no
   connection to the lock service for that.
+- A signature does not help against a pause: a's token is genuine, and stale. The fence refuses it
+  all the same.
 - a's release changes nothing on any backend: the lock is not a's any more.
 
 ## What bounds it

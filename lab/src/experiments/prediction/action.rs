@@ -45,6 +45,8 @@ pub(super) enum Action {
     Expire(usize),
     /// A client sends its write to the resource, without another look at its clock. A stopped one is resumed.
     Write(Client),
+    /// A client writes with the greatest number there is, which nobody was granted.
+    WriteGreatest(Client),
     /// As `Write`; then it releases the lock.
     WriteAndRelease(Client),
     /// A client reads the key, sees its own value, and sends DEL, which the network delays.
@@ -73,6 +75,8 @@ const SENTENCES: &[(&str, Make)] = &[
     ("instance N drops the key", |_, n| Action::Expire(n)),
     ("the write of client CLIENT arrives and is done", |client, _| Action::Write(client)),
     ("client CLIENT writes, as it believes under the lock", |client, _| Action::WriteAndRelease(client)),
+    ("client CLIENT writes with the greatest number there is", |client, _| Action::WriteGreatest(client)),
+    ("client CLIENT writes and is refused: its token is too low", |client, _| Action::WriteAndRelease(client)),
     ("client CLIENT gets the value, sees that it is its own, and sends DEL", |client, _| Action::SendDel(client)),
     ("the DEL of client CLIENT arrives", |client, _| Action::DelArrives(client)),
     ("the clock of instance N jumps ahead: for it, the time-to-live has passed", |_, n| Action::Jump(n)),

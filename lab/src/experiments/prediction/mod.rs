@@ -31,7 +31,7 @@ use trace::{State, Step};
 
 use super::{Context, Found};
 use crate::report::Prediction;
-use crate::servers::{self, Cluster};
+use crate::servers::{self, Cluster, Signing};
 
 /// The stories of one lock service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -89,16 +89,24 @@ impl Run {
         self.began && self.steps.len() == self.length && self.steps.iter().all(|step| step.differences.is_empty())
     }
 
+    /// Whether the property is that the holder's write is accepted, not that a stale one is refused.
+    #[must_use]
+    pub fn is_about_the_holder(&self) -> bool {
+        self.property == "the holder may write"
+    }
+
     /// Whether the model's property is violated at the end, as the servers and the resource show it.
     #[must_use]
     pub fn violated(&self) -> bool {
         match self.ending.counts {
+            Some(counts) if self.is_about_the_holder() => counts.stale_rejections > 0,
             Some(counts) => counts.stale_accepted > 0,
             None => self.holders > 1,
         }
     }
 
-    /// Whether the checkers of histories say the same about the property.
+    /// Whether the checkers of histories say the same about the property. They know no property of the holder's: there
+    /// they must find nothing.
     #[must_use]
     pub fn judged_alike(&self) -> bool {
         let Ending { counts, judged } = &self.ending;
@@ -117,16 +125,18 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let mut runs = Vec::new();
     for story in STORIES.iter().filter(|story| story.backend() == context.backend) {
         eprintln!("prediction: {}: {}", context.backend, story.model);
-        let cluster = match story.options() {
+        let signing = story.signed.then(Signing::create).transpose()?;
+        let signing = signing.as_ref();
+        let cluster = match story.options(signing, context.palisade.as_deref()) {
             Some(options) => {
                 Arc::new(servers::start(context.cluster.kind(), &options).await.map_err(|error| error.to_string())?)
             }
             None => context.cluster.clone(),
         };
         let repaired = async {
-            if story.repair.is_empty() { Ok(None) } else { one(story, true, cluster.clone()).await.map(Some) }
+            if story.repair.is_empty() { Ok(None) } else { one(story, true, signing, cluster.clone()).await.map(Some) }
         };
-        let (flawed, repaired) = tokio::try_join!(one(story, false, cluster.clone()), repaired)?;
+        let (flawed, repaired) = tokio::try_join!(one(story, false, signing, cluster.clone()), repaired)?;
         runs.push(flawed);
         runs.extend(repaired);
     }
@@ -134,10 +144,15 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     Ok((Figures { runs }, predictions))
 }
 
-async fn one(story: &'static Story, repaired: bool, cluster: Arc<Cluster>) -> Result<Run, String> {
+async fn one(
+    story: &'static Story,
+    repaired: bool,
+    signing: Option<&Signing>,
+    cluster: Arc<Cluster>,
+) -> Result<Run, String> {
     let trace = story.trace()?;
     let planned = story.plan(&trace, repaired)?;
-    let mut system = System::start(story, repaired, cluster).await?;
+    let mut system = System::start(story, repaired, signing, cluster).await?;
     let mut before = system.observe().await?;
     let began = trace.first == before;
     let (start, mut steps) = (std::time::Instant::now(), Vec::new());
@@ -178,10 +193,17 @@ fn predictions(runs: &[Run]) -> Vec<Prediction> {
         let what = format!("{name}: *{}* {word} at the end", run.property);
         predictions.push(Prediction::all(what, 1, usize::from(as_said)));
         if let (true, Some(counts)) = (run.repaired, run.ending.counts) {
-            let refused = usize::try_from(counts.stale_rejections).unwrap_or(usize::MAX);
-            predictions.push(Prediction::all(format!("{name}: the stale write is refused with 409"), 1, refused));
+            let (what, refused) = match run.is_about_the_holder() {
+                true => ("the made-up token is refused with 403", counts.untrusted),
+                false => ("the stale write is refused with 409", counts.stale_rejections),
+            };
+            let refused = usize::try_from(refused).unwrap_or(usize::MAX);
+            predictions.push(Prediction::all(format!("{name}: {what}"), 1, refused));
         }
-        let what = format!("{name}: the checkers of histories say the same");
+        let what = match run.is_about_the_holder() {
+            true => format!("{name}: the checkers of histories, which know stale writes only, find none"),
+            false => format!("{name}: the checkers of histories say the same"),
+        };
         predictions.push(Prediction::all(what, 1, usize::from(run.judged_alike())));
     }
     predictions
@@ -219,6 +241,20 @@ mod tests {
 
     fn hold(run: Run) -> Vec<bool> {
         predictions(&[run]).iter().map(|prediction| prediction.holds).collect()
+    }
+
+    #[test]
+    fn a_made_up_token_must_lock_the_holder_out_or_be_refused() {
+        let run = |repaired: bool, counts: Counts| {
+            let run = Run { property: "the holder may write".to_owned(), repaired, ..run(&[], 0, 0) };
+            hold(Run { ending: Ending { counts: Some(counts), ..run.ending.clone() }, ..run })
+        };
+        let counts = Counts::default;
+        assert_eq!(run(false, Counts { stale_rejections: 1, ..counts() }), [true, true, true]);
+        assert_eq!(run(false, counts()), [true, false, true]);
+        assert_eq!(run(true, Counts { untrusted: 1, ..counts() }), [true, true, true, true]);
+        assert_eq!(run(true, counts()), [true, true, false, true]);
+        assert_eq!(run(true, Counts { stale_rejections: 1, untrusted: 1, ..counts() }), [true, false, true, true]);
     }
 
     #[test]

@@ -37,7 +37,15 @@ impl System {
             rows.push((format!("client {client}"), self.believes(client, holder.unwrap_or_default())?));
         }
         if let Some((resource, _)) = &self.resource {
-            let value = resource.client.read(&self.key).await?.map(|value| value.value).unwrap_or_default();
+            let value = resource.client.read(&self.key).await?;
+            if self.story.signed {
+                rows.push(("resource".to_owned(), vec![field("", self.seen(value.map(|value| value.max_fence))?)]));
+                // Only the holder's token can be too low: the other client has the greatest, or none that counts.
+                let refused = resource.counts().await?.stale_rejections > 0;
+                rows.push(("refused".to_owned(), vec![field("", if refused { "the holder" } else { "-" })]));
+                return Ok(State(rows));
+            }
+            let value = value.map(|value| value.value).unwrap_or_default();
             rows.push(("resource".to_owned(), vec![field("", self.written(&value)?)]));
         }
         Ok(State(rows))
@@ -101,6 +109,15 @@ impl System {
         }
         let index = self.grants.iter().position(|grant| grant.1 == token);
         index.map(|index| index + 1).ok_or_else(|| format!("no grant has token {token}"))
+    }
+
+    /// What the resource's greatest token says.
+    fn seen(&self, max_fence: Option<u64>) -> Result<String, String> {
+        Ok(match max_fence {
+            None => "no token seen".to_owned(),
+            Some(u64::MAX) => "has seen a token that no grant will reach".to_owned(),
+            Some(token) => format!("has seen the token of grant {}", self.number(token)?),
+        })
     }
 
     /// What the resource's value says about the order of the writers.

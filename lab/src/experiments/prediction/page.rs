@@ -18,8 +18,8 @@ The real servers do what the checker predicted, step by step: each flawed design
 is run here ends on real servers in the violation that its model has.
 
 **Question.** The checker finds a shortest path to the flaw of each design in
-[the gallery](../gallery.md). Do the real Redis, Redlock and Palisade follow this path? Three of the
-six designs also run with their repair: does it end in a refusal?
+[the gallery](../gallery.md). Do the real Redis, Redlock and Palisade follow this path? Four of the
+seven designs also run with their repair: does it end in a refusal?
 
 ## Set-up
 
@@ -50,6 +50,8 @@ sides send, and delivers it later.
 - Without a fence, no server makes a mistake in the stories of a pause, and the resource accepts the
   write of an earlier holder. With the fence it answers 409 to the same write, in the same run of
   events.
+- A fence that believes every number is broken by one liar, or by one bug. With signed tokens the
+  resource answers 403 to the made-up one, and the holder writes.
 - Compare-and-delete ends the story of GET, then DEL at its fifth step.
 - The stories of a failover, a clock and a crash run without a repair here; the gallery says what it
   takes. [redlock](redlock.md) shows the delayed restart, and that the fence refuses the stale write
@@ -135,10 +137,16 @@ fn steps<'a>(steps: impl Iterator<Item = (usize, &'a Done)>) -> String {
 fn ending(run: &Run) -> String {
     let holds = if run.violated() { "is violated" } else { "holds" };
     let shown = match run.ending.counts {
-        Some(counts) => format!(
-            "writes that the resource accepted: {}, of them stale: {}, refused: {}",
-            counts.writes, counts.stale_accepted, counts.stale_rejections
-        ),
+        Some(counts) => {
+            let untrusted = match counts.untrusted {
+                0 => String::new(),
+                untrusted => format!(", without a signature that counts: {untrusted}"),
+            };
+            format!(
+                "writes that the resource accepted: {}, of them stale: {}, refused: {}{untrusted}",
+                counts.writes, counts.stale_accepted, counts.stale_rejections
+            )
+        }
         None => format!("the number of clients that hold the lock is {}", run.holders),
     };
     let judged = run.ending.judged.resource.iter().chain(&run.ending.judged.service).next();
@@ -201,6 +209,16 @@ fn words(run: &Run) -> (&'static str, String, &'static str) {
                  numbered from 1; a token of Palisade is larger, and grows with each grant."
             ),
             "**With the fence**, the same steps, and the resource refuses the last one:",
+        ),
+        "gallery-made-up-token" => (
+            "Fencing tokens, and a client that makes one up",
+            format!(
+                "Three nodes of Palisade with `--sign-grants`, and a resource that checks tokens and believes every\n\
+                 number. Client B presents {}. The TTL is {ttl} ms.",
+                u64::MAX
+            ),
+            "**With signatures**, the same steps. The resource runs with `--require-signature`, and has nothing but\n\
+             the root's public key. It refuses B's number and accepts A's signed token:",
         ),
         _ => ("A story of the gallery", format!("The TTL is {ttl} ms."), "**With the repair**:"),
     }

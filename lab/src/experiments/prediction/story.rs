@@ -1,9 +1,11 @@
 //! The stories of the gallery that run on real servers.
 
+use std::path::Path;
+
 use super::action::{self, Action};
 use super::trace::{GALLERY, State, Step, Trace, find};
 use crate::dlock::Backend;
-use crate::servers::{Durability, Options};
+use crate::servers::{Durability, Options, Signing};
 
 /// The servers of a story.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -31,6 +33,9 @@ pub(super) struct Story {
     pub ttl_ms: u64,
     /// How long client A waits before each of its requests. Its keys then expire one after the other.
     pub gap_ms: u64,
+    /// Whether the resource checks tokens in any case, and the servers sign them: the repair is then that the resource
+    /// requires the signature. Otherwise the repair is the fence.
+    pub signed: bool,
     /// The steps that the repair changes, by number: the model's sentence, and what changes instead.
     pub repair: &'static [Repaired],
 }
@@ -59,6 +64,7 @@ pub(super) const STORIES: &[Story] = &[
         resource: false,
         ttl_ms: 60_000,
         gap_ms: 0,
+        signed: false,
         repair: &[],
     },
     Story {
@@ -67,6 +73,7 @@ pub(super) const STORIES: &[Story] = &[
         resource: false,
         ttl_ms: 3_000,
         gap_ms: 0,
+        signed: false,
         repair: &[
             (5, "the DEL of client A arrives", &["client A: deletes → idle"]),
             (6, "client A asks for the lock and is granted it", &[]),
@@ -78,6 +85,7 @@ pub(super) const STORIES: &[Story] = &[
         resource: false,
         ttl_ms: 60_000,
         gap_ms: 0,
+        signed: false,
         repair: &[],
     },
     Story {
@@ -86,6 +94,7 @@ pub(super) const STORIES: &[Story] = &[
         resource: false,
         ttl_ms: 60_000,
         gap_ms: 0,
+        signed: false,
         repair: &[],
     },
     Story {
@@ -94,6 +103,7 @@ pub(super) const STORIES: &[Story] = &[
         resource: true,
         ttl_ms: 10_000,
         gap_ms: 2_500,
+        signed: false,
         repair: &[(12, "the write of client A arrives and is done", &["client A: about to write → was refused"])],
     },
     Story {
@@ -102,7 +112,28 @@ pub(super) const STORIES: &[Story] = &[
         resource: true,
         ttl_ms: 3_000,
         gap_ms: 0,
+        signed: false,
         repair: &[(5, "client A writes, as it believes under the lock", &["client A: believes in grant 1 → idle"])],
+    },
+    Story {
+        model: "gallery-made-up-token",
+        servers: Servers::Service,
+        resource: true,
+        ttl_ms: 30_000,
+        gap_ms: 0,
+        signed: true,
+        repair: &[
+            (2, "client B writes with the greatest number there is", &[]),
+            (
+                3,
+                "client A writes and is refused: its token is too low",
+                &[
+                    "lock: A → free",
+                    "client A: holds grant 1 → idle",
+                    "resource: no token seen → has seen the token of grant 1",
+                ],
+            ),
+        ],
     },
 ];
 
@@ -125,11 +156,17 @@ impl Story {
         }
     }
 
-    /// How its servers are started, if not in the usual way.
+    /// How its servers are started, if not in the usual way; `signing`: the keys of a story that is signed, and the
+    /// `palisade` program.
     #[must_use]
-    pub(super) fn options(&self) -> Option<Options> {
+    pub(super) fn options(&self, signing: Option<&Signing>, palisade: Option<&Path>) -> Option<Options> {
         let usual = Options::default;
         match self.model {
+            _ if self.signed => Some(Options {
+                sign_grants: signing.map(Signing::directory),
+                palisade: palisade.map(Path::to_owned),
+                ..usual()
+            }),
             "gallery-redis-failover" => Some(Options { replicas: 2, ..usual() }),
             "gallery-redlock-clock" => Some(Options { fake_clock: true, ..usual() }),
             "gallery-redlock-crash" => Some(Options { durability: Durability::Volatile, ..usual() }),

@@ -14,7 +14,7 @@ use crate::experiments::scratch;
 use crate::experiments::steps::{Order, Process, Report, await_free, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::resource::rule::Fence;
-use crate::servers::{self, Cluster, Kind, Link, Options};
+use crate::servers::{self, Cluster, Kind, Link, Options, Signing};
 
 /// How long to wait for what follows from the TTL, beyond the TTL.
 const LATE: Duration = Duration::from_secs(20);
@@ -51,7 +51,12 @@ impl System {
     ///
     /// # Errors
     /// A process does not start.
-    pub(super) async fn start(story: &'static Story, repaired: bool, cluster: Arc<Cluster>) -> Result<System, String> {
+    pub(super) async fn start(
+        story: &'static Story,
+        repaired: bool,
+        signing: Option<&Signing>,
+        cluster: Arc<Cluster>,
+    ) -> Result<System, String> {
         let key = format!("{}{}", story.model, if repaired { "-repaired" } else { "" });
         let failed = |error: servers::Error| error.to_string();
         let link = match story.servers {
@@ -68,8 +73,10 @@ impl System {
         }
         let resource = if story.resource {
             let directory = scratch()?;
-            let fence = if repaired { Fence::On } else { Fence::Off };
-            Some((Resource::start(directory.path(), fence).await?, directory))
+            let fence = if repaired || story.signed { Fence::On } else { Fence::Off };
+            let flags = signing.filter(|_| repaired).map(Signing::resource_flags);
+            let flags = flags.as_ref().map_or(&[][..], |flags| &flags[..]);
+            Some((Resource::start_with(directory.path(), fence, flags).await?, directory))
         } else {
             None
         };
@@ -143,6 +150,7 @@ impl System {
             Action::Lapse(_) => self.await_free(0).await?,
             Action::Expire(server) => self.await_free(server).await?,
             Action::Write(client) => self.write(client).await?,
+            Action::WriteGreatest(client) => self.access(client, u64::MAX, Order::WriteGreatest).await?,
             Action::WriteAndRelease(client) => {
                 let wrote = self.write(client).await?;
                 let pending = self.release(client);
@@ -241,15 +249,19 @@ impl System {
     async fn write(&mut self, client: Client) -> Result<String, String> {
         let resumed = if self.clients[client.index()].is_stopped() { "SIGCONT; " } else { "" };
         let token = self.clients[client.index()].report.token.ok_or("the client has no token")?;
+        Ok(format!("{resumed}{}", self.access(client, token, Order::Write).await?))
+    }
+
+    async fn access(&mut self, client: Client, token: u64, order: Order) -> Result<String, String> {
         let call = Call::Access { key: Key::from(self.key.as_str()), token };
         let pending = self.recorder.invoke(&named(client), call);
-        let report = self.order(client, Order::Write).await?;
+        let report = self.order(client, order).await?;
         if report.success {
             pending.ok(Answer::Accepted);
         } else {
             pending.fail(Refusal::Refused);
         }
-        Ok(format!("client {client}: {resumed}{}", report.did))
+        Ok(format!("client {client}: {}", report.did))
     }
 
     fn begin(&mut self, client: Client) {

@@ -14,7 +14,7 @@ use tokio::task::JoinHandle;
 
 use crate::dlock::{self, Backend, Handle, Locks, Request, redis_node, redlock};
 use crate::history::monotonic;
-use crate::resource::client::{Answer, Client as Resource};
+use crate::resource::client::{Answer, Client as Resource, Token};
 use crate::resource::log::Op;
 
 /// How long a server may take to answer.
@@ -39,6 +39,8 @@ pub(in crate::experiments) enum Order {
     Look,
     /// Write to the resource, without a look at the clock.
     Write,
+    /// Write with the greatest number there is as the token, which nobody was granted.
+    WriteGreatest,
     /// Release the lock that the lock service granted.
     Release,
     /// Read the key and compare its value with one's own.
@@ -164,6 +166,7 @@ impl StepRunner {
             Order::Acquire => self.acquire().await,
             Order::Look => self.look().await,
             Order::Write => self.write().await,
+            Order::WriteGreatest => self.write_with(Token::from(u64::MAX)).await,
             Order::Release => {
                 let handle = self.held.take().ok_or("it holds no lock")?;
                 let released = handle.release().await.map_err(|error| error.to_string())?;
@@ -254,16 +257,24 @@ impl StepRunner {
     }
 
     async fn write(&mut self) -> Result<(String, bool), String> {
+        let number = self.report.token.ok_or("it has no token")?;
+        let signed = self.held.as_ref().and_then(Handle::signed_token).map(str::to_owned);
+        self.write_with(Token { number, signed: signed.as_deref() }).await
+    }
+
+    async fn write_with(&mut self, token: Token<'_>) -> Result<(String, bool), String> {
         let resource = self.resource.as_ref().ok_or("no resource was named")?;
-        let token = self.report.token.ok_or("it has no token")?;
-        let line = format!("client {} token {token}\n", self.flags.name);
+        let number = token.number;
+        let line = format!("client {} token {number}\n", self.flags.name);
         let answer = resource.write(&self.flags.key, Op::Append, token, &line).await?;
         let (stage, told) = match answer {
             Answer::Accepted { max_fence } => (Stage::Wrote, format!("200, greatest token {max_fence}")),
             Answer::Stale { seen } => (Stage::Refused, format!("409, stale: the resource has seen {seen}")),
+            Answer::Untrusted { error } => (Stage::Refused, format!("403, {error}")),
         };
         self.report.stage = stage;
-        Ok((format!("writes with token {token}: {told}"), stage == Stage::Wrote))
+        let signed = if token.signed.is_some() { " and its signature" } else { "" };
+        Ok((format!("writes with token {number}{signed}: {told}"), stage == Stage::Wrote))
     }
 
     fn value(&self) -> String {
