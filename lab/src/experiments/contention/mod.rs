@@ -1,0 +1,197 @@
+//! Experiment `contention`: what more contenders for one key buy.
+//!
+//! Attempts arrive in the open model at a rate above what any lock can serve, so the queue fills up to the
+//! number of contenders, and stays full until the arrivals end. Then the waiters drain.
+
+mod page;
+
+use std::time::Duration;
+
+pub use page::page;
+use serde::{Deserialize, Serialize};
+
+use super::{Context, Found, contenders};
+use crate::contend::load::{Load, Model};
+use crate::contend::schedule::Gaps;
+use crate::contend::summary::{Latency, Summary};
+use crate::report::Prediction;
+use crate::report::table::ms;
+use crate::worker::event::micros;
+
+const CONTENDERS: [u32; 3] = [50, 200, 1000];
+const WORK: Duration = Duration::from_millis(2);
+/// Arrivals a second: twice the ceiling of a lock that costs nothing.
+const RATE: f64 = 1000.0;
+const DURATION: Duration = Duration::from_secs(2);
+const WAIT: Duration = Duration::from_secs(10);
+/// Errors of a case that the page lists; results.json has all.
+const LISTED: usize = 3;
+/// Rounds without contention.
+const UNCONTENDED: u64 = 200;
+
+/// The cases of one backend.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Figures {
+    /// The machine's load average before the run.
+    pub load_average: String,
+    /// How long attempts arrived in each case.
+    pub duration_us: u64,
+    /// Acquires without contention.
+    pub acquire: Latency,
+    /// What the work took, with the timer's rounding.
+    pub work: Latency,
+    /// Releases without contention.
+    pub release: Latency,
+    /// Contenders whose connection could not be made before the cases.
+    pub cold: u64,
+    /// The first error of those.
+    pub cold_error: Option<String>,
+    /// The cases.
+    pub cases: Vec<ContentionCase>,
+}
+
+/// A number of contenders.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ContentionCase {
+    /// The number.
+    pub contenders: u32,
+    /// What was measured.
+    pub summary: Summary,
+    /// Operations that the checkers of histories judged.
+    pub operations: usize,
+    /// Violations that they found.
+    pub violations: Vec<String>,
+}
+
+impl ContentionCase {
+    /// Whether most attempts were granted. If not, the latencies of those that were say little about waiting.
+    fn mostly_granted(&self) -> bool {
+        2 * self.summary.granted > self.summary.arrivals - self.summary.overflow
+    }
+}
+
+impl Figures {
+    /// Hand-overs a second if nothing overlaps: 1 / (work + acquire + release), of medians.
+    fn ceiling(&self) -> f64 {
+        1e6 / (self.work.p50_us + self.acquire.p50_us + self.release.p50_us).max(1) as f64
+    }
+
+    /// The lowest number of contenders with 90 % of the highest throughput: beyond it, more contenders buy only waiting.
+    fn enough(&self) -> Option<u32> {
+        let highest = self.cases.iter().map(|case| case.summary.handovers_per_second).fold(0.0, f64::max);
+        let enough = |case: &&ContentionCase| highest > 0.0 && case.summary.handovers_per_second >= 0.9 * highest;
+        self.cases.iter().find(enough).map(|case| case.contenders)
+    }
+}
+
+/// Runs all cases on one backend.
+///
+/// # Errors
+/// The servers could not be reached before the cases. Errors within a case are figures.
+pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
+    let load_average = contenders::load_average();
+    let locks = contenders::connect(context)?;
+    let numbers = if context.contenders.is_empty() { &CONTENDERS[..] } else { &context.contenders };
+    let duration = context.duration.unwrap_or(DURATION);
+    // ZooKeeper needs some rounds before it is as fast as it stays.
+    contenders::uncontended(&locks, "first", Duration::ZERO, 20).await?;
+    let [acquire, work, release] = contenders::uncontended(&locks, "uncontended", WORK, UNCONTENDED).await?;
+    let most = numbers.iter().copied().max().unwrap_or(0);
+    let (cold, cold_error) = contenders::warm_up(&locks, most.into()).await;
+    let mut cases = Vec::new();
+    for &number in numbers {
+        eprintln!("contention: {}: {number} contenders", context.backend);
+        let load = Load {
+            model: Model::Open { rate: RATE },
+            gaps: Gaps::Exponential,
+            contenders: number as usize,
+            keys: 1,
+            duration,
+            seed: context.seed,
+        };
+        let name = format!("contention-{number}");
+        let (attempts, judgement) = contenders::case(context, &locks, &name, (WORK, WAIT), &load).await?;
+        let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
+        eprint!("{}", crate::contend::describe(&summary));
+        let (operations, violations) = (judgement.operations, judgement.service);
+        cases.push(ContentionCase { contenders: number, summary, operations, violations });
+    }
+    let duration_us = micros(duration);
+    let figures = Figures { load_average, duration_us, acquire, work, release, cold, cold_error, cases };
+    let predictions = predictions(&figures);
+    Ok((figures, predictions))
+}
+
+fn predictions(figures: &Figures) -> Vec<Prediction> {
+    let operations = figures.cases.iter().map(|case| case.operations).sum();
+    let violations = figures.cases.iter().map(|case| case.violations.len()).sum();
+    let mut predictions = vec![Prediction::none("violations in the histories", operations, violations)];
+    let case = |number| figures.cases.iter().find(|case| case.contenders == number);
+    if let (Some(some), Some(many)) = (case(CONTENDERS[1]), case(CONTENDERS[2])) {
+        let rates = [some, many].map(|case| case.summary.handovers_per_second);
+        predictions.push(Prediction {
+            predicted: "from 200 to 1000 contenders, hand-overs a second grow by less than a half".to_owned(),
+            seen: format!("{:.1}, then {:.1}", rates[0], rates[1]),
+            holds: rates[0] > 0.0 && rates[1] < 1.5 * rates[0],
+        });
+        let cases = [some, many].map(|case| (case.summary.granted, case.summary.latency.p50_us));
+        let [(granted, median), (many_granted, many_median)] = cases;
+        predictions.push(Prediction {
+            predicted: "from 200 to 1000 contenders, the median wait more than doubles, or fewer are granted"
+                .to_owned(),
+            seen: format!("{} ms for {granted}, then {} ms for {many_granted}", ms(median), ms(many_median)),
+            holds: granted > 0 && (many_median > 2 * median || many_granted < granted),
+        });
+    }
+    predictions
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn figures(rates: [f64; 3], medians: [u64; 3], violations: usize) -> Figures {
+        let latency = |p50_us| Latency { p50_us, ..Latency::default() };
+        let cases = CONTENDERS.iter().enumerate().map(|(index, &contenders)| ContentionCase {
+            contenders,
+            summary: Summary {
+                handovers_per_second: rates[index],
+                latency: latency(medians[index]),
+                granted: if rates[index] > 100.0 { 100 } else { u64::from(rates[index] > 0.0) },
+                ..Summary::default()
+            },
+            operations: 10,
+            violations: vec!["a violation".to_owned(); violations],
+        });
+        Figures {
+            load_average: "0".to_owned(),
+            duration_us: 0,
+            acquire: latency(1_000),
+            work: latency(3_000),
+            release: latency(1_000),
+            cold: 0,
+            cold_error: None,
+            cases: cases.collect(),
+        }
+    }
+
+    #[test]
+    fn the_ceiling_and_the_knee_are_computed() {
+        let figures = figures([150.0, 190.0, 200.0], [1, 2, 3], 0);
+        assert!((figures.ceiling() - 200.0).abs() < 1e-9);
+        assert_eq!(figures.enough(), Some(200));
+    }
+
+    #[test]
+    fn predictions_can_fail() {
+        let holds = |figures: &Figures| -> Vec<bool> {
+            predictions(figures).iter().map(|prediction| prediction.holds).collect()
+        };
+        assert_eq!(holds(&figures([1.0, 200.0, 210.0], [1, 100, 500], 0)), [true, true, true]);
+        assert_eq!(holds(&figures([1.0, 200.0, 301.0], [1, 100, 200], 1)), [false, false, false]);
+        // A backend that grants nothing confirms nothing.
+        // A collapse is no waiting, but buys nothing either.
+        assert_eq!(holds(&figures([1.0, 200.0, 2.0], [1, 100, 50], 0)), [true, true, true]);
+        assert_eq!(holds(&figures([0.0; 3], [0; 3], 0)), [true, false, false]);
+    }
+}
