@@ -58,6 +58,7 @@ pub use process::Identity;
 pub use signing::Signing;
 pub use state::{Node, Server, State};
 pub use up::{Target, Up};
+pub(crate) use zookeeper::state as zookeeper_state;
 
 /// Starts the servers of a kind and waits until all of them serve.
 ///

@@ -81,6 +81,11 @@ pub(super) async fn version(address: &str) -> Result<String, String> {
     version.map(|version| format!("ZooKeeper {version}")).ok_or_else(|| format!("states no version: {state}"))
 }
 
+/// What the node monitors: a name and a value in each line.
+pub(crate) async fn state(address: &str) -> Result<String, String> {
+    four_letters(address, "mntr").await
+}
+
 async fn four_letters(address: &str, word: &str) -> Result<String, String> {
     let ask = async {
         let mut stream = TcpStream::connect(address).await?;

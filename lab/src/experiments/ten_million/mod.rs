@@ -4,7 +4,7 @@
 //! | module | contents |
 //! |---|---|
 //! | [`cases`] | a fill whose locks all end at the same moment |
-//! | [`etcd`], [`redis`], [`palisade`] | what is asked of each backend |
+//! | [`etcd`], [`redis`], [`redlock`], [`zookeeper`], [`palisade`] | what is asked of each backend |
 //! | [`watch`] | samples of memory, disk and number of locks |
 //! | [`page`] | the page |
 
@@ -13,7 +13,9 @@ pub mod etcd;
 pub mod page;
 pub mod palisade;
 pub mod redis;
+pub mod redlock;
 pub mod watch;
+pub mod zookeeper;
 
 use std::time::Duration;
 
@@ -113,7 +115,9 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         Backend::Redis => redis::run(context).await,
         Backend::Etcd => etcd::run(context).await,
         Backend::Palisade => palisade::run(context).await,
-        other => Err(format!("ten-million has no case for {other}; use redis, etcd or palisade")),
+        Backend::Redlock => redlock::run(context).await,
+        Backend::ZooKeeper => zookeeper::run(context).await,
+        Backend::EtcdLock => Err("ten-million has no case for etcd-lock: its leases are those of etcd".to_owned()),
     }
 }
 

@@ -18,6 +18,7 @@ pub fn page(results: &Results<Figures>) -> Page {
         String::new()
     };
     let (etcd_limit, palisade_limit) = (super::etcd::SHARED_LIMIT.as_secs(), super::palisade::LIMIT.as_secs());
+    let (redlock_limit, zookeeper_limit) = (super::redlock::LIMIT.as_secs(), super::zookeeper::LIMIT.as_secs());
     let markdown = format!(
         "# Ten million short-lived locks
 
@@ -43,18 +44,22 @@ newly started servers.
 | redis, lazy | a 20th of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) |
 | etcd, lease-each | a lease and a key for each lock, for a 200th of the keys |
 | etcd, lease-shared | up to 1,000 locks on one lease, 128 in a transaction |
+| redlock, majority | a key in five Redis for each lock, synced, for a 100th of the keys; by the lab's lock library, 32 at a time |
+| zookeeper, session-each | a session and an ephemeral node for each lock, for a 1,000th of the keys; in the same way |
 | palisade, session-shared | up to 10,000 locks on one session, each acquired by a request of its own |
 | palisade, session-each | a session for each lock, for a 20th of the keys |
 
 The locks of Redis have no fencing token here: a token needs a counter for each key, which no TTL
-removes. Those of etcd have the revision, and those of Palisade the token of the grant. So Redis is
-asked for less.
+removes. Redlock counts so, and its case shows what stays. Those of etcd have the revision, those of
+ZooKeeper the transaction's number, and those of Palisade the token of the grant. So Redis is asked
+for less.
 
 ## Figures
 
 Bytes for each lock are the growth of the process's memory until the TTLs had passed, divided by the
 locks. `used_memory` is what Redis counts itself; for etcd it is the part
-of the database that is in use.
+of the database that is in use. Locks are the keys, those with a TTL on Redlock, and the ephemeral
+nodes on ZooKeeper.
 
 {fills}
 When all TTLs had passed:
@@ -81,6 +86,11 @@ Limits and steps:
   revocations. Each acquire and each release is a revision that stays until compaction; without
   it, the quota is reached by few keys too. Then etcd refuses acquires until the database was
   compacted and defragmented and the alarm was disarmed.
+- **Redlock**: each lock is a key in five instances, and a round to all of them. The counters from
+  which its numbers come are never removed: what the locks leave grows with each new key.
+- **ZooKeeper**: a lock is a session, and no session outlasts `maxSessionTimeout`, so the rate of
+  acquires bounds how many unrenewed locks there are at the same time. The container of each key
+  outlasts its lock, and ZooKeeper deletes 10,000 of them a minute at most.
 - **Palisade**: the leader ends due sessions in sweeps, a bounded number of claims each, so that
   other clients are served meanwhile; that bounds how fast very many locks go. One session holds
   10,000 locks at most, and a cluster has 1,000,000 sessions unless `--max-sessions` says
@@ -91,8 +101,9 @@ Limits and steps:
 - All servers share one machine with the load generator: three nodes of a replicated system do
   three times the work of one Redis.
 - The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s
-  (`--duration` sets another time), so that the experiment takes about a quarter of an hour. The
-  column *ended* says so.
+  (`--duration` sets another time), so that the experiment takes about a quarter of an hour; that of
+  Redlock after {redlock_limit} s, and that of ZooKeeper after {zookeeper_limit} s, before its first
+  session ends. The column *ended* says so.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
   falls late or not at all.
 "

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
-use crate::servers::{Cluster, Kind};
+use crate::servers::{self, Cluster, Kind};
 use crate::worker::event::micros;
 
 /// How long a server may take to answer.
@@ -20,8 +20,8 @@ const ANSWER: Duration = Duration::from_secs(60);
 pub struct Sample {
     /// Since the case's beginning.
     pub at_ms: u64,
-    /// Locks that it has: keys (`DBSIZE`), keys below the prefix, locks of the status. Those that have expired count as long as
-    /// the backend counts them.
+    /// Locks that it has: keys (`DBSIZE`; of Redlock, those with a TTL), keys below the prefix, ephemeral nodes, locks of the
+    /// status. Those that have expired count as long as the backend counts them.
     pub locks: u64,
     /// The resident memory of the process, of the leader where there is one.
     pub resident: u64,
@@ -30,7 +30,7 @@ pub struct Sample {
     /// Redis: `used_memory`. etcd: the part of its database that is in use.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub used: Option<u64>,
-    /// Redis: `expired_keys`. etcd: the size of its database.
+    /// Redis: `expired_keys`. Redlock: `DBSIZE`. etcd: the size of its database. ZooKeeper: `zk_znode_count`.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub other: Option<u64>,
 }
@@ -52,7 +52,11 @@ impl Watch {
     /// # Errors
     /// No server leads, or it does not run.
     pub async fn new(cluster: &Cluster, prefix: &str) -> Result<Watch, String> {
-        let node = cluster.leader().await.map_err(|error| error.to_string())?;
+        // The instances of Redlock are alike.
+        let node = match cluster.kind() {
+            Kind::Redlock => 0,
+            _ => cluster.leader().await.map_err(|error| error.to_string())?,
+        };
         Ok(Watch {
             kind: cluster.kind(),
             address: cluster.address(node).to_owned(),
@@ -82,7 +86,7 @@ impl Watch {
         let status = std::fs::read_to_string(format!("/proc/{}/status", self.pid)).unwrap_or_default();
         let mut sample = Sample { resident: resident(&status), disk: size(&self.data), ..Sample::default() };
         match self.kind {
-            Kind::Redis => {
+            Kind::Redis | Kind::Redlock => {
                 let client = redis::Client::open(format!("redis://{}/", self.address)).map_err(text)?;
                 let config = redis::AsyncConnectionConfig::new().set_response_timeout(None);
                 let connection = client.get_multiplexed_async_connection_with_config(&config).await;
@@ -91,6 +95,11 @@ impl Watch {
                 sample.locks = redis::cmd("DBSIZE").query_async(&mut connection).await.map_err(text)?;
                 sample.used = field(&info, "used_memory");
                 sample.other = field(&info, "expired_keys");
+                if self.kind == Kind::Redlock {
+                    // Counters of tokens are keys without a TTL.
+                    sample.other = Some(sample.locks);
+                    sample.locks = keys_with_ttl(&info);
+                }
             }
             Kind::Etcd => {
                 let mut client = Etcd::connect([&self.address], None).await.map_err(text)?;
@@ -100,6 +109,12 @@ impl Watch {
                 sample.locks = u64::try_from(keys.count()).unwrap_or(0);
                 sample.used = u64::try_from(status.raft_used_db_size()).ok();
                 sample.other = u64::try_from(status.db_size()).ok();
+            }
+            Kind::Zookeeper => {
+                let state = servers::zookeeper_state(&self.address).await?;
+                let value = |name: &str| state.lines().find_map(|line| line.strip_prefix(name)?.trim().parse().ok());
+                sample.locks = value("zk_ephemerals_count").ok_or("`mntr` states no zk_ephemerals_count")?;
+                sample.other = value("zk_znode_count");
             }
             _ => {
                 let status = palisade_client::status(&self.address, Duration::from_secs(30)).await.map_err(text)?;
@@ -175,6 +190,13 @@ fn field(info: &str, name: &str) -> Option<u64> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')?.trim().parse().ok())
 }
 
+/// The keys with a TTL in Redis's INFO: `db0:keys=2,expires=1,avg_ttl=0`. No line: no keys.
+fn keys_with_ttl(info: &str) -> u64 {
+    let line = info.lines().find_map(|line| line.strip_prefix("db0:"));
+    let field = line.and_then(|line| line.split(',').find_map(|field| field.strip_prefix("expires=")?.parse().ok()));
+    field.unwrap_or(0)
+}
+
 /// The size of all files below a directory. Files that vanish meanwhile do not count.
 fn size(directory: &Path) -> u64 {
     let Ok(entries) = std::fs::read_dir(directory) else { return 0 };
@@ -198,6 +220,8 @@ mod tests {
     fn numbers_are_read_from_the_system_and_from_redis() {
         assert_eq!(resident("Name:\tx\nVmHWM:\t 9 kB\nVmRSS:\t  12 kB\n"), 12 * 1024);
         assert_eq!(resident(""), 0);
+        let keyspace = "# Keyspace\r\ndb0:keys=20,expires=7,avg_ttl=900\r\n";
+        assert_eq!((keys_with_ttl(keyspace), keys_with_ttl("# Keyspace\r\n")), (7, 0));
         let info = "# Memory\r\nused_memory:1000\r\nused_memory_rss:2000\r\n";
         assert_eq!((field(info, "used_memory"), field(info, "expired_keys")), (Some(1000), None));
     }
