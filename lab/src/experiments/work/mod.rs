@@ -109,8 +109,8 @@ async fn case(context: &Context, plan: Plan) -> Result<WorkCase, String> {
         jobs,
         kept: lines(&value).len(),
         counts,
-        workers_judged: Judgement::of(&workers),
-        resource_judged: Judgement::of(&resource),
+        workers_judged: Judgement::without_search(&workers),
+        resource_judged: Judgement::without_search(&resource),
     })
 }
 
