@@ -221,7 +221,8 @@ impl Worker {
                 pending.fail(Refusal::Refused);
                 self.metrics.stale_tokens.inc();
             }
-            Ok(client::Answer::Untrusted { .. }) => pending.fail(Refusal::Refused),
+            // In the history, a refusal means that the token is too low.
+            Ok(client::Answer::Untrusted { error }) => pending.info(error),
             Err(error) => pending.info(error),
         }
         answer.map_err(|error| self.failed(job, error))

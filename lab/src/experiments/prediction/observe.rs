@@ -80,7 +80,7 @@ impl System {
             (Servers::Redlock, Stage::Idle) => asks(),
             (_, Stage::Idle) => "idle".to_owned(),
             // In the story of a lock service that is never wrong, a client is idle after its write.
-            (Servers::Service, Stage::Wrote | Stage::Refused) => "idle".to_owned(),
+            (Servers::Service, Stage::Wrote | Stage::Refused | Stage::Untrusted) => "idle".to_owned(),
             (Servers::Service, _) => {
                 let believed = if holder { "holds" } else { "believes in" };
                 format!("{believed} grant {}", self.number(report.token.unwrap_or_default())?)
@@ -92,7 +92,7 @@ impl System {
             (_, Stage::Asks) => "holds the lock".to_owned(),
             (_, Stage::AboutToWrite) => "about to write".to_owned(),
             (_, Stage::Wrote) => "has written".to_owned(),
-            (_, Stage::Refused) => "was refused".to_owned(),
+            (_, Stage::Refused | Stage::Untrusted) => "was refused".to_owned(),
             (_, Stage::Deletes) => "deletes".to_owned(),
         };
         let mut fields = vec![field("", does)];

@@ -11,7 +11,7 @@ use super::story::{Servers, Story};
 use crate::dlock::Backend;
 use crate::experiments::processes::{Counts, Resource};
 use crate::experiments::scratch;
-use crate::experiments::steps::{Order, Process, Report, await_free, now_us};
+use crate::experiments::steps::{Order, Process, Report, Stage, await_free, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::resource::rule::Fence;
 use crate::servers::{self, Cluster, Kind, Link, Options, Signing};
@@ -256,10 +256,11 @@ impl System {
         let call = Call::Access { key: Key::from(self.key.as_str()), token };
         let pending = self.recorder.invoke(&named(client), call);
         let report = self.order(client, order).await?;
-        if report.success {
-            pending.ok(Answer::Accepted);
-        } else {
-            pending.fail(Refusal::Refused);
+        match report.stage {
+            _ if report.success => pending.ok(Answer::Accepted),
+            // In the history, a refusal means that the token is too low.
+            Stage::Untrusted => pending.info("the resource does not trust the token"),
+            _ => pending.fail(Refusal::Refused),
         }
         Ok(format!("client {client}: {}", report.did))
     }

@@ -69,6 +69,8 @@ pub(in crate::experiments) enum Stage {
     Wrote,
     /// Its write was refused.
     Refused,
+    /// Its write was refused because the resource trusts only signed tokens.
+    Untrusted,
     /// It has sent the deletion.
     Deletes,
 }
@@ -270,7 +272,7 @@ impl StepRunner {
         let (stage, told) = match answer {
             Answer::Accepted { max_fence } => (Stage::Wrote, format!("200, greatest token {max_fence}")),
             Answer::Stale { seen } => (Stage::Refused, format!("409, stale: the resource has seen {seen}")),
-            Answer::Untrusted { error } => (Stage::Refused, format!("403, {error}")),
+            Answer::Untrusted { error } => (Stage::Untrusted, format!("403, {error}")),
         };
         self.report.stage = stage;
         let signed = if token.signed.is_some() { " and its signature" } else { "" };

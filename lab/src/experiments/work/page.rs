@@ -84,9 +84,10 @@ leases end by themselves, it takes minutes and decides nothing.
 - A waiter's lease is renewed while it waits, by etcd's, ZooKeeper's and Palisade's rules. What is
   left of it at the grant is between two thirds and the whole of the TTL with etcd and ZooKeeper, and
   the whole of it with the others. A TTL must be above the work by that factor.
-- Redlock's numbers do not grow with its grants. The resource refuses rightful writes for that
-  (`409` with a TTL above the work), and accepts the writes of two jobs with the same number. So of
-  Redlock only the resource's rule and the leases are predicted.
+- Redlock's numbers are no fencing tokens: they can repeat, and fall. Of two jobs with the same number
+  the resource accepts both writes. It counts none of them as stale; the checkers count a violation,
+  because a token belongs to one grant. So of Redlock only the resource's rule and the leases are
+  predicted.
 - A read, a write and the resource's sync are part of a hand-over, and not of the ceiling. At 50 ms
   they are a visible part.
 - Without a queue at the server (redis, redlock) the worker that has just released the lock is the
