@@ -14,9 +14,9 @@ pub fn page(results: &Results<Figures>) -> Page {
     let markdown = format!(
         "# Work that takes longer than the TTL
 
-A TTL above the work costs nothing: the work bounds the hand-overs, whatever the lock. A TTL below it
-takes the lock from every job. The fence then keeps late writes out. It cannot tell what a job has
-read: without a fenced read, jobs drop each other's writes, and no write is stale.
+A TTL above the work costs nothing: the work bounds the hand-overs. A TTL below it takes the lock
+from the jobs. The fence then keeps stale writes out, and cannot tell what a job has read: without a
+fenced read, jobs drop each other's writes, and none of these is stale.
 
 **Question.** {WORKERS} workers do jobs of 50 ms, 500 ms and 5 s on one key, with a TTL of half the
 work and of twice the work, and never renew. How many hand-overs a second are there, how many leases
@@ -26,10 +26,11 @@ are lost, and what becomes of the writes?
 
 {setups}
 {commands}
-Each worker does {jobs}: it acquires, reads the value, works, puts the value back with a line of its
-own, and releases. The resource checks tokens (`--fence on --same-token allow`). Each worker and
-each resource is a process. The cases of one length of work run at the same time, each with a key
-and a resource of its own, and those of 5 s beside the others.
+Each worker does {jobs}.
+It acquires, reads the value, works, puts the value back with a line of its own, and releases. The
+resource checks tokens (`--fence on --same-token allow`). Each worker and each resource is a
+process. The cases of one length of work run at the same time, each with a key and a resource of its
+own, and those of 5 s beside the others.
 
 With a *fenced read*, the job first appends nothing to the value with its token, and then reads: from
 then on the resource refuses lower tokens.
@@ -84,6 +85,8 @@ leases end by themselves, it takes minutes and decides nothing.
 - A waiter's lease is renewed while it waits, by etcd's, ZooKeeper's and Palisade's rules. What is
   left of it at the grant is between two thirds and the whole of the TTL with etcd and ZooKeeper, and
   the whole of it with the others. A TTL must be above the work by that factor.
+- ZooKeeper ends a session up to a tick late (200 ms here). A TTL that is a little below the work
+  therefore costs some jobs their lock, and not all.
 - Redlock's numbers are no fencing tokens: they can repeat, and fall. Of two jobs with the same number
   the resource accepts both writes. It counts none of them as stale; the checkers count a violation,
   because a token belongs to one grant. So of Redlock only the resource's rule and the leases are
