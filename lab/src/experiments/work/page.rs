@@ -273,7 +273,8 @@ fn handovers(results: &Results<Figures>) -> String {
         x: "work, ms (backends side by side; TTL above the work)".to_owned(),
         y: "hand-overs a second".to_owned(),
         x_range: (20.0, 12_000.0),
-        y_range: (0.05, 200.0),
+        // Room for the legend.
+        y_range: (0.05, 2_000.0),
         logarithmic: true,
     };
     series(&axes, &all)
