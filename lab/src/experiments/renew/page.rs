@@ -63,6 +63,8 @@ In the plots, each line is 0.6 % above the one before it, so that equal lines do
   due. `abandoned` counts the rounds in which the renewal came first, which depends on the machine.
 - A check that compares a deadline with the clock would find the loss in all rounds of that series,
   if the clocks are right. It does not help in the series with a stop after the check.
+- Redlock has no fencing token. Its number grows here, because all five servers answer and each key
+  has two workers; see [redlock](redlock.md) for where it does not.
 - Unsafe writes need a waiter that writes meanwhile; here there always is one.
 "
     );
