@@ -105,7 +105,7 @@ Limits and steps:
   Redlock after {redlock_limit} s, and that of ZooKeeper after {zookeeper_limit} s, before its first
   session ends. The column *ended* says so.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
-  falls late or not at all. ZooKeeper's is a Java heap: how much of it a lock takes, it does not show.
+  falls late or not at all. ZooKeeper's is a Java heap, which does not show what a lock takes.
 "
     );
     let mut files = vec![("cases.csv".to_owned(), csv(results))];
