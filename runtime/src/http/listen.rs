@@ -99,15 +99,20 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let client = Some(ClientAddress::of(address.ip()));
+    let client = ClientAddress::of(address.ip());
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
-    let Some((stream, access)) = secure(&app, stream, address.ip()).await else { return };
+    let secured = tokio::select! {
+        secured = secure(&app, stream, address.ip()) => secured,
+        () = stopped(&mut stop) => None,
+    };
+    let Some((stream, access)) = secured else { return };
+    let is_certified = access.as_ref().is_some_and(Access::is_certified);
+    let unanswered = (!is_certified).then(|| Unanswered::new(&app.stranger_bytes, client));
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
-    let unanswered = Unanswered::new(app.peers.stranger_bytes());
-    let mut stream = TimeoutWriter::new(Counted::new(stream, Arc::clone(&unanswered)));
+    let mut stream = TimeoutWriter::new(Counted::new(stream, unanswered.clone()));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let shared = Arc::clone(&permit);
@@ -117,14 +122,17 @@ async fn serve(
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());
         }
-        unanswered.handled();
-        let answer = CLIENT_ADDRESS.scope(client, router.call(request));
-        let unanswered = Arc::clone(&unanswered);
+        let unanswered = unanswered.clone();
+        if let Some(unanswered) = &unanswered {
+            unanswered.handled();
+        }
+        let answer = CLIENT_ADDRESS.scope(Some(client), router.call(request));
         async move {
             let answer = answer.await;
-            match &answer {
-                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => unanswered.stop(),
-                _ => unanswered.handled(),
+            match (&unanswered, &answer) {
+                (Some(unanswered), Ok(answer)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => unanswered.stop(),
+                (Some(unanswered), _) => unanswered.handled(),
+                (None, _) => {}
             }
             answer
         }
@@ -158,7 +166,8 @@ async fn serve(
 /// Accepts TLS, if this node has it. A connection that is refused is logged and gone.
 async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream, Option<Access>)> {
     let Some(tls) = &app.peers.roster().tls else { return Some((Stream::Plain(stream), None)) };
-    match timeout(limits::HEAD_TIMEOUT, Access::accept(tls, stream, address)).await {
+    let handshake = app.handshakes.run(ClientAddress::of(address), Access::accept(tls, stream, address));
+    match timeout(limits::HEAD_TIMEOUT, handshake).await {
         Ok(Ok((stream, access))) => Some((stream, Some(access))),
         Ok(Err(HandshakeError::Refused(why))) => {
             app.refused_client(address, &why);

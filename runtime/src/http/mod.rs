@@ -5,6 +5,7 @@
 
 mod admission;
 mod body;
+mod handshakes;
 mod intake;
 mod listen;
 mod locks;
@@ -39,9 +40,11 @@ use tracing::warn;
 pub use listen::listen;
 pub use site::HostNames;
 
+use self::handshakes::Handshakes;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
+use crate::budget::Budget;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
@@ -68,6 +71,9 @@ pub struct App {
     signer: Option<Arc<GrantSigner>>,
     /// The verified name of the client whose request a handler serves; [`NO_PRINCIPAL`] without TLS.
     principal: Arc<str>,
+    /// Memory for the unfinished requests of clients without a certificate.
+    stranger_bytes: Arc<Budget>,
+    handshakes: Arc<Handshakes>,
     /// Limits the log lines about clients that are refused.
     log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
@@ -99,6 +105,8 @@ impl App {
             host_names,
             signer,
             principal: NO_PRINCIPAL.into(),
+            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
+            handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),

@@ -170,7 +170,7 @@ pub struct Peers {
     receiving: Semaphore,
     /// Permit to pin a node that has dialled: one at a time.
     pinning: Semaphore,
-    /// Memory for the unfinished frames of nodes that are no members; clients share it.
+    /// Memory for the unfinished frames of nodes that are no members.
     stranger_bytes: Arc<Budget>,
     metrics: Arc<Metrics>,
     /// Limits the log lines about peers that are refused or cannot be reached.
@@ -240,11 +240,6 @@ impl Peers {
         // Only this function fills the outbox, so it has room; it is closed if the peer was removed
         // just now.
         link.snapshots.push(term).is_ok()
-    }
-
-    /// The memory budget for what unknown programs send.
-    pub fn stranger_bytes(&self) -> &Arc<Budget> {
-        &self.stranger_bytes
     }
 
     /// Whether a node is a member of the cluster, as far as this node knows.

@@ -91,6 +91,11 @@ impl Access {
         !matches!(self.connection, Connection::Plain)
     }
 
+    /// Whether a certificate has proved who the client is.
+    pub fn is_certified(&self) -> bool {
+        matches!(self.connection, Connection::Certified(_))
+    }
+
     /// Who sends a request, with its header `Authorization`. A token counts before the connection's
     /// certificate. `None` only without TLS, while TLS is optional.
     ///
