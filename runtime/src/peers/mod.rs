@@ -37,6 +37,8 @@ pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 
+use self::snapshots::Turns;
+
 use crate::budget::Budget;
 use crate::limits;
 use crate::log_pause::LogPause;
@@ -166,8 +168,8 @@ pub struct Peers {
     pinned: PinnedPeers,
     /// The snapshots that this node sends, and the store for those that it receives.
     snapshots: Arc<Snapshots>,
-    /// Permit to receive a snapshot: one at a time.
-    receiving: Semaphore,
+    /// Whose turn it is to send this node a snapshot.
+    receiving: Turns,
     /// Permit to pin a node that has dialled: one at a time.
     pinning: Semaphore,
     /// Memory for the unfinished frames of nodes that are no members.
@@ -222,7 +224,7 @@ impl Peers {
             members: Mutex::new(Arc::default()),
             pinned,
             snapshots,
-            receiving: Semaphore::new(1),
+            receiving: Turns::new(),
             pinning: Semaphore::new(1),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             metrics,
