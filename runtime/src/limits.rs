@@ -88,6 +88,9 @@ pub const LOOPBACK_STRANGER_SHARE: usize = 2;
 pub const HANDSHAKES: usize = 512;
 /// Time within which a node that is no member must complete its next frame.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of nodes that are no members, as far as this node knows, that it remembers and
+/// dials: as many as a cluster that it has just joined may have.
+pub const UNKNOWN_NODES: usize = MEMBERS;
 /// Maximum number of clients that read a snapshot at the same time: each keeps its file open.
 pub const SNAPSHOT_READS: usize = 4;
 /// Bytes per second at which a client must read a snapshot at least, after

@@ -163,22 +163,18 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
     };
     let is_certified = proof.is_some();
     let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello));
-    let checked = match hello.purpose {
-        Purpose::Introduction => checked,
+    let admitted = match hello.purpose {
+        Purpose::Introduction => checked.map(|()| None),
         Purpose::Messages | Purpose::Snapshot => match checked.and_then(|()| check_identity(peers, &hello)) {
-            Ok(()) => peers.verify_dialler(&hello).await,
-            refused => refused,
+            Ok(()) => peers.admit(&hello).await.map(Some),
+            Err(refusal) => Err(refusal),
         },
     };
     let Roster { incarnation, client_addr, start, .. } = peers.roster.clone();
-    let welcome: Welcome = checked.map(|()| Introduction { incarnation, client_addr, start });
+    let welcome: Welcome =
+        admitted.as_ref().map(|_| Introduction { incarnation, client_addr, start }).map_err(String::clone);
     reply(&mut stream, &welcome).await?;
-    welcome.map_err(Ended::Refused)?;
-    if hello.purpose == Purpose::Introduction {
-        return Err(Ended::Closed);
-    }
-    let link = peers.link(hello.from).or_else(|| peers.get_or_create_link(hello.from, &hello.peer_addr));
-    let link = link.ok_or_else(|| Ended::Refused("the dialling node was removed just now".into()))?;
+    let Some(link) = admitted.map_err(Ended::Refused)? else { return Err(Ended::Closed) };
     link.state.lock().client_addr = Some(hello.client_addr);
     Ok((link, hello.purpose, Connection { stream, bytes, is_certified }))
 }

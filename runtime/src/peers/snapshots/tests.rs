@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use palisade_spec::lock::{Command, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::*;
 use crate::core::CoreInbox;
@@ -202,7 +203,7 @@ async fn received_snapshot_is_not_sent_again() {
 
 /// A node that is no member begins to send a snapshot and then sends a byte at a time. Resolves when
 /// the receiver ends the connection.
-async fn trickle(receiver: &Peers, address: SocketAddr) {
+async fn trickle(receiver: &Peers, address: SocketAddr, has_begun: Arc<Notify>) {
     let stranger = Roster { node: NodeId(77), incarnation: Incarnation(77), ..receiver.roster.clone() };
     let mut stream = Stream::Plain(TcpStream::connect(address).await.unwrap());
     write(&mut stream, &stranger.hello(RECEIVER, Purpose::Snapshot)).await.unwrap();
@@ -213,6 +214,7 @@ async fn trickle(receiver: &Peers, address: SocketAddr) {
     write(&mut stream, &Offer { term: TERM, info }).await.unwrap();
     let answer: Answer = read(&mut stream, &mut bytes, SNAPSHOT_PATIENCE).await.unwrap();
     assert!(matches!(answer, Answer::From(0)), "{answer:?}");
+    has_begun.notify_one();
     while stream.write_all(b"x").await.is_ok() {
         sleep(Duration::from_millis(20)).await;
     }
@@ -230,11 +232,10 @@ async fn stranger_gives_way_to_a_member() {
     let members = Arc::new(Members::of([SENDER, RECEIVER]));
     fixture.receiver.set_members(&members, &members);
     fixture.sender.snapshots.write(&snapshot(100)).unwrap();
-    let (receiver, address) = (Arc::clone(&fixture.receiver), fixture.address);
-    let stranger = tokio::spawn(async move { trickle(&receiver, address).await });
-    while fixture.receiver.receiving.begin(false).await.is_some() {
-        sleep(Duration::from_millis(5)).await;
-    }
+    let (receiver, address, has_begun) = (Arc::clone(&fixture.receiver), fixture.address, Arc::new(Notify::new()));
+    let begun = Arc::clone(&has_begun);
+    let stranger = tokio::spawn(async move { trickle(&receiver, address, begun).await });
+    has_begun.notified().await;
     let begin = Instant::now();
     installed(fixture.receive().await);
     assert!(begin.elapsed() < SNAPSHOT_PATIENCE, "the member waited for {:?}", begin.elapsed());
@@ -245,6 +246,8 @@ async fn stranger_gives_way_to_a_member() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn transfer_without_progress_ends() {
     let fixture = Fixture::open(&[]).await;
-    timeout(2 * SNAPSHOT_PATIENCE, trickle(&fixture.receiver, fixture.address)).await.expect("the transfer ends");
+    timeout(2 * SNAPSHOT_PATIENCE, trickle(&fixture.receiver, fixture.address, Arc::default()))
+        .await
+        .expect("the transfer ends");
     assert!(fixture.receiver.receiving.begin(false).await.is_some(), "the next one may begin");
 }
