@@ -48,12 +48,10 @@ pub(super) async fn upgrade(
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let authorization = headers.get(AUTHORIZATION).cloned();
-    let revoked = async move {
-        match access {
-            Some(Extension(access)) => access.revoked(authorization.as_ref().map(HeaderValue::as_bytes)).await,
-            None => pending().await,
-        }
+    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), Arc::clone(&app.principal));
+    let ended = async move {
+        let Some(Extension(access)) = access else { return pending().await };
+        drop(access.ended(authorization.as_ref().map(HeaderValue::as_bytes), &principal).await);
     };
     match upgrade {
         Ok(upgrade) => {
@@ -64,7 +62,7 @@ pub(super) async fn upgrade(
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
-                    serve(app, socket, (address, remote), revoked).await;
+                    serve(app, socket, (address, remote), ended).await;
                     drop(permit);
                 })
         }
@@ -95,7 +93,7 @@ async fn serve(
     app: App,
     socket: WebSocket,
     (address, remote): (Option<ClientAddress>, Option<SocketAddr>),
-    revoked: impl Future<Output = ()>,
+    ended: impl Future<Output = ()>,
 ) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
@@ -108,7 +106,7 @@ async fn serve(
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
-        () = revoked => Reason(close_code::POLICY, "the bearer token of this connection was revoked"),
+        () = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
     };
     connection.outbox.close();
     connection.app.core.deliver(Event::Disconnected(id));
