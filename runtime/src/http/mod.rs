@@ -193,17 +193,17 @@ impl App {
                 self.sockets.tell(broken);
             }
             Err(failure) => {
+                let outcome = match failure.error {
+                    // An earlier attempt may have broken it.
+                    Code::NotHolder => "an operator's break found no such grant",
+                    Code::LeadershipLost | Code::ShuttingDown => {
+                        "it is unknown whether an operator broke the grant of a lock"
+                    }
+                    _ => "an operator did not break the grant of a lock",
+                };
                 let failure = failure.to_string();
                 let principal = &*self.principal;
-                warn!(
-                    ?key,
-                    token,
-                    ?reason,
-                    principal,
-                    address,
-                    ?failure,
-                    "an operator did not break the grant of a lock"
-                );
+                warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
             }
             Ok(_) => {}
         }
