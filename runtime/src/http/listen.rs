@@ -32,12 +32,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
     /// The address of the client whose request the task handles.
-    static CLIENT_ADDRESS: Option<ClientAddress>;
+    static CLIENT_ADDRESS: SocketAddr;
 }
 
-/// The address of the client whose request this task handles, if the system knows it.
-pub(super) fn client_address() -> Option<ClientAddress> {
-    CLIENT_ADDRESS.try_with(|address| *address).ok().flatten()
+/// The address of the client whose request this task handles; `None` in a task that handles none.
+pub(super) fn client_address() -> Option<SocketAddr> {
+    CLIENT_ADDRESS.try_with(|address| *address).ok()
 }
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
@@ -99,7 +99,7 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let client = ClientAddress::of(address.ip());
+    let client = ClientAddress::from(address);
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
@@ -118,7 +118,6 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
-        request.extensions_mut().insert(address);
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());
         }
@@ -126,11 +125,13 @@ async fn serve(
         if let Some(unanswered) = &unanswered {
             unanswered.handled();
         }
-        let answer = CLIENT_ADDRESS.scope(Some(client), router.call(request));
+        let answer = CLIENT_ADDRESS.scope(address, router.call(request));
         async move {
             let answer = answer.await;
             match (&unanswered, &answer) {
-                (Some(unanswered), Ok(answer)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => unanswered.stop(),
+                (Some(unanswered), Ok(answer)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    unanswered.stop()
+                }
                 (Some(unanswered), _) => unanswered.handled(),
                 (None, _) => {}
             }
@@ -166,7 +167,13 @@ async fn serve(
 /// Accepts TLS, if this node has it. A connection that is refused is logged and gone.
 async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream, Option<Access>)> {
     let Some(tls) = &app.peers.roster().tls else { return Some((Stream::Plain(stream), None)) };
-    let handshake = app.handshakes.run(ClientAddress::of(address), Access::accept(tls, stream, address));
+    let handshake = async {
+        // A connection that says nothing takes no turn.
+        stream.readable().await?;
+        // In memory of its own, which a connection without a handshake does not have.
+        let accepted = Box::pin(Access::accept(tls, stream, address));
+        app.handshakes.run(ClientAddress::of(address), accepted).await
+    };
     match timeout(limits::HEAD_TIMEOUT, handshake).await {
         Ok(Ok((stream, access))) => Some((stream, Some(access))),
         Ok(Err(HandshakeError::Refused(why))) => {

@@ -44,6 +44,7 @@ use self::handshakes::Handshakes;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
+use crate::addresses::ClientAddress;
 use crate::budget::Budget;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
@@ -139,7 +140,8 @@ impl App {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
-        let responder = Responder::once(connection, Instant::now(), sender).at(listen::client_address());
+        let address = listen::client_address().map(ClientAddress::from);
+        let responder = Responder::once(connection, Instant::now(), sender).at(address);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;

@@ -75,8 +75,8 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
                 continue;
             }
         };
-        let client = ClientAddress::of(address.ip());
-        let Some(permit) = unidentified.take_at(client) else { continue };
+        let dialler = ClientAddress::from(address);
+        let Some(permit) = unidentified.take_at(dialler) else { continue };
         let (peers, core, identified) = (Arc::clone(&peers), core.clone(), identified.clone());
         tokio::spawn(async move {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
@@ -94,7 +94,7 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
                     return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
                 }
                 Ok(Ok((link, _, connection))) => {
-                    let intake = Intake::new(&peers, link.peer, client, connection.is_certified);
+                    let intake = Intake::new(&peers, link.peer, dialler, connection.is_certified);
                     receive_as(&peers, &link, connection, intake, core).await
                 }
                 Ok(Err(error)) => error,
@@ -288,13 +288,7 @@ async fn receive_as(peers: &Arc<Peers>, link: &Link, connection: Connection, int
     ended
 }
 
-async fn receive(
-    peer: NodeId,
-    connection: Connection,
-    mut intake: Intake,
-    core: Core,
-    peers: Arc<Peers>,
-) -> Ended {
+async fn receive(peer: NodeId, connection: Connection, mut intake: Intake, core: Core, peers: Arc<Peers>) -> Ended {
     let Connection { mut stream, mut bytes, .. } = connection;
     loop {
         let mut used = 0;

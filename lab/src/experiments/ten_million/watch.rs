@@ -102,7 +102,10 @@ impl Watch {
                 sample.other = u64::try_from(status.db_size()).ok();
             }
             _ => {
-                let status = palisade_client::status(&self.address, Duration::from_secs(30)).await.map_err(text)?;
+                let status = palisade_client::Security::plain()
+                    .status(&self.address, Duration::from_secs(30))
+                    .await
+                    .map_err(text)?;
                 sample.locks = status.locks;
             }
         }
