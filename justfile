@@ -47,11 +47,12 @@ check-deep SECONDS='600': programs
     target/release/palisade-model liveness --deep
     target/release/palisade-model simulate --seconds {{ SECONDS }}
 
-# Everything that takes hours; about five in all. Needs root, iproute2, nftables, strace and faketime for every fault.
+# Everything that takes hours; about seven in all. Needs root, iproute2, nftables, strace and faketime for every fault.
 nightly: (check-deep '3600')
     target/release/palisade-conformance mutants
     target/release/palisade-conformance sim --within 3600
     target/release/palisade-conformance torture --minutes 30
+    fuzz/run 600
 
 # States a second, beside stateright's own raft example.
 bench-model:

@@ -137,8 +137,8 @@ impl Client {
     /// the holder is told ([`Guard::lost`] resolves). The server logs the `reason` (1 to 256 bytes).
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`Code::NotHolder`] if no session holds the lock by that grant; [`Error::Unreachable`],
-    /// [`Error::Closed`].
+    /// [`Error::Refused`] with [`Code::NotHolder`] if no session holds the lock by that grant any more: also if an attempt
+    /// broke it whose answer was lost. [`Error::Unreachable`], [`Error::Closed`].
     pub async fn break_lock(
         &self,
         key: impl Into<String>,

@@ -62,6 +62,5 @@ pub use error::Error;
 pub use escape::{escaped, escaped_json};
 pub use guard::Guard;
 pub use lease::margin;
-pub use oneshot::{ask, ask_all, status};
 pub use options::{LockOptions, Options, Wait};
 pub use tls::{DialError, Security, TlsError};

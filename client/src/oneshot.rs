@@ -13,44 +13,12 @@ use crate::tls::DialError;
 use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView, UNASKED};
 use crate::{Error, Security, endpoints};
 
-/// Asks the node at `endpoint` for its own view of the cluster, without TLS.
-///
-/// # Errors
-/// As [`ask`].
-pub async fn status(endpoint: &str, at_most: Duration) -> Result<StatusView, Error> {
-    Security::plain().status(endpoint, at_most).await
-}
-
-/// Asks the node at `endpoint` one thing, once, without TLS: no leader is followed, nothing is repeated.
-///
-/// # Errors
-/// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if it
-/// did not answer within `at_most`; [`Error::Refused`], which includes that it does not lead.
-pub async fn ask(endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
-    Security::plain().ask(endpoint, op, at_most).await
-}
-
-/// Asks the node at `endpoint` many things over one connection without TLS, each once, and up to `at_once` before they
-/// are answered. Each outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
-///
-/// # Errors
-/// [`Error::BadEndpoint`]; [`Error::Unreachable`] if the connection broke, or nothing was answered for as long as `at_most`.
-pub async fn ask_all(
-    endpoint: &str,
-    ops: impl IntoIterator<Item = Op>,
-    at_once: usize,
-    at_most: Duration,
-    answered: impl FnMut(u64, Outcome),
-) -> Result<(), Error> {
-    Security::plain().ask_all(endpoint, ops, at_once, at_most, answered).await
-}
-
 /// Questions to one node over a connection with this security.
 impl Security {
-    /// As [`status`].
+    /// Asks the node at `endpoint` for its own view of the cluster.
     ///
     /// # Errors
-    /// As [`ask`].
+    /// As [`Security::ask`].
     pub async fn status(&self, endpoint: &str, at_most: Duration) -> Result<StatusView, Error> {
         match self.ask(endpoint, Op::Status, at_most).await? {
             Answer::Status(status) => Ok(*status),
@@ -58,10 +26,11 @@ impl Security {
         }
     }
 
-    /// As [`ask`].
+    /// Asks the node at `endpoint` one thing, once: no leader is followed, nothing is repeated.
     ///
     /// # Errors
-    /// As [`ask`].
+    /// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if it
+    /// did not answer within `at_most`; [`Error::Refused`], which includes that it does not lead.
     pub async fn ask(&self, endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
         let mut outcome = None;
         let asking = self.ask_all(endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered));
@@ -74,10 +43,12 @@ impl Security {
         }
     }
 
-    /// As [`ask_all`].
+    /// Asks the node at `endpoint` many things over one connection, each once, and up to `at_once` before they are
+    /// answered. Each outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
     ///
     /// # Errors
-    /// As [`ask_all`].
+    /// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if the
+    /// connection broke, or nothing was answered for as long as `at_most`.
     pub async fn ask_all(
         &self,
         endpoint: &str,

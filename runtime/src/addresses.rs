@@ -5,7 +5,7 @@
 //! wildcard is never an address that a node gives to clients or to other nodes.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use crate::limits;
 
@@ -96,6 +96,12 @@ impl ClientAddress {
     /// Whether the client runs on this machine.
     pub fn is_loopback(&self) -> bool {
         self.0.is_loopback()
+    }
+}
+
+impl From<SocketAddr> for ClientAddress {
+    fn from(address: SocketAddr) -> ClientAddress {
+        ClientAddress::of(address.ip())
     }
 }
 

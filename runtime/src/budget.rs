@@ -1,9 +1,12 @@
-//! One memory budget for what unknown programs have sent and the node has not handled yet: the
-//! unfinished frames of nodes that are no members, and the unfinished requests of clients.
+//! A memory budget for what unknown programs have sent to a port and the node has not handled yet:
+//! at the port for nodes the unfinished frames of nodes that are no members, at the port for clients
+//! the unfinished requests.
 //!
-//! Each connection has a limit of its own, but there may be thousands of connections. So they share
-//! a budget, and a connection that needs more than is left ends. What it held is free again at once,
-//! and deadlines end those that hold memory and send nothing.
+//! Each connection has a limit of its own, but there may be thousands of connections. So those of a
+//! port share a budget, of which those from one address may have a part, and a connection that needs
+//! more than is left ends. What it held is free again at once, and deadlines end those that hold
+//! memory and send nothing. A program that has proved its identity by a certificate has no part in
+//! this: a crowd of strangers ends none of its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +14,9 @@ use std::time::{Duration, Instant};
 
 use tracing::warn;
 
+use crate::addresses::ClientAddress;
 use crate::log_pause::LogPause;
+use crate::per_address::{Entry, PerAddress, part};
 
 /// Minimum time between two log lines about an exhausted budget.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
@@ -21,45 +26,71 @@ const REPORT_PAUSE: Duration = Duration::from_secs(10);
 pub struct Budget {
     limit: usize,
     used: AtomicUsize,
+    by_address: PerAddress<AtomicUsize>,
     log_pause: LogPause,
 }
 
 /// The budget has not as many bytes left as a connection needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("the memory for unfinished frames and requests of unknown programs ({limit} bytes for all of them) is used up")]
-pub struct Exhausted {
-    limit: usize,
+pub enum Exhausted {
+    /// All connections together have it.
+    #[error("the memory for what unknown programs have sent to this port ({0} bytes for all of them) is used up")]
+    Budget(usize),
+    /// Connections from the same address have their part of it.
+    #[error("the memory for what unknown programs at one address have sent to this port ({0} bytes) is used up")]
+    Part(usize),
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
     pub fn new(limit: usize) -> Arc<Budget> {
-        Arc::new(Budget { limit, used: AtomicUsize::new(0), log_pause: LogPause::default() })
+        let (used, by_address) = (AtomicUsize::new(0), PerAddress::default());
+        Arc::new(Budget { limit, used, by_address, log_pause: LogPause::default() })
     }
 
-    /// A part of the budget, with nothing in it yet.
-    pub fn share(self: &Arc<Budget>) -> Share {
-        Share { budget: Arc::clone(self), held: 0 }
+    /// What a connection from this address holds: nothing yet.
+    pub fn share(self: &Arc<Budget>, address: ClientAddress) -> Share {
+        self.share_up_to(part(self.limit, address), address)
     }
 
-    fn report(&self) {
-        if let Some(repeats) = self.log_pause.due("exhausted", REPORT_PAUSE, Instant::now()) {
-            let (limit, ended) = (self.limit, repeats + 1);
+    /// The same for a connection that may hold all of the budget, whatever its address.
+    pub fn whole_share(self: &Arc<Budget>, address: ClientAddress) -> Share {
+        self.share_up_to(self.limit, address)
+    }
+
+    fn share_up_to(self: &Arc<Budget>, part: usize, address: ClientAddress) -> Share {
+        let of_address = self.by_address.enter(address, AtomicUsize::default);
+        Share { budget: Arc::clone(self), of_address, part, held: AtomicUsize::new(0) }
+    }
+
+    fn report(&self, why: Exhausted, address: ClientAddress) {
+        let kind = if matches!(why, Exhausted::Budget(_)) { "all" } else { "one address" };
+        if let Some(repeats) = self.log_pause.due(kind, REPORT_PAUSE, Instant::now()) {
+            let ended = repeats + 1;
             warn!(
-                limit,
+                %address,
                 ended,
-                "connections end because the memory for unfinished frames and requests is used up: keep programs that do not \
-                 belong to the cluster away from its ports"
+                "connections end because {why}: keep programs that do not belong to the cluster away from its ports"
             );
         }
     }
+}
+
+/// Takes so many bytes of a limit, if it has them. One step, so that two connections never get the
+/// same bytes.
+fn take(used: &AtomicUsize, bytes: usize, limit: usize) -> bool {
+    let more = |used: usize| used.checked_add(bytes).filter(|&used| used <= limit);
+    used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, more).is_ok()
 }
 
 /// What one connection holds of a budget; given back when it is dropped.
 #[derive(Debug)]
 pub struct Share {
     budget: Arc<Budget>,
-    held: usize,
+    of_address: Entry<AtomicUsize>,
+    /// How much connections from this address may hold together.
+    part: usize,
+    held: AtomicUsize,
 }
 
 impl Share {
@@ -67,36 +98,45 @@ impl Share {
     ///
     /// # Errors
     /// If the budget has not as many left; the share stays as it was.
-    pub fn hold(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        let Budget { limit, used, .. } = &*self.budget;
-        let Some(more) = bytes.checked_sub(self.held) else {
-            used.fetch_sub(self.held - bytes, Ordering::Relaxed);
-            self.held = bytes;
-            return Ok(());
-        };
-        // One step, so that two connections never get the same bytes.
-        let taken = used.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |used| {
-            used.checked_add(more).filter(|used| used <= limit)
-        });
-        if taken.is_err() {
-            self.budget.report();
-            return Err(Exhausted { limit: *limit });
+    pub fn hold(&self, bytes: usize) -> Result<(), Exhausted> {
+        let held = self.held.load(Ordering::Relaxed);
+        if let Some(more) = bytes.checked_sub(held) {
+            return self.hold_more(more);
         }
-        self.held = bytes;
+        self.held.store(bytes, Ordering::Relaxed);
+        self.give_back(held - bytes);
         Ok(())
     }
 
-    /// Sets the number of bytes that the connection holds to so many more.
+    /// Adds to the number of bytes that the connection holds.
     ///
     /// # Errors
     /// See [`Share::hold`].
-    pub fn hold_more(&mut self, bytes: usize) -> Result<(), Exhausted> {
-        self.hold(self.held.saturating_add(bytes))
+    pub fn hold_more(&self, bytes: usize) -> Result<(), Exhausted> {
+        let refused = if !take(&self.of_address, bytes, self.part) {
+            Exhausted::Part(self.part)
+        } else if !take(&self.budget.used, bytes, self.budget.limit) {
+            self.of_address.fetch_sub(bytes, Ordering::Relaxed);
+            Exhausted::Budget(self.budget.limit)
+        } else {
+            self.held.fetch_add(bytes, Ordering::Relaxed);
+            return Ok(());
+        };
+        self.budget.report(refused, self.of_address.address());
+        Err(refused)
     }
 
     /// Gives everything back.
-    pub fn release(&mut self) {
-        self.budget.used.fetch_sub(std::mem::take(&mut self.held), Ordering::Relaxed);
+    pub fn release(&self) {
+        let held = self.held.swap(0, Ordering::Relaxed);
+        if held > 0 {
+            self.give_back(held);
+        }
+    }
+
+    fn give_back(&self, bytes: usize) {
+        self.of_address.fetch_sub(bytes, Ordering::Relaxed);
+        self.budget.used.fetch_sub(bytes, Ordering::Relaxed);
     }
 }
 
@@ -110,17 +150,41 @@ impl Drop for Share {
 mod tests {
     use super::*;
 
+    fn address(text: &str) -> ClientAddress {
+        ClientAddress::of(text.parse().unwrap())
+    }
+
     #[test]
     fn shares_never_exceed_the_budget() {
         let budget = Budget::new(100);
-        let (mut one, mut two) = (budget.share(), budget.share());
+        let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|it| budget.whole_share(address(it)));
+        let full = Err(Exhausted::Budget(100));
         assert_eq!((one.hold(60), two.hold(40)), (Ok(()), Ok(())));
-        assert_eq!((one.hold(61), two.hold_more(1)), (Err(Exhausted { limit: 100 }), Err(Exhausted { limit: 100 })));
-        assert_eq!((one.hold(50), two.hold_more(10), one.hold(51)), (Ok(()), Ok(()), Err(Exhausted { limit: 100 })));
+        assert_eq!((one.hold(61), two.hold_more(1)), (full, full));
+        assert_eq!((one.hold(50), two.hold_more(10), one.hold(51)), (Ok(()), Ok(()), full));
         drop(one);
         assert_eq!(two.hold(100), Ok(()));
-        assert_eq!(two.hold_more(usize::MAX), Err(Exhausted { limit: 100 }));
+        assert!(two.hold_more(usize::MAX).is_err());
         two.release();
-        assert_eq!(budget.share().hold(100), Ok(()), "what was dropped and released is free");
+        assert_eq!(budget.whole_share(address("10.0.0.3")).hold(100), Ok(()), "what was dropped and released is free");
+    }
+
+    /// Goal: the connections from one address, or from one IPv6 network, leave seven eighths to all
+    /// others.
+    #[test]
+    fn an_address_holds_an_eighth_at_most() {
+        let budget = Budget::new(80);
+        for (one, other) in [("10.0.0.1", "10.0.0.1"), ("2001:db8::1", "2001:db8::2")] {
+            let [one, other] = [one, other].map(|it| budget.share(address(it)));
+            assert_eq!((one.hold(6), other.hold(4)), (Ok(()), Ok(())));
+            assert_eq!(other.hold(5), Err(Exhausted::Part(10)));
+            assert_eq!((one.hold(5), other.hold(5)), (Ok(()), Ok(())));
+        }
+        let shares: Vec<Share> = (0..8).map(|host| budget.share(address(&format!("10.0.1.{host}")))).collect();
+        assert!(shares.iter().all(|share| share.hold(10) == Ok(())), "what ended is free");
+        let late = budget.share(address("10.0.2.1"));
+        assert_eq!((late.hold(1), late.hold(1)), (Err(Exhausted::Budget(80)), Err(Exhausted::Budget(80))));
+        drop(shares);
+        assert_eq!(late.hold(10), Ok(()), "a refusal takes nothing from the address's part");
     }
 }

@@ -5,18 +5,22 @@
 //! free descriptors cannot create the next segment of its log, and must stop. So the limit is read
 //! once at the start and divided: a part for the node itself, a part for its peers, a part for
 //! connections to the peer port that have not completed the handshake, and the rest for clients.
-//! Each accepting task counts its connections, and closes those above its part at once.
+//! Each accepting task counts its connections, and closes those above its part at once. Connections
+//! that have not completed the handshake are counted by their addresses, too, so that one address
+//! leaves room to the others.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tracing::warn;
 
+use crate::addresses::ClientAddress;
 use crate::limits;
 use crate::log_pause::LogPause;
+use crate::per_address::{Entry, PerAddress, part};
 
 /// Descriptors of the node itself: standard streams, event loop, signals and listeners (some 15);
 /// the log with its next segment, a snapshot being written and one being received, directories
@@ -106,10 +110,24 @@ pub fn raise_limit() -> usize {
 #[derive(Clone, Debug)]
 pub struct ConnectionLimit {
     room: Arc<Semaphore>,
+    by_address: PerAddress<Semaphore>,
     limit: usize,
     of: &'static str,
     refused: Counter,
     log_pause: Arc<LogPause>,
+}
+
+/// The permit of a connection, as one of those from its address.
+#[derive(Debug)]
+pub struct PermitAt {
+    _permit: OwnedSemaphorePermit,
+    of_address: Entry<Semaphore>,
+}
+
+impl Drop for PermitAt {
+    fn drop(&mut self) {
+        self.of_address.add_permits(1);
+    }
 }
 
 /// Minimum time between two log lines about refused connections.
@@ -120,7 +138,23 @@ impl ConnectionLimit {
     /// in `refused`.
     pub fn new(limit: usize, of: &'static str, refused: &Counter) -> ConnectionLimit {
         let room = Arc::new(Semaphore::new(limit));
-        ConnectionLimit { room, limit, of, refused: refused.clone(), log_pause: Arc::default() }
+        let by_address = PerAddress::default();
+        ConnectionLimit { room, by_address, limit, of, refused: refused.clone(), log_pause: Arc::default() }
+    }
+
+    /// A permit, if one is free and connections from this address have not taken their part.
+    pub fn take_at(&self, address: ClientAddress) -> Option<PermitAt> {
+        let of_address = self.by_address.enter(address, || Semaphore::new(part(self.limit, address)));
+        if of_address.try_acquire().map(SemaphorePermit::forget).is_err() {
+            self.refused.inc();
+            self.report();
+            return None;
+        }
+        let permit = self.take();
+        if permit.is_none() {
+            of_address.add_permits(1);
+        }
+        permit.map(|permit| PermitAt { _permit: permit, of_address })
     }
 
     /// A permit, if one is free.
@@ -140,7 +174,7 @@ impl ConnectionLimit {
             warn!(
                 limit,
                 refused,
-                "connections of {of} are closed at once: so many are open already. Raise the limit of open files \
+                "connections of {of} are closed at once: so many are open already, or one address has its part of them. Raise the limit of open files \
                  (ulimit -n, LimitNOFILE) if these connections are meant"
             );
         }
@@ -168,6 +202,22 @@ mod tests {
         }
         let usual = Descriptors::divide(65_536, 2).unwrap();
         assert_eq!((usual.clients, usual.unidentified), (limits::CONNECTIONS, limits::UNIDENTIFIED_CONNECTIONS));
+    }
+
+    /// Goal: a crowd at one address leaves permits to others, and what ends is free again.
+    #[test]
+    fn one_address_takes_a_part_of_the_permits() {
+        let limit = ConnectionLimit::new(16, "strangers", &Counter::default());
+        let [crowd, other] = ["10.0.0.1", "10.0.0.2"].map(|it| ClientAddress::of(it.parse().unwrap()));
+        let taken: Vec<PermitAt> = (0..100).filter_map(|_| limit.take_at(crowd)).collect();
+        assert_eq!((taken.len(), limit.refused.get()), (2, 98));
+        assert!(limit.take_at(other).is_some());
+        drop(taken);
+        assert!(limit.take_at(crowd).is_some());
+        let all: Vec<_> = (0..16).map(|_| limit.take().unwrap()).collect();
+        assert!(limit.take_at(other).is_none());
+        drop(all);
+        assert!(limit.take_at(other).is_some(), "a refusal takes nothing from the address's part");
     }
 
     #[test]

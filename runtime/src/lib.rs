@@ -15,6 +15,7 @@ mod member_address;
 pub mod metrics;
 mod outbox;
 pub mod peers;
+mod per_address;
 pub mod recording;
 pub mod server;
 mod sockets;

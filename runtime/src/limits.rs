@@ -73,13 +73,24 @@ pub const CONNECTIONS: usize = 20_000;
 /// Maximum number of open connections to the peer port that have not completed the handshake, if
 /// the limit of open files allows that many.
 pub const UNIDENTIFIED_CONNECTIONS: usize = 256;
-/// Memory for what unknown programs have sent and the node has not handled yet, in bytes: unfinished
-/// frames of nodes that are no members, and unfinished requests of clients, all together. The
-/// largest frame of a leader that this node does not know yet fits: 1,024 entries, each with the
-/// keepalives of 1,024 sessions, have some 20 MiB.
+/// Memory for what unknown programs have sent to a port and the node has not handled yet, in bytes:
+/// unfinished frames of nodes that are no members at one port, unfinished requests of clients at the
+/// other. The largest frame of a leader that this node does not know yet fits: 1,024 entries, each
+/// with the keepalives of 1,024 sessions, have some 20 MiB.
 pub const STRANGER_BYTES: usize = 32 * 1024 * 1024;
+/// The part of what unknown programs may use of a port that those at one address may use: one of so
+/// many.
+pub const STRANGER_SHARE: usize = 8;
+/// The same for a loopback address, behind which there may be all programs of a machine or a proxy.
+pub const LOOPBACK_STRANGER_SHARE: usize = 2;
+/// Maximum number of handshakes of TLS at the port for clients that are in progress: each may have
+/// 64 KiB in memory. The others wait.
+pub const HANDSHAKES: usize = 512;
 /// Time within which a node that is no member must complete its next frame.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
+/// Maximum number of nodes that are no members, as far as this node knows, that it remembers and
+/// dials: as many as a cluster that it has just joined may have.
+pub const UNKNOWN_NODES: usize = MEMBERS;
 /// Maximum number of clients that read a snapshot at the same time: each keeps its file open.
 pub const SNAPSHOT_READS: usize = 4;
 /// Bytes per second at which a client must read a snapshot at least, after

@@ -276,6 +276,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         );
     }
     let tls = tls.as_ref();
+    let mut links = tokio::task::JoinSet::new();
+    // A node may wait for days until its cluster takes it back or lets it join.
+    if let Some(tls) = tls {
+        links.spawn(tls::watch(Arc::clone(tls)));
+    }
     let Opened { listeners, identity, start, wal, durable, report } = loop {
         match open(&config, tls).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
@@ -352,12 +357,8 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
-    let mut links = tokio::task::JoinSet::new();
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
     links.spawn(watch_space(Arc::clone(&space)));
-    if let Some(tls) = tls {
-        links.spawn(tls::watch(Arc::clone(tls)));
-    }
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     if let Some(signer) = &signer {
         links.spawn(grant_signer::watch(Arc::clone(signer)));

@@ -277,9 +277,9 @@ impl Engine {
         Verdict::Leader
     }
 
-    /// An operator has broken a grant: the guard of that grant, if it is one of this client's, is lost now.
+    /// An operator has broken a grant, which may be one of this client's.
     fn broken(&mut self, now: BootInstant, broken: &Broken) {
-        let claims = self.claims.iter_mut().filter(|(_, claim)| claim.holds_by(broken));
+        let claims = self.claims.iter_mut().filter(|(_, claim)| claim.has(broken));
         let lost: Vec<u64> = claims.map(|(&id, claim)| (id, claim.lose(now, &mut self.link)).0).collect();
         lost.into_iter().for_each(|id| self.drive(now, Task::Claim(id)));
     }

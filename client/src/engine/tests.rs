@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::fake;
-use crate::wire::{Acquired, Failure, Request, SessionLease};
+use crate::wire::{Acquired, Failure, Request, SessionLease, UNASKED};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -146,6 +146,34 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
     receive(&mut scene.engine, keep_alive.id, Outcome::Error(Failure::new(Code::NoSession, "it has expired")));
     let opened = requests(&mut scene.engine).pop().expect("it begins anew");
     assert!(matches!(opened.op, Op::OpenSession(_)));
+}
+
+/// Goal: a grant that an operator breaks before a guard was made of it makes no guard: the lock is asked for anew, and the
+/// guard is that of the next grant.
+#[test]
+fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
+    let mut scene = Scene::with_guard(TTL);
+    let (reply, mut answer) = oneshot::channel();
+    let (owner, commands) = ("another".to_owned(), scene.commands.clone());
+    let request = LockRequest { claim: 2, key: "b".into(), ttl: TTL, wait: Wait::Forever, owner, reply, commands };
+    scene.engine.command(fake::clock(), Command::Lock(request));
+    let (session, ttl_ms) = (session(8), millis(TTL));
+    let lease = SessionLease { session, ttl_ms };
+    answer_all(&mut scene.engine, |_| Some(Answer::Session(lease)));
+    let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
+    fake::suspend(2 * TTL);
+    let grant = |token| Answer::Acquired(Acquired { key: "b".into(), token, session, ttl_ms, signed: None });
+    receive(&mut scene.engine, acquire.id, Outcome::Ok(grant(2)));
+    let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
+
+    let broken = Broken { key: "b".into(), token: 2, session: session.number() };
+    receive(&mut scene.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
+    receive(&mut scene.engine, keep_alive.id, Outcome::Ok(Answer::Session(lease)));
+    assert!(answer.try_recv().is_err(), "the grant is broken");
+    let again = requests(&mut scene.engine).pop().expect("it asks anew");
+    assert!(matches!(again.op, Op::Acquire { number: Some(2), .. }), "{:?}", again.op);
+    receive(&mut scene.engine, again.id, Outcome::Ok(grant(3)));
+    assert_eq!(answer.try_recv().expect("it was answered").expect("it is granted").token(), 3);
 }
 
 /// Goal: over the whole range of times-to-live, one keep-alive that gets no answer is no loss: when it is asked again,

@@ -9,8 +9,9 @@ use tokio::net::TcpStream;
 use tokio_rustls::TlsStream;
 use tokio_rustls::rustls::pki_types::CertificateDer;
 
-/// Bytes of plaintext that may be encrypted before they are written: a large write becomes few system calls.
-const BUFFERED: usize = 1 << 20;
+/// Bytes that a connection between nodes may have encrypted before they are written: a large write becomes few system
+/// calls. Every other connection has 64 KiB, for there may be thousands.
+const LARGE_WRITES: usize = 1 << 20;
 
 /// A connection of either side.
 #[derive(Debug)]
@@ -24,12 +25,19 @@ pub enum Stream {
 impl Stream {
     /// A connection whose handshake is done.
     pub fn tls(stream: impl Into<TlsStream<TcpStream>>) -> Stream {
-        let mut stream = stream.into();
-        match &mut stream {
-            TlsStream::Client(stream) => stream.get_mut().1.set_buffer_limit(Some(BUFFERED)),
-            TlsStream::Server(stream) => stream.get_mut().1.set_buffer_limit(Some(BUFFERED)),
+        Stream::Tls(Box::new(stream.into()))
+    }
+
+    /// The same connection with a buffer for the large writes between nodes.
+    #[must_use]
+    pub fn with_large_writes(mut self) -> Stream {
+        if let Stream::Tls(stream) = &mut self {
+            match &mut **stream {
+                TlsStream::Client(stream) => stream.get_mut().1.set_buffer_limit(Some(LARGE_WRITES)),
+                TlsStream::Server(stream) => stream.get_mut().1.set_buffer_limit(Some(LARGE_WRITES)),
+            }
         }
-        Stream::Tls(Box::new(stream))
+        self
     }
 
     /// The certificate of the other side, which the handshake has verified; `None` without TLS, or if it presented none.

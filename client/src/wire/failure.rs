@@ -104,6 +104,8 @@ pub enum Code {
     WrongOrigin,
     /// The request may be sent again, but not so soon; the message says when.
     TooSoon,
+    /// The request proves no identity that the node knows; the message says what is missing.
+    Unauthenticated,
 }
 
 impl Failure {

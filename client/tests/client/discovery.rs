@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Consistency, ListLocks, Op};
-use palisade_client::{Client, Error, LockOptions, Options, ask, status};
+use palisade_client::{Client, Error, LockOptions, Options, Security};
 use tokio::net::TcpListener;
 
 use crate::support::{Cluster, options};
@@ -126,10 +126,11 @@ async fn reads_go_to_the_leader() {
     assert_eq!(client.list_locks(ListLocks::default()).await.unwrap().locks.len(), 1);
 
     let patience = Duration::from_secs(5);
-    assert_eq!(status(&cluster.endpoints[1], patience).await.unwrap().role, "follower");
-    assert_eq!(status(&cluster.endpoints[0], patience).await.unwrap().role, "leader");
-    let refusal = ask(&cluster.endpoints[1], Op::ListLocks(ListLocks::default()), patience).await.unwrap_err();
+    assert_eq!(Security::plain().status(&cluster.endpoints[1], patience).await.unwrap().role, "follower");
+    assert_eq!(Security::plain().status(&cluster.endpoints[0], patience).await.unwrap().role, "leader");
+    let refusal =
+        Security::plain().ask(&cluster.endpoints[1], Op::ListLocks(ListLocks::default()), patience).await.unwrap_err();
     let Error::Refused(failure) = refusal else { panic!("{refusal}") };
     assert_eq!(failure.error, Code::NotLeader);
-    assert!(matches!(status(&dead_endpoint().await, patience).await, Err(Error::Unreachable { .. })));
+    assert!(matches!(Security::plain().status(&dead_endpoint().await, patience).await, Err(Error::Unreachable { .. })));
 }

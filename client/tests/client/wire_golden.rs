@@ -176,6 +176,7 @@ fn failures() -> Vec<Failure> {
         Code::WrongHost,
         Code::WrongOrigin,
         Code::TooSoon,
+        Code::Unauthenticated,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

@@ -370,8 +370,9 @@ impl Cluster {
     }
 
     fn statuses(&self) -> Vec<Option<StatusView>> {
-        let ask =
-            |endpoint: String| async move { palisade_client::status(&endpoint, Duration::from_secs(1)).await.ok() };
+        let ask = |endpoint: String| async move {
+            palisade_client::Security::plain().status(&endpoint, Duration::from_secs(1)).await.ok()
+        };
         self.endpoints().into_iter().map(|endpoint| block_on(ask(endpoint))).collect()
     }
 

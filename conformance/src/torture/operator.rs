@@ -59,7 +59,9 @@ async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
 /// acknowledged was lost, or in the next.
 pub(super) fn await_vote(endpoints: Vec<String>, id: u16, generation: u16, answer: Sender<Done>) {
     std::thread::spawn(move || {
-        let ask = |endpoint: &String| block_on(palisade_client::status(endpoint, Duration::from_secs(1))).ok();
+        let ask = |endpoint: &String| {
+            block_on(palisade_client::Security::plain().status(endpoint, Duration::from_secs(1))).ok()
+        };
         // Only a node that has started answers for itself; only the leader knows who votes.
         let votes = |statuses: &[StatusView]| {
             let own = statuses.iter().find(|status| status.node == id)?.generation;
@@ -86,7 +88,7 @@ pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
         let ask = async {
             for endpoint in &endpoints {
                 let transfer = Op::Transfer(Transfer { to: None });
-                if palisade_client::ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
+                if palisade_client::Security::plain().ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
                     return Done::Completed;
                 }
             }

@@ -55,7 +55,8 @@ async fn a_waiter_outlives_the_leader() {
     let waiting: Vec<_> = waiting.collect();
     eventually("entries with four waiters", 5, || entries(&bench, "failover")).await;
     let leader = {
-        let status = palisade_client::status(bench.cluster.address(0), Duration::from_secs(5)).await.unwrap();
+        let status =
+            palisade_client::Security::plain().status(bench.cluster.address(0), Duration::from_secs(5)).await.unwrap();
         let leader = status.leader.and_then(|leader| leader.client_addr).unwrap();
         (0..bench.cluster.len()).find(|&node| bench.cluster.address(node) == leader).unwrap()
     };

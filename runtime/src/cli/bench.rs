@@ -19,7 +19,7 @@ use palisade_client::{Client, LockOptions, Options, Security};
 use tokio::time::sleep;
 
 use super::connect::{self, Endpoints};
-use super::dev::Cluster;
+use super::dev::{Cluster, Plan};
 use super::signals::StopSignals;
 use super::{block_on, print_error};
 
@@ -98,7 +98,8 @@ impl Bench {
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
             let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
             let arguments = arguments.map(str::to_owned);
-            let mut cluster = Cluster::start(self.nodes, self.port, None, &arguments, self.tls).await?;
+            let Bench { nodes, port, tls, .. } = self;
+            let mut cluster = Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls }).await?;
             let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
             let result = if self.end_leader.is_some() {
                 tokio::select! {

@@ -52,6 +52,20 @@ pub(super) struct Dev {
     tls: bool,
 }
 
+/// What a cluster is to be.
+pub(super) struct Plan<'a> {
+    /// The number of its nodes.
+    pub(super) nodes: u16,
+    /// Node i serves clients on `port + i` and other nodes on `port + 100 + i`.
+    pub(super) port: u16,
+    /// The directory of the nodes' data and logs, if it is not a temporary one.
+    pub(super) data: Option<PathBuf>,
+    /// Additional arguments of each node.
+    pub(super) arguments: &'a [String],
+    /// Whether the nodes use TLS.
+    pub(super) tls: bool,
+}
+
 /// A running cluster.
 pub(super) struct Cluster {
     nodes: Vec<Node>,
@@ -82,7 +96,8 @@ impl Dev {
                     return ExitCode::FAILURE;
                 }
             };
-            let mut cluster = match Cluster::launch(self.nodes, self.port, self.data, &[], self.tls) {
+            let Dev { nodes, port, data, tls } = self;
+            let mut cluster = match Cluster::launch(Plan { nodes, port, data, arguments: &[], tls }) {
                 Ok(cluster) => cluster,
                 Err(error) => {
                     print_error(error);
@@ -112,16 +127,9 @@ impl Dev {
 }
 
 impl Cluster {
-    /// Starts the nodes, each with these additional arguments, and waits until all of them know a
-    /// leader.
-    pub(super) async fn start(
-        nodes: u16,
-        port: u16,
-        data: Option<PathBuf>,
-        arguments: &[String],
-        tls: bool,
-    ) -> Result<Cluster, String> {
-        let mut cluster = Cluster::launch(nodes, port, data, arguments, tls)?;
+    /// Starts the nodes, and waits until all of them know a leader.
+    pub(super) async fn start(plan: Plan<'_>) -> Result<Cluster, String> {
+        let mut cluster = Cluster::launch(plan)?;
         let ready = cluster.wait_for_leader().await;
         if let Err(error) = ready {
             cluster.stop().await;
@@ -131,13 +139,8 @@ impl Cluster {
     }
 
     /// Starts the nodes, and does not wait for a leader.
-    fn launch(
-        nodes: u16,
-        port: u16,
-        data: Option<PathBuf>,
-        arguments: &[String],
-        tls: bool,
-    ) -> Result<Cluster, String> {
+    fn launch(plan: Plan<'_>) -> Result<Cluster, String> {
+        let Plan { nodes, port, data, arguments, tls } = plan;
         // Check all ports first: another cluster on these ports would answer in the place of this
         // one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {

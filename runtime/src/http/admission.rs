@@ -2,6 +2,7 @@
 //! [`Principal`](crate::tls::Principal) as an extension, or is refused.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
@@ -10,7 +11,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
 use axum::{Extension, Json};
-use serde_json::json;
+use palisade_client::wire::{Code, Failure};
 use tracing::warn;
 
 use super::App;
@@ -29,15 +30,27 @@ pub(super) async fn admit(
     mut request: Request,
     next: Next,
 ) -> Response {
-    match identify(&access, &mut request) {
-        Ok(()) => {}
-        Err(_) if request.uri().path() == OPEN => {}
-        Err(why) => {
-            app.refused_client(access.address(), &why);
-            return unauthenticated(&why);
-        }
+    let authorization = request.headers().get(AUTHORIZATION).cloned();
+    let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
+    let refused = |why: String| {
+        app.refused_client(access.address(), &why);
+        unauthenticated(why)
+    };
+    let principal = match access.principal(authorization) {
+        Ok(principal) => principal,
+        Err(_) if request.uri().path() == OPEN => None,
+        Err(why) => return refused(why),
+    };
+    let name = principal.as_ref().map(|principal| Arc::clone(&principal.name));
+    if let Some(principal) = principal {
+        request.extensions_mut().insert(principal);
     }
-    let mut response = next.run(request).await;
+    // A request that waits in a queue ends with the proof of its client's identity.
+    let mut response = tokio::select! {
+        biased;
+        response = next.run(request) => response,
+        why = access.ended(authorization, name.as_deref().unwrap_or_default()), if name.is_some() => return refused(why),
+    };
     if access.is_tls()
         && let Some(location) = response.headers_mut().get_mut(LOCATION)
     {
@@ -46,19 +59,10 @@ pub(super) async fn admit(
     response
 }
 
-/// Attaches the verified principal to a request. A request without TLS, while TLS is optional, has
-/// none.
-fn identify(access: &Access, request: &mut Request) -> Result<(), String> {
-    let authorization = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes);
-    if let Some(principal) = access.principal(authorization)? {
-        request.extensions_mut().insert(principal);
-    }
-    Ok(())
-}
-
-fn unauthenticated(why: &str) -> Response {
-    let body = Json(json!({ "error": "unauthenticated", "message": why }));
-    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], body).into_response()
+/// The refusal of a client that has proved no identity.
+fn unauthenticated(why: String) -> Response {
+    let failure = Failure::new(Code::Unauthenticated, why);
+    (StatusCode::UNAUTHORIZED, [(WWW_AUTHENTICATE, "Bearer")], Json(failure)).into_response()
 }
 
 /// A redirect to the leader keeps the client on TLS.
@@ -84,7 +88,6 @@ impl App {
 mod tests {
     use std::time::Duration;
 
-    use axum::body::Body;
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
@@ -127,13 +130,9 @@ mod tests {
         let plain = dial(None).await;
 
         let sender = |access: &Access, token: Option<&str>| {
-            let mut request = Request::new(Body::empty());
-            if let Some(token) = token {
-                let value = HeaderValue::try_from(format!("Bearer {token}")).unwrap();
-                request.headers_mut().insert(AUTHORIZATION, value);
-            }
-            identify(access, &mut request)?;
-            Ok::<_, String>(request.extensions().get::<Principal>().map(|it| (it.name.to_string(), it.proof)))
+            let header = token.map(|token| format!("Bearer {token}"));
+            let principal = access.principal(header.as_ref().map(String::as_bytes))?;
+            Ok::<_, String>(principal.map(|it: Principal| (it.name.to_string(), it.proof)))
         };
         assert_eq!(sender(&certified, None), Ok(Some(("worker".into(), Proof::Certificate))));
         assert_eq!(sender(&certified, Some(&token.token)), Ok(Some(("ci".into(), Proof::Token))));

@@ -1,58 +1,62 @@
 //! Counts what clients have sent of requests that are not answered yet towards the budget that all
-//! unknown programs share. The HTTP server reads a head of up to 16 KiB before a handler sees
-//! anything, on each of thousands of connections.
+//! unknown programs at the port for clients share. The HTTP server reads a head of up to 16 KiB before
+//! a handler sees anything, on each of thousands of connections.
 //!
-//! A WebSocket is no longer counted: its client has completed a request, its messages are limited,
-//! and its buffer is allocated when it opens.
+//! A client with a certificate is not counted: strangers cannot end its connections. A WebSocket is no
+//! longer counted: its client has completed a request, its messages are limited, and its buffer is
+//! allocated when it opens. Both cost nothing here but a look at a flag.
 
 use std::io::{self, IoSlice};
 use std::pin::Pin;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll};
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
+use crate::addresses::ClientAddress;
 use crate::budget::{Budget, Share};
-use crate::sync::Mutex;
 
-/// What a connection has sent of requests that are not answered; `None` if it is not counted.
+/// What a connection has sent of requests that are not answered.
 #[derive(Debug)]
-pub(super) struct Unanswered(Mutex<Option<Share>>);
+pub(super) struct Unanswered {
+    share: Share,
+    counts: AtomicBool,
+}
 
 impl Unanswered {
-    pub(super) fn new(budget: &Arc<Budget>) -> Arc<Unanswered> {
-        Arc::new(Unanswered(Mutex::new(Some(budget.share()))))
+    pub(super) fn new(budget: &Arc<Budget>, address: ClientAddress) -> Arc<Unanswered> {
+        Arc::new(Unanswered { share: budget.share(address), counts: AtomicBool::new(true) })
     }
 
     /// A request's head has been handled, or a request has been answered.
     pub(super) fn handled(&self) {
-        if let Some(share) = &mut *self.0.lock() {
-            share.release();
-        }
+        self.share.release();
     }
 
     /// Nothing that comes from now on is counted.
     pub(super) fn stop(&self) {
-        *self.0.lock() = None;
+        self.counts.store(false, Ordering::Relaxed);
+        self.share.release();
     }
 
     fn received(&self, bytes: usize) -> io::Result<()> {
-        match &mut *self.0.lock() {
-            Some(share) => share.hold_more(bytes).map_err(io::Error::other),
-            None => Ok(()),
+        if !self.counts.load(Ordering::Relaxed) {
+            return Ok(());
         }
+        self.share.hold_more(bytes).map_err(io::Error::other)
     }
 }
 
-/// A client's connection whose received bytes are counted.
+/// A client's connection whose received bytes are counted, unless there is nothing to count them with.
 #[derive(Debug)]
 pub(super) struct Counted<S> {
     stream: S,
-    unanswered: Arc<Unanswered>,
+    unanswered: Option<Arc<Unanswered>>,
 }
 
 impl<S> Counted<S> {
-    pub(super) fn new(stream: S, unanswered: Arc<Unanswered>) -> Counted<S> {
+    pub(super) fn new(stream: S, unanswered: Option<Arc<Unanswered>>) -> Counted<S> {
         Counted { stream, unanswered }
     }
 }
@@ -61,8 +65,8 @@ impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
         let before = into.filled().len();
         let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if let Poll::Ready(Ok(())) = read {
-            self.unanswered.received(into.filled().len() - before)?;
+        if let (Poll::Ready(Ok(())), Some(unanswered)) = (&read, &self.unanswered) {
+            unanswered.received(into.filled().len() - before)?;
         }
         read
     }
@@ -96,29 +100,25 @@ impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
 
 #[cfg(test)]
 mod tests {
-    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
     use super::*;
+
+    async fn send(to: &mut DuplexStream, from: &mut Counted<DuplexStream>, bytes: usize) -> io::Result<usize> {
+        to.write_all(&vec![b'x'; bytes]).await.unwrap();
+        from.read(&mut vec![0; 1000]).await
+    }
 
     /// Goal: the connection that exceeds the budget ends, others go on, and what is answered, or no
     /// longer there, is free again.
     #[tokio::test]
     async fn unanswered_bytes_of_all_connections_are_bounded() {
-        let budget = Budget::new(100);
-        let connect = || {
+        let budget = Budget::new(200);
+        let [mut one, mut two] = [(); 2].map(|()| {
             let (client, server) = duplex(1000);
-            let unanswered = Unanswered::new(&budget);
-            (client, Counted::new(server, Arc::clone(&unanswered)), unanswered)
-        };
-        let [mut one, mut two] = [connect(), connect()];
-        async fn send(
-            to: &mut (impl AsyncWrite + Unpin),
-            from: &mut (impl AsyncRead + Unpin),
-            bytes: usize,
-        ) -> io::Result<usize> {
-            to.write_all(&vec![b'x'; bytes]).await.unwrap();
-            from.read(&mut vec![0; 1000]).await
-        }
+            let unanswered = Unanswered::new(&budget, loopback());
+            (client, Counted::new(server, Some(Arc::clone(&unanswered))), unanswered)
+        });
         assert_eq!(send(&mut one.0, &mut one.1, 70).await.unwrap(), 70);
         let refused = send(&mut two.0, &mut two.1, 31).await.unwrap_err();
         assert!(refused.to_string().contains("is used up"), "{refused}");
@@ -128,6 +128,20 @@ mod tests {
         drop(two);
         one.2.stop();
         assert_eq!(send(&mut one.0, &mut one.1, 900).await.unwrap(), 900);
-        assert_eq!(budget.share().hold(100), Ok(()));
+        assert_eq!(budget.share(loopback()).hold(100), Ok(()));
+    }
+
+    /// Goal: strangers that use the whole budget up end no connection of a client with a certificate.
+    #[tokio::test]
+    async fn a_certified_client_is_not_counted() {
+        let budget = Budget::new(200);
+        let stranger = budget.whole_share(loopback());
+        stranger.hold(200).unwrap();
+        let (mut client, server) = duplex(1000);
+        assert_eq!(send(&mut client, &mut Counted::new(server, None), 900).await.unwrap(), 900);
+    }
+
+    fn loopback() -> ClientAddress {
+        ClientAddress::of([127, 0, 0, 1].into())
     }
 }

@@ -32,12 +32,12 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
 tokio::task_local! {
     /// The address of the client whose request the task handles.
-    static CLIENT_ADDRESS: Option<ClientAddress>;
+    static CLIENT_ADDRESS: SocketAddr;
 }
 
-/// The address of the client whose request this task handles, if the system knows it.
-pub(super) fn client_address() -> Option<ClientAddress> {
-    CLIENT_ADDRESS.try_with(|address| *address).ok().flatten()
+/// The address of the client whose request this task handles; `None` in a task that handles none.
+pub(super) fn client_address() -> Option<SocketAddr> {
+    CLIENT_ADDRESS.try_with(|address| *address).ok()
 }
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
@@ -99,32 +99,41 @@ async fn serve(
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
-    let client = Some(ClientAddress::of(address.ip()));
+    let client = ClientAddress::from(address);
     if let Err(error) = sockets::notice_silence(&stream) {
         debug!(%error, "cannot enable keepalive on a client's connection");
     }
-    let Some((stream, access)) = secure(&app, stream, address.ip()).await else { return };
+    let secured = tokio::select! {
+        secured = secure(&app, stream, address.ip()) => secured,
+        () = stopped(&mut stop) => None,
+    };
+    let Some((stream, access)) = secured else { return };
+    let is_certified = access.as_ref().is_some_and(Access::is_certified);
+    let unanswered = (!is_certified).then(|| Unanswered::new(&app.stranger_bytes, client));
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
-    let unanswered = Unanswered::new(app.peers.stranger_bytes());
-    let mut stream = TimeoutWriter::new(Counted::new(stream, Arc::clone(&unanswered)));
+    let mut stream = TimeoutWriter::new(Counted::new(stream, unanswered.clone()));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
-        request.extensions_mut().insert(address);
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());
         }
-        unanswered.handled();
-        let answer = CLIENT_ADDRESS.scope(client, router.call(request));
-        let unanswered = Arc::clone(&unanswered);
+        let unanswered = unanswered.clone();
+        if let Some(unanswered) = &unanswered {
+            unanswered.handled();
+        }
+        let answer = CLIENT_ADDRESS.scope(address, router.call(request));
         async move {
             let answer = answer.await;
-            match &answer {
-                Ok(answer) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => unanswered.stop(),
-                _ => unanswered.handled(),
+            match (&unanswered, &answer) {
+                (Some(unanswered), Ok(answer)) if answer.status() == StatusCode::SWITCHING_PROTOCOLS => {
+                    unanswered.stop()
+                }
+                (Some(unanswered), _) => unanswered.handled(),
+                (None, _) => {}
             }
             answer
         }
@@ -158,7 +167,14 @@ async fn serve(
 /// Accepts TLS, if this node has it. A connection that is refused is logged and gone.
 async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream, Option<Access>)> {
     let Some(tls) = &app.peers.roster().tls else { return Some((Stream::Plain(stream), None)) };
-    match timeout(limits::HEAD_TIMEOUT, Access::accept(tls, stream, address)).await {
+    let handshake = async {
+        // A connection that says nothing takes no turn.
+        stream.readable().await?;
+        // In memory of its own, which a connection without a handshake does not have.
+        let accepted = Box::pin(Access::accept(tls, stream, address));
+        app.handshakes.run(ClientAddress::of(address), accepted).await
+    };
+    match timeout(limits::HEAD_TIMEOUT, handshake).await {
         Ok(Ok((stream, access))) => Some((stream, Some(access))),
         Ok(Err(HandshakeError::Refused(why))) => {
             app.refused_client(address, &why);

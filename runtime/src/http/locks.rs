@@ -1,8 +1,5 @@
 //! `/v1/locks`.
 
-use std::net::SocketAddr;
-
-use axum::Extension;
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
@@ -10,6 +7,7 @@ use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
+use super::listen::client_address;
 use super::{Caller, not_taken, perform, reply};
 use crate::core::NotTaken;
 use crate::limits;
@@ -27,16 +25,10 @@ pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, 
 }
 
 /// `POST /v1/locks/{key}/break`
-pub(super) async fn break_grant(
-    Caller(app): Caller,
-    address: Option<Extension<SocketAddr>>,
-    uri: Uri,
-    path: PathParameter,
-    body: Body,
-) -> Response {
+pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let result = async {
         let (key, order) = (body::key(path)?, body::json(body).await?);
-        let address = address.map(|Extension(address)| address);
+        let address = client_address();
         // A task of its own: also a client that does not wait for the answer leaves a line in the log.
         let task = tokio::spawn(async move { app.break_grant(key, order, address).await });
         task.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))

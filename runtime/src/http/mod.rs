@@ -5,6 +5,7 @@
 
 mod admission;
 mod body;
+mod handshakes;
 mod intake;
 mod listen;
 mod locks;
@@ -39,9 +40,12 @@ use tracing::warn;
 pub use listen::listen;
 pub use site::HostNames;
 
+use self::handshakes::Handshakes;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
+use crate::addresses::ClientAddress;
+use crate::budget::Budget;
 use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
@@ -68,6 +72,9 @@ pub struct App {
     signer: Option<Arc<GrantSigner>>,
     /// The verified name of the client whose request a handler serves; [`NO_PRINCIPAL`] without TLS.
     principal: Arc<str>,
+    /// Memory for the unfinished requests of clients without a certificate.
+    stranger_bytes: Arc<Budget>,
+    handshakes: Arc<Handshakes>,
     /// Limits the log lines about clients that are refused.
     log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
@@ -99,6 +106,8 @@ impl App {
             host_names,
             signer,
             principal: NO_PRINCIPAL.into(),
+            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
+            handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
@@ -131,7 +140,8 @@ impl App {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
-        let responder = Responder::once(connection, Instant::now(), sender).at(listen::client_address());
+        let address = listen::client_address().map(ClientAddress::from);
+        let responder = Responder::once(connection, Instant::now(), sender).at(address);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
@@ -185,17 +195,17 @@ impl App {
                 self.sockets.tell(broken);
             }
             Err(failure) => {
+                let outcome = match failure.error {
+                    // An earlier attempt may have broken it.
+                    Code::NotHolder => "an operator's break found no such grant",
+                    Code::LeadershipLost | Code::ShuttingDown => {
+                        "it is unknown whether an operator broke the grant of a lock"
+                    }
+                    _ => "an operator did not break the grant of a lock",
+                };
                 let failure = failure.to_string();
                 let principal = &*self.principal;
-                warn!(
-                    ?key,
-                    token,
-                    ?reason,
-                    principal,
-                    address,
-                    ?failure,
-                    "an operator did not break the grant of a lock"
-                );
+                warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
             }
             Ok(_) => {}
         }

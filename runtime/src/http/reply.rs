@@ -80,6 +80,7 @@ fn status(code: Code) -> StatusCode {
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Code::WrongHost => StatusCode::MISDIRECTED_REQUEST,
         Code::WrongOrigin => StatusCode::FORBIDDEN,
+        Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::Overloaded
         | Code::NoLeader
         | Code::LeadershipLost

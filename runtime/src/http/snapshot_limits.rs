@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 /// Snapshots that clients request: one at a time, with a pause between two.
 #[derive(Debug)]
 pub(super) struct SnapshotRequests {
-    one: Semaphore,
+    one: Arc<Semaphore>,
     /// When the last one that a client requested was durable.
     last: Mutex<Option<Instant>>,
 }
@@ -28,13 +28,13 @@ pub(super) type TooSoon = (Failure, u64);
 
 impl SnapshotRequests {
     pub(super) fn new() -> SnapshotRequests {
-        SnapshotRequests { one: Semaphore::new(1), last: Mutex::new(None) }
+        SnapshotRequests { one: Arc::new(Semaphore::new(1)), last: Mutex::new(None) }
     }
 
     /// Begins a request. `newest` is the newest snapshot, after which `log_bytes` were written to the
     /// log.
-    pub(super) fn begin(&self, newest: Option<SnapshotInfo>, log_bytes: u64) -> Result<SemaphorePermit<'_>, TooSoon> {
-        let Ok(permit) = self.one.try_acquire() else {
+    pub(super) fn begin(&self, newest: Option<SnapshotInfo>, log_bytes: u64) -> Result<OwnedSemaphorePermit, TooSoon> {
+        let Ok(permit) = Arc::clone(&self.one).try_acquire_owned() else {
             let message = "another client has requested a snapshot, which is not durable yet: try again in 1 s";
             return Err((Failure::new(Code::TooSoon, message), 1));
         };

@@ -51,12 +51,18 @@ impl App {
 pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
     let newest = app.peers.snapshots().newest();
     let log_bytes = app.core.view().get().log_bytes;
-    let _permit = match app.snapshot_requests.begin(newest, log_bytes) {
+    let permit = match app.snapshot_requests.begin(newest, log_bytes) {
         Ok(permit) => Some(permit),
         Err(_) if app.has_current_snapshot(newest) => None,
         Err((failure, seconds)) => return reply::too_soon(failure, seconds, &uri),
     };
-    match app.take_snapshot().await {
+    // A client that hangs up ends neither the request nor the pause after it.
+    let taken = tokio::spawn(async move {
+        let taken = app.take_snapshot().await;
+        drop(permit);
+        taken
+    });
+    match taken.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended))) {
         Ok(snapshot) => Json(snapshot).into_response(),
         Err(failure) => reply::response(Err(failure), &uri),
     }

@@ -43,28 +43,25 @@ pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
     access: Option<Extension<Access>>,
-    remote: Option<Extension<SocketAddr>>,
     headers: HeaderMap,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let authorization = headers.get(AUTHORIZATION).cloned();
-    let revoked = async move {
-        match access {
-            Some(Extension(access)) => access.revoked(authorization.as_ref().map(HeaderValue::as_bytes)).await,
-            None => pending().await,
-        }
+    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), Arc::clone(&app.principal));
+    let ended = async move {
+        let Some(Extension(access)) = access else { return pending().await };
+        drop(access.ended(authorization.as_ref().map(HeaderValue::as_bytes), &principal).await);
     };
     match upgrade {
         Ok(upgrade) => {
-            let (address, remote) = (client_address(), remote.map(|Extension(remote)| remote));
+            let address = client_address();
             upgrade
                 .max_message_size(limits::REQUEST_BYTES)
                 .max_frame_size(limits::REQUEST_BYTES)
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
-                    serve(app, socket, (address, remote), revoked).await;
+                    serve(app, socket, address, ended).await;
                     drop(permit);
                 })
         }
@@ -79,36 +76,30 @@ pub(super) async fn upgrade(
 struct Connection {
     app: App,
     id: ConnectionId,
-    /// The client's address, for limits.
-    address: Option<ClientAddress>,
+    /// The client's address.
+    address: Option<SocketAddr>,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
-    remote: Option<SocketAddr>,
     /// What this node's [`Sockets`](super::sockets::Sockets) know of the connection.
     socket: Arc<Socket>,
 }
 
-async fn serve(
-    app: App,
-    socket: WebSocket,
-    (address, remote): (Option<ClientAddress>, Option<SocketAddr>),
-    revoked: impl Future<Output = ()>,
-) {
+async fn serve(app: App, socket: WebSocket, address: Option<SocketAddr>, ended: impl Future<Output = ()>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
     let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
-    let connection = Connection { app, id, address, remote, outbox, requests, reads, socket: socket_state };
+    let connection = Connection { app, id, address, outbox, requests, reads, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
-        () = revoked => Reason(close_code::POLICY, "the bearer token of this connection was revoked"),
+        () = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
     };
     connection.outbox.close();
     connection.app.core.deliver(Event::Disconnected(id));
@@ -174,7 +165,8 @@ impl Connection {
     /// For a request that arrives now.
     fn responder(&self, id: u64, text: bool, room: Option<Room>) -> Responder {
         let now = Instant::now().into_std();
-        Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox)).at(self.address)
+        Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox))
+            .at(self.address.map(ClientAddress::from))
     }
 
     /// Sends a request to the core, or answers it here.
@@ -190,7 +182,7 @@ impl Connection {
             return;
         }
         if let Op::Break { key, order } = request.op {
-            let (app, address) = (self.app.clone(), self.remote);
+            let (app, address) = (self.app.clone(), self.address);
             // The permit of the request bounds the number of these tasks.
             tokio::spawn(async move { responder.answer(app.break_grant(key, order, address).await) });
             return;

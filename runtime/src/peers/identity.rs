@@ -150,6 +150,12 @@ impl PinnedPeers {
         self.remember(node, PinnedPeer { incarnation, start: start.alone(), peer_addr: peer_addr.to_owned() })
     }
 
+    /// Forgets a node. The file has it until it is written for another node.
+    pub(super) fn forget(&self, node: NodeId) {
+        let _writing = self.writing.lock();
+        self.met.lock().remove(&node);
+    }
+
     /// Records the address at which a pinned node has answered.
     pub(super) fn reached(&self, node: NodeId, peer_addr: &str) -> Result<(), String> {
         let _writing = self.writing.lock();

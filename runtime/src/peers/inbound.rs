@@ -17,6 +17,7 @@ use super::{
     Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome, expected_incarnation,
     snapshots,
 };
+use crate::addresses::ClientAddress;
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{ConnectionLimit, Descriptors};
 use crate::sockets;
@@ -74,7 +75,8 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
                 continue;
             }
         };
-        let Some(permit) = unidentified.take() else { continue };
+        let dialler = ClientAddress::from(address);
+        let Some(permit) = unidentified.take_at(dialler) else { continue };
         let (peers, core, identified) = (Arc::clone(&peers), core.clone(), identified.clone());
         tokio::spawn(async move {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
@@ -88,10 +90,13 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
             };
             drop(permit);
             let ended = match greeted {
-                Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes }))) => {
+                Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes, .. }))) => {
                     return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
                 }
-                Ok(Ok((link, _, connection))) => receive_as(&peers, &link, connection, core).await,
+                Ok(Ok((link, _, connection))) => {
+                    let intake = Intake::new(&peers, link.peer, dialler, connection.is_certified);
+                    receive_as(&peers, &link, connection, intake, core).await
+                }
                 Ok(Err(error)) => error,
                 Err(_) => Ended::Silent,
             };
@@ -112,6 +117,8 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
 struct Connection {
     stream: Stream,
     bytes: Vec<u8>,
+    /// Whether a certificate has proved the dialling node's number.
+    is_certified: bool,
 }
 
 /// What a dialling node has proved by its certificate: its number, or the sentence that says why it
@@ -154,25 +161,22 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
             return Err(Ended::Refused(refusal));
         }
     };
+    let is_certified = proof.is_some();
     let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello));
-    let checked = match hello.purpose {
-        Purpose::Introduction => checked,
+    let admitted = match hello.purpose {
+        Purpose::Introduction => checked.map(|()| None),
         Purpose::Messages | Purpose::Snapshot => match checked.and_then(|()| check_identity(peers, &hello)) {
-            Ok(()) => peers.verify_dialler(&hello).await,
-            refused => refused,
+            Ok(()) => peers.admit(&hello).await.map(Some),
+            Err(refusal) => Err(refusal),
         },
     };
     let Roster { incarnation, client_addr, start, .. } = peers.roster.clone();
-    let welcome: Welcome = checked.map(|()| Introduction { incarnation, client_addr, start });
+    let welcome: Welcome =
+        admitted.as_ref().map(|_| Introduction { incarnation, client_addr, start }).map_err(String::clone);
     reply(&mut stream, &welcome).await?;
-    welcome.map_err(Ended::Refused)?;
-    if hello.purpose == Purpose::Introduction {
-        return Err(Ended::Closed);
-    }
-    let link = peers.link(hello.from).or_else(|| peers.get_or_create_link(hello.from, &hello.peer_addr));
-    let link = link.ok_or_else(|| Ended::Refused("the dialling node was removed just now".into()))?;
+    let Some(link) = admitted.map_err(Ended::Refused)? else { return Err(Ended::Closed) };
     link.state.lock().client_addr = Some(hello.client_addr);
-    Ok((link, hello.purpose, Connection { stream, bytes }))
+    Ok((link, hello.purpose, Connection { stream, bytes, is_certified }))
 }
 
 async fn reply(stream: &mut Stream, welcome: &Welcome) -> Result<(), std::io::Error> {
@@ -267,8 +271,8 @@ fn check_identity(peers: &Peers, hello: &Hello) -> Result<(), String> {
 }
 
 /// Receives from a peer in a task that the peer's next connection aborts.
-async fn receive_as(peers: &Arc<Peers>, link: &Link, connection: Connection, core: Core) -> Ended {
-    let reader = tokio::spawn(receive(link.peer, connection, core, Arc::clone(peers)));
+async fn receive_as(peers: &Arc<Peers>, link: &Link, connection: Connection, intake: Intake, core: Core) -> Ended {
+    let reader = tokio::spawn(receive(link.peer, connection, intake, core, Arc::clone(peers)));
     let previous = link.state.lock().inbound.replace(reader.abort_handle());
     if let Some(previous) = previous {
         previous.abort();
@@ -284,9 +288,8 @@ async fn receive_as(peers: &Arc<Peers>, link: &Link, connection: Connection, cor
     ended
 }
 
-async fn receive(peer: NodeId, connection: Connection, core: Core, peers: Arc<Peers>) -> Ended {
-    let Connection { mut stream, mut bytes } = connection;
-    let mut intake = Intake::new(&peers, peer);
+async fn receive(peer: NodeId, connection: Connection, mut intake: Intake, core: Core, peers: Arc<Peers>) -> Ended {
+    let Connection { mut stream, mut bytes, .. } = connection;
     loop {
         let mut used = 0;
         let mut messages = Vec::new();

@@ -1,13 +1,15 @@
 //! Reading from a peer. A node that is no member of the cluster (as far as this node knows: it may
 //! be the leader of a cluster that this node has just joined) is read under limits: its frames
-//! count towards a budget that all unknown programs share, and it must complete one every few
-//! seconds. A member has neither limit: its messages may be large, and it may have none to send.
+//! count towards a budget that all unknown programs at this port share, and it must complete one
+//! every few seconds. A member has neither limit: its messages may be large, and it may have none to
+//! send. Nor has a node whose certificate has proved its number.
 
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::time::{Instant, timeout_at};
 
 use super::Peers;
+use crate::addresses::ClientAddress;
 use crate::budget::{Exhausted, Share};
 use crate::limits::STRANGER_TIMEOUT;
 use crate::tls::Stream;
@@ -39,10 +41,17 @@ struct Limits {
 }
 
 impl Intake {
-    /// For a peer that has completed the handshake just now.
-    pub(super) fn new(peers: &Peers, peer: NodeId) -> Intake {
-        let limits = Limits { share: peers.stranger_bytes.share(), deadline: Instant::now() + STRANGER_TIMEOUT };
-        Intake { peer, limits: Some(limits) }
+    /// For a peer at this address that has completed the handshake just now, and has proved its number
+    /// if it `is_certified`.
+    pub(super) fn new(peers: &Peers, peer: NodeId, address: ClientAddress, is_certified: bool) -> Intake {
+        let limits = (!is_certified).then(|| {
+            // A node that has just joined knows no member: the leader's first frame may be large.
+            let knows_none = peers.members.lock().iter().next().is_none();
+            let budget = &peers.stranger_bytes;
+            let share = if knows_none { budget.whole_share(address) } else { budget.share(address) };
+            Limits { share, deadline: Instant::now() + STRANGER_TIMEOUT }
+        });
+        Intake { peer, limits }
     }
 
     /// The peer has completed a frame; `left` bytes of the next one are in memory.

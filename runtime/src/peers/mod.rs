@@ -21,7 +21,7 @@ mod outbound;
 mod snapshots;
 mod transport;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -30,12 +30,15 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc};
+use tokio::task::AbortHandle;
 
 pub use dial::{DialError, introduction};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
+
+use self::snapshots::Turns;
 
 use crate::budget::Budget;
 use crate::limits;
@@ -163,14 +166,16 @@ pub struct Peers {
     /// The committed members: they tell which nodes were removed, and which data directories are
     /// valid.
     members: Mutex<Arc<Members>>,
+    /// The members that the log has beside the committed ones.
+    uncommitted: Mutex<Vec<NodeId>>,
     pinned: PinnedPeers,
     /// The snapshots that this node sends, and the store for those that it receives.
     snapshots: Arc<Snapshots>,
-    /// Permit to receive a snapshot: one at a time.
-    receiving: Semaphore,
+    /// Whose turn it is to send this node a snapshot.
+    receiving: Turns,
     /// Permit to pin a node that has dialled: one at a time.
     pinning: Semaphore,
-    /// Memory for the unfinished frames of nodes that are no members; clients share it.
+    /// Memory for the unfinished frames of nodes that are no members.
     stranger_bytes: Arc<Budget>,
     metrics: Arc<Metrics>,
     /// Limits the log lines about peers that are refused or cannot be reached.
@@ -189,6 +194,23 @@ struct Link {
     state: Mutex<LinkState>,
 }
 
+impl Link {
+    /// Ends the connections to and from the peer, for good; what waits in the outbox is still sent.
+    fn end(&self) {
+        self.outbox.close();
+        self.snapshots.close();
+        if let Some(inbound) = self.state.lock().inbound.take() {
+            inbound.abort();
+        }
+    }
+
+    /// Whether connections to and from the peer are open.
+    fn is_connected(&self) -> bool {
+        let state = self.state.lock();
+        state.dialled && state.inbound.is_some()
+    }
+}
+
 #[derive(Debug, Default)]
 struct LinkState {
     /// The address to dial.
@@ -198,7 +220,9 @@ struct LinkState {
     /// Whether the outbound connection is open.
     dialled: bool,
     /// The task that reads from the peer.
-    inbound: Option<tokio::task::AbortHandle>,
+    inbound: Option<AbortHandle>,
+    /// The tasks that dial the peer.
+    outbound: Vec<AbortHandle>,
     /// The address at which the peer serves clients, once it has announced it.
     client_addr: Option<String>,
 }
@@ -220,9 +244,10 @@ impl Peers {
             roster,
             links: Mutex::new(BTreeMap::new()),
             members: Mutex::new(Arc::default()),
+            uncommitted: Mutex::default(),
             pinned,
             snapshots,
-            receiving: Semaphore::new(1),
+            receiving: Turns::new(),
             pinning: Semaphore::new(1),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             metrics,
@@ -240,11 +265,6 @@ impl Peers {
         // Only this function fills the outbox, so it has room; it is closed if the peer was removed
         // just now.
         link.snapshots.push(term).is_ok()
-    }
-
-    /// The memory budget for what unknown programs send.
-    pub fn stranger_bytes(&self) -> &Arc<Budget> {
-        &self.stranger_bytes
     }
 
     /// Whether a node is a member of the cluster, as far as this node knows.
@@ -271,17 +291,14 @@ impl Peers {
     /// a leader that removes itself must receive the acknowledgements of its removal.
     pub fn set_members(&self, latest: &Members, committed: &Arc<Members>) {
         *self.members.lock() = Arc::clone(committed);
+        *self.uncommitted.lock() = latest.ids().filter(|id| committed.get(*id).is_none()).collect();
         for (id, member) in committed.iter().chain(latest.iter()).filter(|(id, _)| *id != self.roster.node) {
             self.get_or_create_link(id, &MemberAddress::of(&member.address).peer_addr);
         }
         self.links.lock().retain(|id, link| {
             let stays = !committed.was_removed(*id);
             if !stays {
-                link.outbox.close();
-                link.snapshots.close();
-                if let Some(inbound) = link.state.lock().inbound.take() {
-                    inbound.abort();
-                }
+                link.end();
             }
             stays
         });
@@ -319,16 +336,64 @@ impl Peers {
         others.iter().all(welcomed)
     }
 
-    /// The same as [`Peers::verify`] for a node that has dialled. Pinning waits for the disk, when the
-    /// two nodes meet for the first time or the node was started again: one at a time, so that a
+    /// The link to a node that has dialled, after [`Peers::verify`]. Pinning waits for the disk, when
+    /// the two nodes meet for the first time or the node was started again: one at a time, so that a
     /// crowd of strangers takes one thread, and a node that is pinned already waits for none.
-    async fn verify_dialler(&self, hello: &Hello) -> Result<(), String> {
-        if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start) {
-            return Ok(());
+    async fn admit(&self, hello: &Hello) -> Result<Arc<Link>, String> {
+        if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start)
+            && let Some(link) = self.link(hello.from)
+        {
+            return Ok(link);
         }
         let _one = self.pinning.acquire().await;
-        let verify = || self.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr);
-        tokio::task::block_in_place(verify)
+        tokio::task::block_in_place(|| {
+            self.make_room_for(hello.from)?;
+            self.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr)?;
+            let link = self.link(hello.from).or_else(|| self.get_or_create_link(hello.from, &hello.peer_addr));
+            link.ok_or_else(|| "the dialling node was removed just now".to_owned())
+        })
+    }
+
+    /// Forgets nodes that are no members, so that strangers cannot make this node remember and dial
+    /// ever more of them: those first that it cannot reach.
+    fn make_room_for(&self, node: NodeId) -> Result<(), String> {
+        let (members, uncommitted) = (Arc::clone(&self.members.lock()), self.uncommitted.lock().clone());
+        let is_unknown = |id: NodeId| {
+            members.get(id).is_none()
+                && !members.was_removed(id)
+                && !uncommitted.contains(&id)
+                && id != self.roster.node
+        };
+        if !is_unknown(node) {
+            return Ok(());
+        }
+        let pinned = self.pinned.addresses();
+        let mut forgotten = Vec::new();
+        {
+            let mut links = self.links.lock();
+            let met = pinned.iter().map(|(id, _)| *id).chain(links.keys().copied());
+            let mut unknown: BTreeSet<NodeId> = met.filter(|id| is_unknown(*id) && *id != node).collect();
+            while unknown.len() >= limits::UNKNOWN_NODES {
+                let is_connected = |id: &NodeId| links.get(id).is_some_and(|link| link.is_connected());
+                let Some(unreached) = unknown.iter().copied().find(|id| !is_connected(id)) else {
+                    return Err(format!(
+                        "node {node} is no member of the cluster, as far as this node knows, and neither are {} others to \
+                         which it is connected: add the node first (palisade members add), and keep programs that do not \
+                         belong to the cluster away from this port",
+                        unknown.len()
+                    ));
+                };
+                unknown.remove(&unreached);
+                forgotten.push(unreached);
+                if let Some(link) = links.remove(&unreached) {
+                    link.end();
+                    link.state.lock().outbound.drain(..).for_each(|task| task.abort());
+                }
+            }
+        }
+        // Not under the lock of the links: this may wait for the disk.
+        forgotten.into_iter().for_each(|id| self.pinned.forget(id));
+        Ok(())
     }
 
     /// Rejects a server that claims to be `node` but has another data directory, or a copy of it.
@@ -408,12 +473,8 @@ mod tests {
     use super::*;
     use crate::storage::SystemDisk;
 
-    /// A blank founder takes part once every other founder's server has welcomed it. One of them
-    /// may have lost its log and returned in a later generation meanwhile.
-    #[test]
-    fn welcome_of_a_later_generation_counts() {
-        let directory = tempfile::tempdir().unwrap();
-        let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory.path(), 7).unwrap();
+    fn peers(directory: &std::path::Path) -> (Arc<Peers>, ToDial) {
+        let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory, 7).unwrap();
         let roster = Roster {
             cluster: 7,
             cluster_name: "test".into(),
@@ -425,8 +486,52 @@ mod tests {
             peer_addrs: BTreeMap::new(),
             tls: None,
         };
-        let pinned = PinnedPeers::load(directory.path()).unwrap();
-        let (peers, _to_dial) = Peers::new(roster, pinned, snapshots.into(), Metrics::new());
+        Peers::new(roster, PinnedPeers::load(directory).unwrap(), snapshots.into(), Metrics::new())
+    }
+
+    /// Goal: strangers that claim ever more node numbers make this node remember and dial few of them,
+    /// and neither a member nor a node that is connected is forgotten for them.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn strangers_are_forgotten_for_one_another() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
+        let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
+        peers.set_members(&Members::of([1, 2, 3, 4].map(NodeId)), &members);
+        let admit = async |number: u32| {
+            let stranger = Roster { node: NodeId(number), incarnation: Incarnation(number.into()), ..peers.roster.clone() };
+            peers.admit(&stranger.hello(NodeId(1), Purpose::Messages)).await
+        };
+        for member in [2, 3, 4] {
+            admit(member).await.unwrap();
+        }
+        // It may be the leader of a cluster that this node has just joined.
+        let connected = |link: &Link| {
+            let mut state = link.state.lock();
+            (state.dialled, state.inbound) = (true, Some(tokio::spawn(async {}).abort_handle()));
+        };
+        connected(&*admit(5).await.unwrap());
+        for number in 1_000..1_200 {
+            admit(number).await.unwrap();
+        }
+        let known: Vec<u32> = peers.links.lock().keys().map(|node| node.0).collect();
+        assert_eq!((known.len(), &known[..4]), (3 + limits::UNKNOWN_NODES, &[2, 3, 4, 5][..]));
+        let pinned = |peers: &Peers| peers.pinned.addresses().into_iter().map(|(node, _)| node.0).collect::<Vec<_>>();
+        assert_eq!(pinned(&peers), known);
+        let stored = PinnedPeers::load(directory.path()).unwrap().addresses();
+        assert_eq!(stored.into_iter().map(|(node, _)| node.0).collect::<Vec<_>>(), known);
+
+        peers.links.lock().values().for_each(|link| connected(link));
+        let refusal = admit(2_000).await.unwrap_err();
+        assert!(refusal.contains("is no member of the cluster"), "{refusal}");
+        assert_eq!(pinned(&peers), known);
+    }
+
+    /// A blank founder takes part once every other founder's server has welcomed it. One of them
+    /// may have lost its log and returned in a later generation meanwhile.
+    #[test]
+    fn welcome_of_a_later_generation_counts() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
         let founders = [NodeId(2), NodeId(3)];
         let welcomed = |node: NodeId| peers.get_or_create_link(node, "nowhere:1").unwrap().state.lock().welcomed = true;
         welcomed(NodeId(2));

@@ -23,9 +23,17 @@ const UNREACHABLE_PAUSE: Duration = Duration::from_secs(60);
 /// Keeps a connection to every other node, also to later members, for as long as the task lives.
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
     let mut links = JoinSet::new();
-    while let Some(link) = to_dial.0.recv().await {
-        links.spawn(keep_connected(Arc::clone(&peers), Arc::clone(&link)));
-        links.spawn(snapshots::send_all(Arc::clone(&peers), link));
+    loop {
+        tokio::select! {
+            link = to_dial.0.recv() => {
+                let Some(link) = link else { return };
+                let dialling = links.spawn(keep_connected(Arc::clone(&peers), Arc::clone(&link)));
+                let sending = links.spawn(snapshots::send_all(Arc::clone(&peers), Arc::clone(&link)));
+                link.state.lock().outbound = vec![dialling, sending];
+            }
+            // The tasks of a node that was removed or forgotten.
+            Some(_) = links.join_next() => {}
+        }
     }
 }
 

@@ -17,9 +17,14 @@
 //!                                  ←      Verdict: received, or what is wrong with it
 //! ```
 //!
+//! A node receives one snapshot at a time ([`turn`]), at a rate of [`SNAPSHOT_PIECE`] bytes within
+//! [`SNAPSHOT_PATIENCE`] at least.
+//!
 //! An error costs nothing but the attempt: the protocol requests the snapshot again with every
 //! heartbeat until the follower has it, and the follower's node checks the term, the position and
 //! the state as in any other message.
+
+mod turn;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,9 +34,12 @@ use palisade_spec::raft::{Body, Message, NodeId, Snapshot, Term};
 use serde::{Deserialize, Serialize};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::task::{JoinError, spawn_blocking};
-use tokio::time::{Instant, error::Elapsed, sleep, timeout};
+use tokio::time::{Instant, error::Elapsed, sleep, timeout, timeout_at};
 use tracing::{debug, info, warn};
 
+pub(super) use self::turn::Turns;
+
+use self::turn::Turn;
 use super::dial::{DialError, connect};
 use super::frame::{self, HELLO_BYTES, ReadError};
 use super::{Link, Peers, Purpose};
@@ -84,6 +92,8 @@ enum Trouble {
     Refused(String),
     #[error("the peer broke the order of the transfer protocol")]
     OutOfTurn,
+    #[error("the peer is no member of the cluster, and gives way to a member that offers a snapshot")]
+    GaveWay,
     #[error("the received snapshot is invalid: {0}")]
     Flaw(#[from] SnapshotFlaw),
     #[error("the task that works on the file was aborted: {0}")]
@@ -200,7 +210,7 @@ async fn receive_from(
     core: &Core,
 ) -> Result<Option<SnapshotInfo>, Trouble> {
     let Offer { term, info } = read(stream, bytes, SNAPSHOT_PATIENCE).await?;
-    let Ok(_only_one) = peers.receiving.try_acquire() else {
+    let Some(mut turn) = peers.receiving.begin(peers.is_member(peer)).await else {
         write(stream, &Answer::Refused("the receiver is receiving another snapshot".into())).await?;
         return Ok(None);
     };
@@ -231,7 +241,7 @@ async fn receive_from(
         }
     };
     write(stream, &Answer::From(incoming.have())).await?;
-    let incoming = match take_pieces(peers, stream, bytes, incoming).await? {
+    let incoming = match take_pieces(peers, stream, bytes, incoming, &mut turn).await? {
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index.0, info.bytes);
@@ -260,13 +270,24 @@ async fn take_pieces(
     stream: &mut Stream,
     bytes: &mut Vec<u8>,
     mut incoming: Incoming,
+    turn: &mut Turn<'_>,
 ) -> Result<std::io::Result<Incoming>, Trouble> {
     bytes.clear();
+    let (mut piece_ends, mut deadline) = (0, Instant::now());
     while incoming.lacks() > 0 {
+        // Not for each byte: a peer could keep its turn with a few of them for ever.
+        if incoming.have() >= piece_ends {
+            piece_ends = incoming.have() + length_of_next(incoming.lacks()) as u64;
+            deadline = Instant::now() + SNAPSHOT_PATIENCE;
+        }
         let mut piece = std::mem::take(bytes);
         piece.reserve(SNAPSHOT_PIECE);
-        let mut rest = (&mut *stream).take(length_of_next(incoming.lacks()) as u64);
-        if timeout(SNAPSHOT_PATIENCE, rest.read_buf(&mut piece)).await?? == 0 {
+        let mut rest = (&mut *stream).take(piece_ends - incoming.have());
+        let length = tokio::select! {
+            read = timeout_at(deadline, rest.read_buf(&mut piece)) => read??,
+            () = turn.is_over() => return Err(Trouble::GaveWay),
+        };
+        if length == 0 {
             return Err(Trouble::Closed);
         }
         let append = spawn_blocking(move || {

@@ -12,6 +12,20 @@ use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock file's name.
 const LOCK_FILE: &str = "lock";
+/// How the names of a node's files begin.
+const OWN_FILES: [&str; 9] = [
+    LOCK_FILE,
+    identity::FILE_NAME,
+    "start.json",
+    "peers.json",
+    "stepper",
+    "wal-",
+    "snapshot-",
+    "incoming-",
+    "damaged-",
+];
+/// What a file system may put into an empty directory.
+const SYSTEM_DIRECTORY: &str = "lost+found";
 
 /// A node's data directory: locked against other processes for the lifetime of this value, and
 /// verified to be this node's.
@@ -54,14 +68,16 @@ impl LockedDir {
     pub fn open_on(disk: Arc<dyn Disk>, path: impl AsRef<Path>) -> Result<LockedDir, StorageError> {
         let path = path.as_ref().to_owned();
         disk.create_directory(&path).map_err(StorageError::io("create the data directory", &path))?;
+        refuse_foreign_files(&*disk, &path)?;
         let lock = lock(&*disk, &path)?;
-        make_private(&*disk, &path);
         // A process may have renamed files here and died before it made the names durable.
         files::sync_directory(&*disk, &path)?;
         let found = identity::read(&*disk, &path)?;
         if found.is_none() && !segment::list(&*disk, &path)?.segments.is_empty() {
             return Err(StorageError::IdentityMissing { path });
         }
+        // Only now it is known to be a node's, or new.
+        make_private(&*disk, &path);
         let mut directory = LockedDir { disk, path, found, lock };
         directory.finish_return()?;
         Ok(directory)
@@ -179,6 +195,21 @@ impl DataDir {
     }
 }
 
+/// Refuses a directory of another program, before anything in it is changed: a mistaken `--data` must
+/// not take the permissions of all users on `/etc` away.
+fn refuse_foreign_files(disk: &dyn Disk, directory: &Path) -> Result<(), StorageError> {
+    let names = disk.list(directory).map_err(StorageError::io("list", directory))?;
+    if names.iter().any(|name| name == identity::FILE_NAME) {
+        return Ok(());
+    }
+    let is_own = |name: &str| name == SYSTEM_DIRECTORY || OWN_FILES.iter().any(|own| name.starts_with(own));
+    let mut names = names.iter().map(|name| name.to_string_lossy());
+    match names.find(|name| !is_own(name)) {
+        Some(foreign) => Err(StorageError::ForeignFiles { path: directory.to_owned(), foreign: foreign.into_owned() }),
+        None => Ok(()),
+    }
+}
+
 /// Takes the permissions of other users on the directory and its files away. The log says so: the
 /// operator has to judge whether another user has read the files before.
 fn make_private(disk: &dyn Disk, directory: &Path) {
@@ -213,12 +244,41 @@ mod tests {
 
     use std::collections::BTreeMap;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt;
 
     use super::super::SegmentNumber;
     use super::*;
 
     fn identity() -> Identity {
         Identity::of(0xC1, NodeId(2))
+    }
+
+    /// Goal: `--data` with the directory of another program changes nothing there, whichever node is
+    /// started.
+    #[test]
+    fn directory_of_another_program_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("passwd");
+        fs::write(&file, "root").unwrap();
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        for path in [directory.path(), &file] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let refusal = DataDir::open(directory.path(), &identity()).unwrap_err().to_string();
+        assert!(refusal.contains("has files of other programs, such as passwd"), "{refusal}");
+        assert_eq!((mode(directory.path()), mode(&file)), (0o755, 0o755));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1);
+
+        // Another program's file of the same name is no identity.
+        let named = directory.path().join("identity.json");
+        fs::write(&named, "{}").unwrap();
+        assert!(DataDir::open(directory.path(), &identity()).unwrap_err().to_string().contains("cannot be understood"));
+        assert_eq!((mode(directory.path()), mode(&file)), (0o755, 0o755));
+        fs::remove_file(&named).unwrap();
+        fs::remove_file(&file).unwrap();
+        fs::create_dir(directory.path().join("lost+found")).unwrap();
+        drop(DataDir::open(directory.path(), &identity()).unwrap());
+        assert_eq!(mode(directory.path()), 0o700);
     }
 
     #[test]

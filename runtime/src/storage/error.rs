@@ -34,6 +34,15 @@ pub enum StorageError {
         holder: Option<u32>,
     },
 
+    /// A directory without an identity file has files of other programs.
+    #[error("{} is no node's data directory: it has no identity.json, and has files of other programs, such as {foreign}. Nothing in it was changed. Give --data a new or an empty directory", .path.display())]
+    ForeignFiles {
+        /// The directory.
+        path: PathBuf,
+        /// The name of one of the files.
+        foreign: String,
+    },
+
     /// There is a log, but no identity file.
     #[error("{} holds log segments, but no identity.json, which names the node that owns them. Restore the whole directory as the node left it, or start the node with a new node ID and an empty directory", .path.display())]
     IdentityMissing {

@@ -25,6 +25,9 @@ const FORMAT: u32 = 1;
 /// Number of latest starts that a directory keeps: a peer that was away for more of them cannot
 /// tell a later start from a copy's.
 const KEPT: usize = 64;
+/// Number of starts by which a node may be ahead of the newest one that a peer has seen: so many that
+/// no node reaches it. A forged start far ahead would make all later ones of the node look old.
+const AHEAD: u64 = 1_000_000;
 
 /// A start of a node, and those before it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -52,7 +55,10 @@ impl Start {
 
     /// Whether this is the start that was `seen`, or a later one of the same directory.
     pub fn is_or_follows(&self, seen: &Start) -> bool {
-        let Some(later) = self.count.checked_sub(seen.count) else { return false };
+        let Some(later) = self.count.checked_sub(seen.count).filter(|&later| later <= AHEAD) else { return false };
+        if self.recent.len() as u64 != self.count.min(KEPT as u64) {
+            return false;
+        }
         let Some(seen) = seen.recent.first() else { return true };
         let later = usize::try_from(later).unwrap_or(usize::MAX);
         self.recent.get(later).map_or(later >= KEPT, |start| start == seen)
@@ -145,6 +151,11 @@ mod tests {
         }
         let forged = Start { count: 9, recent: vec![9] };
         assert!(!forged.is_or_follows(&seen), "a past with a gap");
+        let recent: Vec<u64> = (0..KEPT as u64).collect();
+        for (count, recent) in [(u64::MAX, recent.clone()), (AHEAD + 4, recent.clone()), (1_000, vec![9])] {
+            assert!(!Start { count, recent }.is_or_follows(&seen), "a start that no node has: {count}");
+        }
+        assert!(Start { count: AHEAD + 3, recent }.is_or_follows(&seen));
         assert!(start(&[1]).is_or_follows(&Start::default()) && Start::default().is_or_follows(&Start::default()));
     }
 }

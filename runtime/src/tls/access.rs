@@ -91,6 +91,11 @@ impl Access {
         !matches!(self.connection, Connection::Plain)
     }
 
+    /// Whether a certificate has proved who the client is.
+    pub fn is_certified(&self) -> bool {
+        matches!(self.connection, Connection::Certified(_))
+    }
+
     /// Who sends a request, with its header `Authorization`. A token counts before the connection's
     /// certificate. `None` only without TLS, while TLS is optional.
     ///
@@ -117,13 +122,20 @@ impl Access {
         }
     }
 
-    /// Resolves when a request with this header `Authorization` would be refused because the token's
-    /// line was removed; never for a client without a token.
-    pub async fn revoked(&self, authorization: Option<&[u8]>) {
+    /// Resolves when a request with this header `Authorization` no longer counts for the principal
+    /// that it counted for, with the sentence for its client: its token's line was removed, or has
+    /// another name. Never for a client without a token.
+    pub async fn ended(&self, authorization: Option<&[u8]>, principal: &str) -> String {
         let tokens = self.tls.tokens.as_ref().filter(|_| self.is_tls() && authorization.is_some());
         let Some(tokens) = tokens else { return pending().await };
         let mut changes = tokens.changes();
-        while self.principal(authorization).is_ok() {
+        loop {
+            match self.principal(authorization) {
+                Ok(Some(now)) if *now.name == *principal => {}
+                Ok(Some(now)) => return format!("the bearer token of `{principal}` is now that of `{}`", now.name),
+                Ok(None) => return pending().await,
+                Err(why) => return why,
+            }
             if changes.changed().await.is_err() {
                 return pending().await;
             }

@@ -5,8 +5,8 @@
 //! a client proves its identity by a certificate or by a bearer token ([`tokens`]), and every
 //! request carries the verified [`Principal`].
 //!
-//! The files are read again every second ([`watch`]): new connections use the new ones, open
-//! connections continue. A file that cannot be used is reported, and the old one stays in use.
+//! The files are read again every second ([`watch`]): once two readings agree, new connections use
+//! the new ones, and open connections continue. A file that cannot be used is reported, and the old one stays in use.
 //!
 //! Certificates are the one place where the wall clock counts: TLS compares their validity with it.
 
@@ -23,6 +23,7 @@ use std::sync::Arc;
 
 use palisade_client::Security;
 pub use palisade_client::TlsError;
+use palisade_client::tls::PemFile;
 pub use palisade_client::tls::Stream;
 
 pub use self::access::{Access, Principal, Proof};
@@ -33,7 +34,7 @@ pub use self::reload::watch;
 pub use self::tokens::{NewToken, Tokens};
 
 use self::material::Material;
-use self::reload::Trouble;
+use self::reload::{Trouble, Unsettled};
 use crate::sync::Mutex;
 
 /// The files of a node's TLS.
@@ -57,6 +58,7 @@ pub struct Tls {
     files: TlsFiles,
     material: Mutex<Arc<Material>>,
     tokens: Option<Tokens>,
+    unsettled: Mutex<Unsettled<[PemFile; 3]>>,
     trouble: Mutex<Trouble>,
 }
 
@@ -68,7 +70,8 @@ impl Tls {
     pub fn load(files: TlsFiles) -> Result<Arc<Tls>, TlsError> {
         let material = Arc::new(Material::load(&files)?);
         let tokens = files.tokens.as_deref().map(Tokens::load).transpose()?;
-        Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, trouble: Mutex::default() }))
+        let (unsettled, trouble) = (Mutex::default(), Mutex::default());
+        Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, unsettled, trouble }))
     }
 
     /// Whom this node's certificate names: the cluster, and the node's number.

@@ -1,12 +1,13 @@
 //! Connections between nodes: both sides prove which node of which cluster they are.
 
-use std::io;
+use std::io::{self, ErrorKind};
 use std::time::Duration;
 
 use palisade_client::tls::{Side, Stream, explain};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use rustix::net::{RecvFlags, recv};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
 use tokio::net::TcpStream;
-use tokio::time::{sleep, timeout};
+use tokio::time::timeout;
 use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::{TlsAcceptor, TlsConnector};
 
@@ -28,8 +29,6 @@ pub enum HandshakeError {
 const LAST_WORDS: Duration = Duration::from_secs(1);
 /// Bytes of a refused connection that are read and dropped meanwhile.
 const DROPPED: u64 = 64 << 10;
-/// The pause between two looks at a connection whose first bytes are not complete.
-const PEEK_PAUSE: Duration = Duration::from_millis(2);
 
 impl Tls {
     /// Accepts a connection of another node. Without a certificate of the cluster's CA there is no
@@ -47,7 +46,7 @@ impl Tls {
             return Ok((Stream::Plain(stream), None));
         }
         let material = self.material();
-        let stream = accept(TlsAcceptor::from(material.nodes.clone()), stream).await?;
+        let stream = accept(TlsAcceptor::from(material.nodes.clone()), stream).await?.with_large_writes();
         let identity = match Identity::of_peer(&stream) {
             Some(Ok(identity)) => node_of(identity, &material.cluster),
             Some(Err(what)) => Err(format!("its certificate {what}")),
@@ -64,7 +63,7 @@ impl Tls {
         let material = self.material();
         let unnamed = ServerName::try_from("palisade.invalid").expect("a host name");
         let connected = TlsConnector::from(material.dial.clone()).connect(unnamed, stream).await;
-        let stream = Stream::tls(connected.map_err(|error| refusal(error, Side::Server))?);
+        let stream = Stream::tls(connected.map_err(|error| refusal(error, Side::Server))?).with_large_writes();
         let identity = Identity::of_peer(&stream).unwrap_or_else(|| Err("is missing".into()));
         let identity = identity.map_err(|what| HandshakeError::Refused(format!("its certificate {what}")))?;
         let node = node_of(identity, &material.cluster).map_err(HandshakeError::Refused)?;
@@ -125,18 +124,132 @@ pub(super) fn refusal(error: io::Error, other: Side) -> HandshakeError {
     }
 }
 
-/// Whether a connection begins with a handshake of TLS, without taking a byte from it. A frame
-/// between nodes begins with its length, and a hello's third byte is 0; a request in HTTP begins
-/// with a letter.
+/// Whether a connection begins with a handshake of TLS, without taking a byte from it. Waits for the
+/// bytes that decide it, and wakes only when more have come.
 pub(super) async fn begins_with_tls(stream: &TcpStream) -> io::Result<bool> {
-    const HANDSHAKE: u8 = 0x16;
-    let mut first = [0; 3];
     loop {
-        match stream.peek(&mut first).await? {
-            0 => return Ok(false),
-            1.. if first[0] != HANDSHAKE => return Ok(false),
-            3.. => return Ok(first[1] == 3 && first[2] != 0),
-            _ => sleep(PEEK_PAUSE).await,
+        let ready = stream.ready(Interest::READABLE).await?;
+        let decided = stream.try_io(Interest::READABLE, || {
+            let mut first = [0; 3];
+            let (_, length) = recv(stream, &mut first[..], RecvFlags::PEEK)?;
+            // This error clears the readiness, so that the next wait is one for more bytes.
+            are_of_tls(&first[..length]).ok_or_else(|| ErrorKind::WouldBlock.into())
+        });
+        match decided {
+            // The other side has ended the connection behind too few bytes.
+            Err(error) if error.kind() == ErrorKind::WouldBlock && ready.is_read_closed() => return Ok(false),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => {}
+            decided => return decided,
         }
+    }
+}
+
+/// Whether the first bytes of a connection are those of a handshake of TLS; `None` for too few. A
+/// frame between nodes begins with its length, and a hello's third byte is 0; a request in HTTP
+/// begins with a letter.
+fn are_of_tls(first: &[u8]) -> Option<bool> {
+    const HANDSHAKE: u8 = 0x16;
+    match *first {
+        [HANDSHAKE] | [HANDSHAKE, 3] => None,
+        [HANDSHAKE, 3, version, ..] => Some(version != 0),
+        _ => Some(false),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::poll_fn;
+    use std::pin::pin;
+
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::sleep;
+
+    use super::super::{Access, Authority, Issued, TlsFiles, Validity};
+    use super::*;
+
+    /// What the first bytes of a connection are, which arrive in these pieces with pauses between them;
+    /// and how often the node looked.
+    async fn look(pieces: &[&[u8]]) -> (bool, u32) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+        let (server, _) = listener.accept().await.unwrap();
+        let mut looks = 0;
+        let mut looking = pin!(begins_with_tls(&server));
+        let counted = poll_fn(|context| {
+            looks += 1;
+            looking.as_mut().poll(context)
+        });
+        let sent = async {
+            for piece in pieces {
+                client.write_all(piece).await.unwrap();
+                sleep(Duration::from_millis(100)).await;
+            }
+            client.shutdown().await.unwrap();
+        };
+        let (found, ()) = tokio::join!(counted, sent);
+        (found.unwrap(), looks)
+    }
+
+    /// Goal: a connection whose first bytes come slowly, or not at all, costs no look but for each
+    /// piece of them.
+    #[tokio::test]
+    async fn first_bytes_are_awaited_without_spinning() {
+        for (pieces, is_tls) in [
+            (&[&b"\x16\x03\x01"[..]][..], true),
+            (&[b"\x16", b"\x03", b"\x01"], true),
+            (&[b"\x16", b"\x03", b"\x00"], false),
+            (&[b"\x16\x01"], false),
+            (&[b"GET / HTTP/1.1"], false),
+            (&[b"\x16", b"\x03"], false),
+            (&[b"\x16"], false),
+            (&[], false),
+        ] {
+            let (found, looks) = look(pieces).await;
+            assert_eq!(found, is_tls, "{pieces:?}");
+            // `join!` polls both sides when one of them wakes.
+            assert!(looks <= 8, "{looks} looks at {pieces:?}");
+        }
+    }
+
+    /// Bytes that a side takes to write although the other one reads nothing.
+    async fn unread(mut stream: Stream) -> usize {
+        let (piece, mut taken) = (vec![0; 16 << 10], 0);
+        while let Ok(Ok(length)) = timeout(Duration::from_millis(200), stream.write(&piece)).await {
+            taken += length;
+        }
+        taken
+    }
+
+    /// Goal: answers that a client does not read take little memory beside the socket's; only a node has
+    /// the large buffer.
+    #[tokio::test]
+    async fn only_a_node_has_a_large_write_buffer() {
+        let directory = tempfile::tempdir().unwrap();
+        let validity = Validity::starting_now(Duration::from_secs(3600)).unwrap();
+        let authority = Authority::create(directory.path(), "billing", validity).unwrap();
+        let Issued { cert, key } = authority.node(1, &["127.0.0.1".to_owned()], validity).unwrap();
+        let files = TlsFiles { ca: authority.certificate(), cert, key, tokens: None, optional: false };
+        let tls = Tls::load(files).unwrap();
+        let socket = TcpSocket::new_v4().unwrap();
+        // The accepted sockets have it, too.
+        socket.set_send_buffer_size(4 << 10).unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(8).unwrap();
+        let address = listener.local_addr().unwrap();
+        let dial = || async { TcpStream::connect(address).await.unwrap() };
+
+        let accepted = async {
+            let (stream, remote) = listener.accept().await.unwrap();
+            Access::accept(&tls, stream, remote.ip()).await.unwrap().0
+        };
+        let client = tls.security();
+        let endpoint = address.to_string();
+        let (_client, accepted) = tokio::join!(client.dial(&endpoint), accepted);
+        let to_client = unread(accepted).await;
+
+        let accepted = async { tls.accept_node(listener.accept().await.unwrap().0).await.unwrap().0 };
+        let (_node, accepted) = tokio::join!(async { tls.connect_node(dial().await, Some(1)).await }, accepted);
+        let to_node = unread(accepted).await;
+        assert!(to_node > 1 << 20 && to_client < to_node - (512 << 10), "{to_client} and {to_node} bytes");
     }
 }

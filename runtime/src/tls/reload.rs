@@ -1,4 +1,5 @@
-//! The files are read again at intervals, and used once they have changed.
+//! The files are read again at intervals, and used once they have changed: when two readings in a
+//! row have found the same, for a file that is rewritten in place may be read half.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,6 +13,26 @@ use super::{Tls, TlsError};
 
 /// How often the files are read.
 const EVERY: Duration = Duration::from_secs(1);
+
+/// What was new at the last reading, until the next one has found the same.
+#[derive(Debug)]
+pub(super) struct Unsettled<T>(Option<T>);
+
+impl<T> Default for Unsettled<T> {
+    fn default() -> Unsettled<T> {
+        Unsettled(None)
+    }
+}
+
+impl<T: Clone + PartialEq> Unsettled<T> {
+    /// Whether a reading found the same as the one before it, and something else than what is in use.
+    pub(super) fn settles(&mut self, read: &T, in_use: &T) -> bool {
+        let is_new = read != in_use;
+        let is_same = self.0.as_ref() == Some(read);
+        self.0 = is_new.then(|| read.clone());
+        is_new && is_same
+    }
+}
 
 /// What was wrong with the files at the last readings.
 #[derive(Debug, Default)]
@@ -55,7 +76,7 @@ impl Tls {
 
     fn reload_material(&self) -> Result<(), TlsError> {
         let (read, known) = (Material::read(&self.files)?, self.material());
-        if read == known.read {
+        if !self.unsettled.lock().settles(&read, &known.read) {
             return Ok(());
         }
         let material = Material::of(read)?;
@@ -80,5 +101,37 @@ impl Tls {
             info!("the file of clients' tokens has changed: new requests are compared with it");
         }
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::{Authority, Issued, TlsFiles, Validity};
+    use super::*;
+
+    /// Goal: a file with two CAs that is read when only the first is written takes no trust away.
+    #[test]
+    fn half_written_certificates_are_not_used() {
+        let [ours, next] = [(); 2].map(|()| tempfile::tempdir().unwrap());
+        let validity = Validity::starting_now(Duration::from_secs(3600)).unwrap();
+        let authority = Authority::create(ours.path(), "billing", validity).unwrap();
+        let Issued { cert, key } = authority.node(1, &["127.0.0.1".to_owned()], validity).unwrap();
+        let next = std::fs::read_to_string(Authority::create(next.path(), "billing", validity).unwrap().certificate());
+        let half = std::fs::read_to_string(authority.certificate()).unwrap();
+        let whole = half.clone() + &next.unwrap();
+        let ca = ours.path().join("trusted.pem");
+        std::fs::write(&ca, &whole).unwrap();
+        let tls = Tls::load(TlsFiles { ca: ca.clone(), cert, key, tokens: None, optional: false }).unwrap();
+        let loaded = tls.material();
+        let is_reloaded = || {
+            tls.reload();
+            !Arc::ptr_eq(&tls.material(), &loaded)
+        };
+        std::fs::write(&ca, &half).unwrap();
+        assert!(!is_reloaded());
+        std::fs::write(&ca, &whole).unwrap();
+        assert!(!is_reloaded());
+        std::fs::write(&ca, &half).unwrap();
+        assert!(!is_reloaded() && is_reloaded());
     }
 }

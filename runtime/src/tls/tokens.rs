@@ -15,6 +15,7 @@ use tokio::sync::watch;
 
 use super::TlsError;
 use super::issue::client_name;
+use super::reload::Unsettled;
 use crate::sync::Mutex;
 
 /// Maximum number of revoked tokens whose names are remembered.
@@ -27,6 +28,7 @@ type Hash = [u8; 32];
 pub struct Tokens {
     path: PathBuf,
     table: Mutex<Arc<Table>>,
+    unsettled: Mutex<Unsettled<String>>,
     /// Counts the changes of the file.
     changes: watch::Sender<u64>,
 }
@@ -54,17 +56,20 @@ impl Tokens {
     /// # Errors
     /// If it cannot be read, or a line is damaged.
     pub fn load(path: &Path) -> Result<Tokens, TlsError> {
-        let table = Table::read(path)?;
-        Ok(Tokens { path: path.to_owned(), table: Mutex::new(Arc::new(table)), changes: watch::Sender::new(0) })
+        let table = Table::parse(path, read(path)?)?;
+        let (table, unsettled) = (Mutex::new(Arc::new(table)), Mutex::default());
+        Ok(Tokens { path: path.to_owned(), table, unsettled, changes: watch::Sender::new(0) })
     }
 
-    /// Reads the file again; returns whether it has changed.
+    /// Reads the file again, and uses what it has if it has changed and two readings agree; returns
+    /// whether it does.
     pub(super) fn reload(&self) -> Result<bool, TlsError> {
         let known = Arc::clone(&self.table.lock());
-        let mut table = Table::read(&self.path)?;
-        if table.text == known.text {
+        let text = read(&self.path)?;
+        if !self.unsettled.lock().settles(&text, &known.text) {
             return Ok(false);
         }
+        let mut table = Table::parse(&self.path, text)?;
         let is_valid = |hash: &Hash| table.valid.iter().any(|(_, valid)| valid == hash);
         let before = known.revoked.iter().map(|(hash, name)| (*hash, Arc::clone(name)));
         let removed = known.valid.iter().map(|(name, hash)| (*hash, Arc::clone(name)));
@@ -96,10 +101,12 @@ impl Tokens {
     }
 }
 
+fn read(path: &Path) -> Result<String, TlsError> {
+    std::fs::read_to_string(path).map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))
+}
+
 impl Table {
-    fn read(path: &Path) -> Result<Table, TlsError> {
-        let read = std::fs::read_to_string(path);
-        let text = read.map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))?;
+    fn parse(path: &Path, text: String) -> Result<Table, TlsError> {
         let lines = (1..).zip(text.lines()).map(|(number, line)| (number, line.trim()));
         let lines = lines.filter(|(_, line)| !line.is_empty() && !line.starts_with('#'));
         let damaged = |number: i32, what: &str| {
@@ -112,7 +119,7 @@ impl Table {
         for (number, line) in lines {
             let (name, digits) = line.split_once(':').ok_or_else(|| damaged(number, "has no colon"))?;
             let name = client_name(name).map_err(|_| damaged(number, "does not begin with a client's name"))?;
-            let hash = parse(digits).ok_or_else(|| damaged(number, "does not end with 64 hexadecimal digits"))?;
+            let hash = hash_of(digits).ok_or_else(|| damaged(number, "does not end with 64 hexadecimal digits"))?;
             valid.push((name.into(), hash));
         }
         Ok(Table { text, valid, revoked: BTreeMap::new() })
@@ -148,7 +155,7 @@ fn hex(bytes: &[u8]) -> String {
     })
 }
 
-fn parse(digits: &str) -> Option<Hash> {
+fn hash_of(digits: &str) -> Option<Hash> {
     let digits = digits.trim();
     if digits.len() != 64 || !digits.bytes().all(|digit| digit.is_ascii_hexdigit()) {
         return None;
@@ -177,12 +184,36 @@ mod tests {
         assert_eq!(tokens.reload(), Ok(false));
 
         std::fs::write(&path, &two.line).unwrap();
-        assert_eq!(tokens.reload(), Ok(true));
+        assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
         assert_eq!(tokens.name(&one.token), Err(Refused::Revoked("worker-1".into())));
         assert_eq!(tokens.name(&two.token), Ok("worker-2".into()));
         std::fs::write(&path, format!("{}\n{}\n", one.line, two.line)).unwrap();
-        assert_eq!(tokens.reload(), Ok(true));
+        assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
         assert_eq!(tokens.name(&one.token), Ok("worker-1".into()), "a line that comes back is valid again");
+    }
+
+    /// Goal: a file that is read while a program rewrites it revokes no token, whether its end is missing
+    /// or all of it.
+    #[test]
+    fn half_written_file_revokes_nothing() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let [one, two] = ["worker-1", "worker-2"].map(NewToken::draw);
+        let whole = format!("{}\n{}\n", one.line, two.line);
+        std::fs::write(&path, &whole).unwrap();
+        let tokens = Tokens::load(&path).unwrap();
+        let changed = format!("# changed\n{whole}");
+        for half in [&changed[..one.line.len() + 12], &one.line, ""] {
+            std::fs::write(&path, half).unwrap();
+            assert_eq!(tokens.reload(), Ok(false));
+            std::fs::write(&path, &changed).unwrap();
+            assert_eq!(tokens.reload(), Ok(false));
+            assert!([&one, &two].iter().all(|token| tokens.name(&token.token).is_ok()), "{half}");
+            std::fs::write(&path, &whole).unwrap();
+            assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(false)));
+        }
+        std::fs::write(&path, &changed).unwrap();
+        assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
     }
 
     #[test]
@@ -199,6 +230,7 @@ mod tests {
             (&format!("worker:{}", "+0".repeat(32)), "64 hexadecimal digits"),
         ] {
             std::fs::write(&path, damaged).unwrap();
+            assert_eq!(tokens.reload(), Ok(false));
             let refused = tokens.reload().unwrap_err().to_string();
             assert!(refused.contains(complaint), "{refused}");
             assert_eq!(tokens.name(&token.token), Ok("worker".into()));

@@ -69,9 +69,16 @@ impl Claim {
         }
     }
 
-    /// An operator has broken its grant.
+    /// An operator has broken its grant: a guard is lost, and without a guard the lock is asked for anew.
     pub(in crate::engine) fn lose(&mut self, now: BootInstant, link: &mut Link) {
-        self.session_is_gone(now, link);
+        match &mut self.state {
+            State::With(session, Doing::Acquiring { granted }) => {
+                *granted = None;
+                session.number += 1;
+                self.try_anew(now, link);
+            }
+            _ => self.session_is_gone(now, link),
+        }
     }
 
     // What answers lead to.

@@ -181,14 +181,14 @@ impl Claim {
         }
     }
 
-    /// Whether its guard holds the lock by this grant.
-    pub(in crate::engine) fn holds_by(&self, grant: &Broken) -> bool {
-        match &self.state {
-            State::With(session, Doing::Held { token, .. }) => {
-                (session.id.number(), *token, &self.key) == (grant.session, grant.token, &grant.key)
-            }
-            _ => false,
-        }
+    /// Whether it has the lock by this grant, with a guard or before it could make one.
+    pub(in crate::engine) fn has(&self, grant: &Broken) -> bool {
+        let State::With(session, Doing::Held { token, .. } | Doing::Acquiring { granted: Some(Granted { token, .. }) }) =
+            &self.state
+        else {
+            return false;
+        };
+        (session.id.number(), *token, &self.key) == (grant.session, grant.token, &grant.key)
     }
 
     /// Whether its next move is the guard's.

@@ -117,7 +117,10 @@ impl Watch {
                 sample.other = value("zk_znode_count");
             }
             _ => {
-                let status = palisade_client::status(&self.address, Duration::from_secs(30)).await.map_err(text)?;
+                let status = palisade_client::Security::plain()
+                    .status(&self.address, Duration::from_secs(30))
+                    .await
+                    .map_err(text)?;
                 sample.locks = status.locks;
             }
         }

@@ -19,7 +19,7 @@ pub(super) async fn leader(endpoints: &[String]) -> Result<String, String> {
     let mut trouble = String::new();
     for _ in 0..100 {
         for endpoint in endpoints {
-            match palisade_client::status(endpoint, Duration::from_secs(2)).await {
+            match palisade_client::Security::plain().status(endpoint, Duration::from_secs(2)).await {
                 Ok(status) => match status.leader.and_then(|leader| leader.client_addr) {
                     Some(address) => return Ok(address),
                     None => trouble = format!("{endpoint} knows no leader"),
@@ -43,7 +43,7 @@ pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64
             let leader = leader(&fill.endpoints).await?;
             if fill.share > 1 && session.is_none() {
                 let open = Op::OpenSession(OpenSession { ttl_ms, owner: OWNER.to_owned() });
-                match palisade_client::ask(&leader, open, ANSWER).await.map_err(text)? {
+                match palisade_client::Security::plain().ask(&leader, open, ANSWER).await.map_err(text)? {
                     Answer::Session(lease) => session = Some(lease.session),
                     other => return Err(format!("no session was opened: {other:?}")),
                 }
@@ -66,7 +66,7 @@ pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64
                 }
             };
             let ops = left.iter().map(acquire);
-            let asked = palisade_client::ask_all(&leader, ops, AT_ONCE, ANSWER, answered).await;
+            let asked = palisade_client::Security::plain().ask_all(&leader, ops, AT_ONCE, ANSWER, answered).await;
             left = left.iter().zip(held).filter(|(_, held)| !held).map(|(&number, _)| number).collect();
             match refusal {
                 Some(refusal) => Ok(Some(refusal)),

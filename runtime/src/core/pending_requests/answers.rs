@@ -78,12 +78,7 @@ impl PendingRequests {
                 responder.answer(Ok(Answer::Broken(broken)));
             }
             (Command::Break { key, token }, Reply::NotHolder) => {
-                let holder = table.lock(&key).map_or_else(
-                    || "no session holds it".to_owned(),
-                    |lock| format!("it is held with token {}", lock.holder.token),
-                );
-                let message = format!("{key} is not held with token {token}: {holder}; nothing was broken");
-                responder.answer(Err(Failure::new(Code::NotHolder, message)));
+                responder.answer(Err(not_held_by(table, &key, token)));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }
@@ -229,6 +224,22 @@ impl PendingRequests {
             Event::Broken { .. } | Event::Released { .. } => {}
         }
     }
+}
+
+/// The refusal of a break. The table keeps no grants that have ended, so it cannot tell whether an
+/// earlier attempt of this break ended the grant, or whether the token was that of another lock.
+fn not_held_by(table: &LockTable, key: &Key, token: Token) -> Failure {
+    let holder = table.lock(key).map_or_else(
+        || "no session holds it".to_owned(),
+        |lock| format!("it is held with token {}", lock.holder.token),
+    );
+    let rest = if token < table.next_token() {
+        "if the lock had a grant with that token, the grant has ended: it may have been broken by an earlier attempt, \
+         released, or ended with its session"
+    } else {
+        "no grant has had that token yet; nothing was broken"
+    };
+    Failure::new(Code::NotHolder, format!("{key} is not held with token {token}: {holder}; {rest}"))
 }
 
 /// The answer to a granted acquire. The table may be some entries ahead of the grant; if the

@@ -2,18 +2,20 @@
 //! connections.
 
 use std::collections::BTreeMap;
+use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_spec::lock::{Command, Opening, Owner, Proof, Ttl};
 use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine};
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::Notify;
 
 use super::*;
 use crate::core::CoreInbox;
 use crate::descriptors::Descriptors;
 use crate::metrics::Metrics;
-use crate::peers::{PinnedPeers, Roster, accept};
+use crate::peers::{PinnedPeers, Roster, Welcome, accept};
 use crate::storage::{DataDir, Identity, Incarnation, Snapshots, Start, Wal};
 
 const CLUSTER: u64 = 7;
@@ -48,6 +50,8 @@ struct Fixture {
     receiver: Arc<Peers>,
     inbox: CoreInbox,
     network: Arc<Network>,
+    /// Where the receiver listens for nodes, behind the proxy.
+    address: SocketAddr,
 }
 
 /// The proxy between them.
@@ -88,7 +92,7 @@ impl Fixture {
         let link = sender.get_or_create_link(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
-        Fixture { _directories: directories, sender, receiver, inbox, network }
+        Fixture { _directories: directories, sender, receiver, inbox, network, address: back }
     }
 
     /// Requests the snapshot as a node does with every heartbeat, until a message reaches the
@@ -195,4 +199,55 @@ async fn received_snapshot_is_not_sent_again() {
     }
     assert!(fixture.network.carried.load(Ordering::SeqCst) < carried + 20_000);
     assert!(fixture.sender.metrics.snapshots_sent.get() >= 1);
+}
+
+/// A node that is no member begins to send a snapshot and then sends a byte at a time. Resolves when
+/// the receiver ends the connection.
+async fn trickle(receiver: &Peers, address: SocketAddr, has_begun: Arc<Notify>) {
+    let stranger = Roster { node: NodeId(77), incarnation: Incarnation(77), ..receiver.roster.clone() };
+    let mut stream = Stream::Plain(TcpStream::connect(address).await.unwrap());
+    write(&mut stream, &stranger.hello(RECEIVER, Purpose::Snapshot)).await.unwrap();
+    let mut bytes = Vec::new();
+    read::<Welcome>(&mut stream, &mut bytes, SNAPSHOT_PATIENCE).await.unwrap().unwrap();
+    let last = Position { term: Term(3), index: Index(200) };
+    let info = SnapshotInfo { last, bytes: 1 << 20, ..an_info() };
+    write(&mut stream, &Offer { term: TERM, info }).await.unwrap();
+    let answer: Answer = read(&mut stream, &mut bytes, SNAPSHOT_PATIENCE).await.unwrap();
+    assert!(matches!(answer, Answer::From(0)), "{answer:?}");
+    has_begun.notify_one();
+    while stream.write_all(b"x").await.is_ok() {
+        sleep(Duration::from_millis(20)).await;
+    }
+}
+
+fn an_info() -> SnapshotInfo {
+    let directory = tempfile::tempdir().unwrap();
+    snapshots(directory.path(), SENDER).write(&snapshot(1)).unwrap()
+}
+
+/// Goal: a node that is no member and trickles bytes keeps no member's snapshot waiting.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn stranger_gives_way_to_a_member() {
+    let fixture = Fixture::open(&[]).await;
+    let members = Arc::new(Members::of([SENDER, RECEIVER]));
+    fixture.receiver.set_members(&members, &members);
+    fixture.sender.snapshots.write(&snapshot(100)).unwrap();
+    let (receiver, address, has_begun) = (Arc::clone(&fixture.receiver), fixture.address, Arc::new(Notify::new()));
+    let begun = Arc::clone(&has_begun);
+    let stranger = tokio::spawn(async move { trickle(&receiver, address, begun).await });
+    has_begun.notified().await;
+    let begin = Instant::now();
+    installed(fixture.receive().await);
+    assert!(begin.elapsed() < SNAPSHOT_PATIENCE, "the member waited for {:?}", begin.elapsed());
+    timeout(SNAPSHOT_PATIENCE, stranger).await.expect("the stranger's connection ends").unwrap();
+}
+
+/// Goal: a transfer that trickles ends, also if no member waits.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn transfer_without_progress_ends() {
+    let fixture = Fixture::open(&[]).await;
+    timeout(2 * SNAPSHOT_PATIENCE, trickle(&fixture.receiver, fixture.address, Arc::default()))
+        .await
+        .expect("the transfer ends");
+    assert!(fixture.receiver.receiving.begin(false).await.is_some(), "the next one may begin");
 }

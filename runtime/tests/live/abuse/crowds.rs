@@ -16,7 +16,7 @@ const KIB: u64 = 1024;
 
 /// As many connections as the system lets this process have: `CROWD`, and less only where that is
 /// impossible.
-fn crowd() -> usize {
+pub(super) fn crowd() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
     let wanted = CROWD as u64 + 500;
     if current.is_some_and(|current| current < wanted) {
@@ -33,7 +33,7 @@ fn crowd() -> usize {
 
 /// Opens connections and sends `greeting` on each; with `answered`, waits for the end of a
 /// response's head.
-async fn gather(address: &str, count: usize, greeting: &'static [u8], answered: bool) -> Vec<tokio::net::TcpStream> {
+pub(super) async fn gather(address: &str, count: usize, greeting: &[u8], answered: bool) -> Vec<tokio::net::TcpStream> {
     let address = address.parse().unwrap();
     let mut connections = Vec::new();
     while connections.len() < count {
@@ -54,7 +54,7 @@ async fn gather(address: &str, count: usize, greeting: &'static [u8], answered: 
     connections
 }
 
-fn runtime() -> tokio::runtime::Runtime {
+pub(super) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap()
 }
 

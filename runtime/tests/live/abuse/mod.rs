@@ -8,6 +8,7 @@ mod hoarders;
 mod names;
 mod noise;
 pub(crate) mod peers;
+mod ports;
 mod shares;
 mod strangers;
 

@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use serde_json::json;
 
 use crate::support::cluster::Cluster;
-use crate::support::process::{Running, output, palisade};
+use crate::support::process::{Running, output, palisade, refusal};
 use crate::support::{eventually, http, ports};
 
 /// A node that is the only founder of its cluster.
@@ -46,13 +46,6 @@ impl Lone {
         eventually("the node leads", || (http::get(&self.clients, "/readyz").ok()?.status == 200).then_some(()));
         running
     }
-}
-
-fn refusal(command: &mut Command, code: i32) -> String {
-    let result = output(command);
-    let said = String::from_utf8_lossy(&result.stderr).into_owned();
-    assert_eq!(result.status.code(), Some(code), "{said}");
-    said
 }
 
 /// Goal: a first start with an address that cannot be used leaves a directory that no node owns, so

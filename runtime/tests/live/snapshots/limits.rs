@@ -76,6 +76,23 @@ fn snapshots_in_a_loop_are_written_once_in_a_while() {
     http::post(&address, "/v1/snapshot", "").unwrap().ok();
 }
 
+/// Goal: requests whose clients hang up before the answer count like all others.
+#[test]
+fn a_client_that_hangs_up_shortens_no_pause() {
+    let (_cluster, address, mut socket) = large_state();
+    let taken = || metrics::value(&address, "palisade_snapshots_taken_total");
+    let before = taken();
+    for _ in 0..30 {
+        let opened = socket.ask(3, &json!({ "open_session": { "ttl_ms": 86_400_000 } }));
+        assert!(opened["ok"]["session"].is_object(), "{opened}");
+        let mut stream = TcpStream::connect(&address).unwrap();
+        stream.write_all(b"POST /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nContent-Length: 0\r\n\r\n").unwrap();
+        sleep(Duration::from_millis(50));
+    }
+    eventually("a snapshot is taken", || (taken() > before).then_some(()));
+    assert_eq!(taken() - before, 1.0, "the others come too soon");
+}
+
 /// A connection whose receiver takes little in advance, so that each piece that it reads makes room
 /// for the sender.
 fn connect_with_a_small_buffer(address: &str) -> TcpStream {

@@ -105,6 +105,12 @@ impl Cluster {
         Cluster::launch(size, &flags, Box::new(adjust), None, recordings_of(&flags), security)
     }
 
+    /// The same, and nothing is recorded: see [`Cluster::start_unrecorded`].
+    pub fn start_unrecorded_secured(size: u16, certificates: &Certificates) -> Cluster {
+        let (adjust, security) = (certificates.adjust(), certificates.client("test"));
+        Cluster::launch(size, &["--election-timeout", "750ms"], Box::new(adjust), None, None, security)
+    }
+
     /// The same, and `adjust` gives each node its certificates at every start of it.
     pub fn start_adjusted_secured(
         size: u16,

@@ -22,6 +22,15 @@ pub fn output(command: &mut Command) -> Output {
     command.output().expect("the command can be run")
 }
 
+/// Runs a command that ends with this exit code; returns what it said about an error.
+#[track_caller]
+pub fn refusal(command: &mut Command, code: i32) -> String {
+    let result = output(command);
+    let said = String::from_utf8_lossy(&result.stderr).into_owned();
+    assert_eq!(result.status.code(), Some(code), "{said}");
+    said
+}
+
 /// A child that is killed when the test lets go of it.
 pub struct Running(pub Child);
 

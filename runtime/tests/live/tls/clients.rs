@@ -1,7 +1,7 @@
 //! The port for clients: each request has a verified sender, or is refused with the reason.
 
 use std::process::Output;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::tls::Stream;
 use palisade_client::{Client, Error, LockOptions, Options, Security};
@@ -13,7 +13,7 @@ use crate::support::process::{output, palisade};
 use crate::support::{eventually, http, https};
 
 /// A token for `name`: the file that has it, and the line for the nodes.
-fn token(certificates: &Certificates, name: &str) -> (Security, String) {
+pub(super) fn token(certificates: &Certificates, name: &str) -> (Security, String) {
     let printed = cert(&["token", "--name", name]);
     let [token, line] = printed.lines().collect::<Vec<_>>()[..] else { panic!("two lines: {printed}") };
     assert!(line.starts_with(&format!("{name}:")) && !line.contains(token), "{printed}");
@@ -102,6 +102,9 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     // What tells whether the process lives needs no identity.
     assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
 
+    let file = ours.beside("refused.snapshot");
+    let saved = run(&cluster, 1, &ours.anonymous(), &["snapshot", "save", file.to_str().unwrap()]);
+    assert!(saved.status.code() == Some(74) && said(&saved).contains("proves no identity"), "{}", said(&saved));
     let locked = run(&cluster, 1, &ours.anonymous(), &["lock", "k", "--", "true"]);
     assert!(locked.status.code() == Some(77) && said(&locked).contains("proves no identity"), "{}", said(&locked));
 
@@ -190,4 +193,22 @@ fn silent_stranger_is_disconnected() {
         let ended = std::io::Read::read(&mut silent, &mut [0]);
         assert!(matches!(ended, Ok(0)), "{ended:?}");
     }
+}
+
+/// Goal: a node that stops does not wait for handshakes that are in progress. It waits 2 s for
+/// connections that serve a request.
+#[test]
+fn node_stops_without_waiting_for_handshakes() {
+    let ours = Certificates::of("billing", 1);
+    let mut cluster = Cluster::start_secured(1, &[], &ours);
+    let address = cluster.client_addr(1);
+    let silent = std::net::TcpStream::connect(&address).unwrap();
+    let mut half = std::net::TcpStream::connect(&address).unwrap();
+    std::io::Write::write_all(&mut half, b"\x16\x03\x01").unwrap();
+    // Both are accepted when a later connection is.
+    https::get(&address, &ours.anonymous(), "/healthz").unwrap();
+    let begin = Instant::now();
+    cluster.stop(1);
+    assert!(begin.elapsed() < Duration::from_millis(1_900), "it stopped after {:?}", begin.elapsed());
+    drop((silent, half));
 }

@@ -5,3 +5,4 @@ mod peers;
 mod rolling;
 mod rotation;
 mod starts;
+mod tokens;

@@ -169,3 +169,23 @@ fn broken_file_is_reported_and_the_old_one_stays() {
     });
     assert_eq!(presented(&address, &client), Some(before));
 }
+
+/// Goal: a node that waits until its cluster takes it back uses new files, too: the old ones may have
+/// expired when a majority is there again.
+#[test]
+fn node_that_waits_to_return_reads_its_files_again() {
+    let ours = Certificates::of("billing", 3);
+    let mut cluster = Cluster::start_unrecorded_secured(3, &ours);
+    cluster.ids().into_iter().for_each(|id| cluster.stop(id));
+    for entry in std::fs::read_dir(cluster.data(3)).unwrap().map(Result::unwrap) {
+        if entry.file_name().to_string_lossy().starts_with("wal-") {
+            std::fs::remove_file(entry.path()).unwrap();
+        }
+    }
+    cluster.restart(3);
+    eventually("it waits", || cluster.log(3).contains("not taken back yet").then_some(()));
+    ours.issue_node(3, &[]);
+    eventually("it uses the new certificate", || {
+        cluster.log(3).contains("new connections use the changed files for TLS").then_some(())
+    });
+}

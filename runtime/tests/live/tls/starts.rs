@@ -5,7 +5,7 @@ use std::process::Command;
 
 use crate::support::certificates::{Certificates, cert};
 use crate::support::ports;
-use crate::support::process::{output, palisade};
+use crate::support::process::{palisade, refusal};
 
 struct Start {
     data: tempfile::TempDir,
@@ -28,13 +28,6 @@ impl Start {
             .arg(self.data.path().join("node"));
         command
     }
-}
-
-fn refusal(command: &mut Command, code: i32) -> String {
-    let result = output(command);
-    let said = String::from_utf8_lossy(&result.stderr).into_owned();
-    assert_eq!(result.status.code(), Some(code), "{said}");
-    said
 }
 
 /// Goal: a node without TLS is not reached from other machines by accident.

@@ -1,0 +1,89 @@
+//! Strangers that use up the memory of one port, or of their address, take nothing from others.
+
+use std::io::{Read, Write};
+use std::net::TcpStream;
+use std::time::Duration;
+
+use palisade_client::Security;
+use palisade_client::tls::Stream;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+
+use super::crowds::{crowd, gather, runtime};
+use super::peers::{Hello, welcome};
+use super::{MIB, Victim};
+use crate::support::certificates::Certificates;
+use crate::support::cluster::Cluster;
+use crate::support::{http, https};
+
+/// With 15 KiB each, these have more than half of the 32 MiB of a port: what one loopback address may
+/// have.
+const STRANGERS: usize = 1_300;
+
+/// Most of a request's head, without its end.
+fn half_a_head(bytes: usize) -> Vec<u8> {
+    let mut head = b"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nX-Half: ".to_vec();
+    head.resize(bytes, b'x');
+    head
+}
+
+/// Goal: strangers at one address that send half heads have their part of the memory, and end. A
+/// client at another address is served, and a node that is not known yet is heard.
+#[test]
+fn strangers_use_up_the_part_of_their_address_and_port() {
+    let victim = Victim::start();
+    assert!(crowd() >= STRANGERS, "this process may not open enough files");
+    let strangers = runtime();
+    let head = half_a_head(15 * 1024);
+    let open = strangers.block_on(gather(&victim.address, STRANGERS, &head, false));
+    // All of them come from 127.0.0.77, and this request from 127.0.0.1.
+    let request = [&half_a_head(14 * 1024)[..], b"\r\nConnection: close\r\n\r\n"].concat();
+    http::raw(&victim.address, &request).expect("the node answers").ok();
+    let log = victim.cluster.log(victim.leader);
+    assert!(log.contains("what unknown programs at one address have sent"), "they have used up their part");
+
+    let hello = Hello { from: 1_000, incarnation: 1_000, start: (1, vec![1_000]), ..Hello::good(&victim) };
+    let mut stream = TcpStream::connect(victim.cluster.peer_addr(victim.leader)).unwrap();
+    stream.write_all(&hello.frame()).unwrap();
+    let mut answer = vec![0; 1000];
+    let length = stream.read(&mut answer).unwrap();
+    assert!(welcome(&answer[..length]).is_ok());
+    stream.write_all(&[(MIB as u32).to_le_bytes(), [0; 4]].concat()).unwrap();
+    stream.write_all(&[7; 64 * 1024]).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    let ended = stream.read(&mut [0]).expect_err("it is not ended");
+    assert_eq!(ended.kind(), std::io::ErrorKind::WouldBlock);
+    drop(open);
+    victim.expect_unharmed();
+}
+
+/// Goal: with TLS, a client with a certificate is served although strangers at its own address have
+/// used up all that the address may have.
+#[test]
+fn strangers_end_no_connection_of_a_certified_client() {
+    let ours = Certificates::of("billing", 1);
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    assert!(crowd() >= STRANGERS, "this process may not open enough files");
+    let (address, head) = (cluster.client_addr(1), half_a_head(15 * 1024));
+    let served = async |security: &Security| {
+        let mut stream = security.dial(&address).await.ok()?;
+        let request = [&half_a_head(14 * 1024)[..], b"\r\nConnection: close\r\n\r\n"].concat();
+        stream.write_all(&request).await.ok()?;
+        stream.flush().await.ok()?;
+        let mut answer = vec![0; 12];
+        stream.read_exact(&mut answer).await.ok()?;
+        Some(String::from_utf8_lossy(&answer).into_owned())
+    };
+    https::block_on(async {
+        let anonymous = ours.anonymous();
+        let mut strangers: Vec<Stream> = Vec::new();
+        while strangers.len() < STRANGERS {
+            let mut stream = anonymous.dial(&address).await.expect("the node accepts connections");
+            // The node ends those that come when the memory is used up.
+            let _ = stream.write_all(&head).await;
+            let _ = stream.flush().await;
+            strangers.push(stream);
+        }
+        assert_eq!(served(&anonymous).await, None, "the strangers have used up the part of their address");
+        assert_eq!(served(&ours.client("test")).await.as_deref(), Some("HTTP/1.1 200"));
+    });
+}
