@@ -498,7 +498,8 @@ mod tests {
         let members = Arc::new(Members::of([1, 2, 3].map(NodeId)));
         peers.set_members(&Members::of([1, 2, 3, 4].map(NodeId)), &members);
         let admit = async |number: u32| {
-            let stranger = Roster { node: NodeId(number), incarnation: Incarnation(number.into()), ..peers.roster.clone() };
+            let stranger =
+                Roster { node: NodeId(number), incarnation: Incarnation(number.into()), ..peers.roster.clone() };
             peers.admit(&stranger.hello(NodeId(1), Purpose::Messages)).await
         };
         for member in [2, 3, 4] {
@@ -509,7 +510,7 @@ mod tests {
             let mut state = link.state.lock();
             (state.dialled, state.inbound) = (true, Some(tokio::spawn(async {}).abort_handle()));
         };
-        connected(&*admit(5).await.unwrap());
+        connected(&admit(5).await.unwrap());
         for number in 1_000..1_200 {
             admit(number).await.unwrap();
         }

@@ -8,9 +8,9 @@ use palisade_client::Security;
 use palisade_client::tls::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
+use super::Victim;
 use super::crowds::{crowd, gather, runtime};
 use super::peers::{Hello, welcome};
-use super::{MIB, Victim};
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::{http, https};
@@ -47,7 +47,7 @@ fn strangers_use_up_the_part_of_their_address_and_port() {
     let mut answer = vec![0; 1000];
     let length = stream.read(&mut answer).unwrap();
     assert!(welcome(&answer[..length]).is_ok());
-    stream.write_all(&[(MIB as u32).to_le_bytes(), [0; 4]].concat()).unwrap();
+    stream.write_all(&[(1_u32 << 20).to_le_bytes(), [0; 4]].concat()).unwrap();
     stream.write_all(&[7; 64 * 1024]).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     let ended = stream.read(&mut [0]).expect_err("it is not ended");
