@@ -83,6 +83,8 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         all.push(Property::sometimes("a break may arrive when the lock is another's", |_, state: &State| {
             state.table.locks().values().any(|lock| lock.holder.token > Token(1))
         }));
+    }
+    if model.bounds.breaks && model.bounds.keys > 1 {
         all.push(Property::sometimes("a holder of two locks may lose one of them", |_, state: &State| {
             let claims = |lock: &Lock| state.table.session(lock.holder.session).map_or(0, |held| held.claims().len());
             state.table.locks().values().any(|lock| !lock.queue.is_empty() && claims(lock) > 1)
