@@ -12,8 +12,8 @@ use crate::clock::BootInstant;
 use crate::engine::{Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    self, Answer, Broken, Code, Consistency, Failure, ListLocks, LockPage, LockView, MemberChange, MembersView, Op,
-    SessionId, Stale, StatusView,
+    self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, ListLocks, LockPage, LockView,
+    MemberChange, MembersView, Op, SessionId, Stale, StatusView, TestAccess,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
 
@@ -160,6 +160,45 @@ impl Client {
     pub async fn change_members(&self, change: MemberChange) -> Result<MembersView, Error> {
         match self.ask(Op::ChangeMembers(change)).await? {
             Answer::Members(members) => Ok(members),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Reads the access rules, with their revision.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with [`Code::Denied`] if this client may not
+    /// administer the cluster.
+    pub async fn access_rules(&self) -> Result<AccessRules, Error> {
+        self.ask_access(Op::ShowAccess).await
+    }
+
+    /// Replaces the access rules of the revision that the new ones name. Returns those in force, with their revision.
+    /// Rules that are in force already are no change.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with [`Code::Denied`] if this client may not
+    /// administer the cluster, before or after the change; with [`Code::AccessChanged`] if the rules in force have
+    /// another revision; with [`Code::Invalid`] if a rule is none.
+    pub async fn set_access_rules(&self, rules: AccessRules) -> Result<AccessRules, Error> {
+        self.ask_access(Op::SetAccess(rules)).await
+    }
+
+    async fn ask_access(&self, op: Op) -> Result<AccessRules, Error> {
+        match self.ask(op).await? {
+            Answer::Access(rules) => Ok(rules),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Asks whether the access rules permit something.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with [`Code::Denied`] if it is about another client
+    /// and this one may not administer the cluster.
+    pub async fn test_access(&self, test: TestAccess) -> Result<AccessVerdict, Error> {
+        match self.ask(Op::TestAccess(test)).await? {
+            Answer::AccessVerdict(verdict) => Ok(verdict),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

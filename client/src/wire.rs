@@ -3,12 +3,14 @@
 //! One set of types, two encodings: JSON in a WebSocket's text frames and in HTTP bodies, bincode in its binary
 //! frames. A server answers a frame in the encoding of the request. docs/api.md is the reference.
 
+mod access;
 mod answers;
 mod failure;
 mod session;
 
 use serde::{Deserialize, Serialize};
 
+pub use self::access::{AccessRule, AccessRules, AccessVerdict, Right, TestAccess};
 pub use self::answers::{
     Acquired, Answer, Broken, DiskView, HolderView, LeaderView, LockPage, LockView, MemberView, MembersView, Outcome,
     Response, SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
@@ -108,6 +110,12 @@ pub enum Op {
         /// Which grant, and why.
         order: Break,
     },
+    /// Reads the access rules.
+    ShowAccess,
+    /// Replaces the access rules. Asked again, it changes nothing more.
+    SetAccess(AccessRules),
+    /// Asks whether the access rules permit something.
+    TestAccess(TestAccess),
 }
 
 /// A change of the cluster's members.

@@ -125,7 +125,7 @@ pub(super) fn message_seeds() -> Vec<Vec<u8>> {
 
 /// A request that decodes is valid or refused with a sentence; the server's answer round-trips.
 fn request(request: &wire::Request) {
-    match Request::from_wire(request.op.clone(), "worker-7") {
+    match Request::from_wire(request.op.clone(), &"worker-7".into()) {
         Ok(request) => drop(format!("{request:?}")),
         Err(refusal) => {
             assert!(!refusal.message.is_empty());

@@ -22,6 +22,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-mixed", 530_911),
     ("locks-hostile", 3_845),
     ("locks-broken", 58_199),
+    ("locks-denied", 36_192),
     ("cluster-cut", 7_049_858),
     ("cluster-retries", 1_410_446),
     ("raft-votes", 10_710),

@@ -85,6 +85,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     sweep: 1,
     breaks: false,
     strangers: false,
+    revisions: 0,
 };
 
 pub(crate) const EVERY_OPERATION: [Operation; 5] =

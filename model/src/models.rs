@@ -259,6 +259,23 @@ fn lock_table() -> Vec<Named> {
                 })
             },
         ),
+        holds(
+            Tier::Full,
+            "locks-denied",
+            "2 sessions with a numbered operation each, one session more that an acquire opens; breaks, and access rules that change twice at any moment, set by anybody, 3 grants",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 2,
+                    openings: &[Start::Wait],
+                    operations: 1,
+                    numbered: &[Operation::Wait, Operation::Release],
+                    grants: 3,
+                    breaks: true,
+                    revisions: 2,
+                    ..LOCKS
+                })
+            },
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }

@@ -19,6 +19,12 @@ pub const OWNER_BYTES: usize = 256;
 pub const TOKEN_GAP: u64 = 1_000_000_000_000;
 /// Maximum length of the reason for a break, in bytes of UTF-8.
 pub const REASON_BYTES: usize = 256;
+/// Maximum size of the access rules, in bytes of JSON: they fit in one message, in either encoding.
+pub const ACCESS_BYTES: usize = 15 * 1024;
+/// Maximum number of access rules.
+pub const ACCESS_RULES: usize = 256;
+/// Maximum number of roles in the access rules.
+pub const ACCESS_ROLES: usize = 64;
 /// Minimum time-to-live, in milliseconds.
 pub const TTL_MIN_MS: u64 = 100;
 /// Maximum time-to-live, in milliseconds: one day.

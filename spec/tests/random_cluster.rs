@@ -9,10 +9,14 @@
 mod support;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
 
 use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Revision, Right, Rights, Role,
+    RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+};
 use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
 use palisade_spec::violated;
 use support::world::World;
@@ -290,6 +294,7 @@ impl Run {
         let opening = Opening {
             proof: Proof::from(u128::from(self.random.below(16))),
             owner: Owner::from("a"),
+            principal: self.principal(),
             ttl: Ttl([40, 100, 400][self.random.index(3)]),
         };
         let wait = self.random.below(4) > 0;
@@ -298,7 +303,7 @@ impl Run {
             1 => Claim::Waiting,
             _ => Claim::Either,
         };
-        Payload::Command(match self.random.below(16) {
+        Payload::Command(match self.random.below(17) {
             0..2 => Command::Open { opening },
             2..3 => Command::Close { session },
             3..6 => Command::KeepAlive { sessions: vec![session, self.session()] },
@@ -307,10 +312,40 @@ impl Run {
             12..14 => Command::Release { session, sequence, key, claim },
             14 => {
                 let granted = self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token);
-                Command::Break { key, token: Token(granted.0 - self.random.below(2).min(granted.0 - 1)) }
+                let token = Token(granted.0 - self.random.below(2).min(granted.0 - 1));
+                Command::Break { key, token, principal: self.principal() }
             }
+            15 => self.set_access(),
             _ => return Payload::Noop,
         })
+    }
+
+    fn principal(&mut self) -> Principal {
+        Principal::from(["", "ann", "bob", "admin/eve"][self.random.index(4)])
+    }
+
+    /// Sets random rules, mostly as an administrator that knows the present revision; half of them are
+    /// none, so that the other commands have effects.
+    fn set_access(&mut self) -> Command {
+        let principal = if self.random.below(3) == 0 { self.principal() } else { Principal::from("admin/eve") };
+        let known = self.table().access().revision().0;
+        let revision = Revision(if self.random.below(4) == 0 { known.saturating_sub(1) } else { known });
+        let rules = (self.random.below(2) == 0).then(|| {
+            let rules = (0..self.random.below(5)).map(|_| Rule {
+                prefix: Prefix::from(["", "k", "l"][self.random.index(3)]),
+                subject: match self.random.below(4) {
+                    0 => Subject::Everyone,
+                    1 => Subject::Role(Role::from("ops")),
+                    2 => Subject::Principal(Principal::from("ann")),
+                    _ => Subject::Principal(Principal::from("bob")),
+                },
+                rights: Rights::of(Right::ALL.into_iter().filter(|_| self.random.below(2) == 0)),
+            });
+            let rules = rules.collect();
+            let members = vec![Principal::from("bob")];
+            Arc::new(Rules::new(vec![RoleMembers { role: Role::from("ops"), members }], rules))
+        });
+        Command::SetAccess { principal, revision, rules }
     }
 
     /// The table after the last committed entry.

@@ -9,7 +9,9 @@ use std::collections::BTreeMap;
 use std::hint::black_box;
 use std::time::{Duration, Instant};
 
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, Reply, SessionId, SharedMap, Ttl};
+use palisade_spec::lock::{
+    Command, Key, LockTable, Opening, Owner, Principal, Proof, Reply, SessionId, SharedMap, Ttl,
+};
 use palisade_spec::raft::{Stamp, StateMachine};
 
 /// Number of locks; an environment variable overrides the default.
@@ -36,7 +38,12 @@ fn proof(number: u64) -> Proof {
 
 /// An acquire that opens a session for one lock: a key of 20 bytes, an owner of 8.
 fn acquire(number: u64, ttl: u64) -> Command {
-    let opening = Opening { proof: proof(number), owner: Owner::from("worker-7"), ttl: Ttl(ttl) };
+    let opening = Opening {
+        proof: proof(number),
+        owner: Owner::from("worker-7"),
+        principal: Principal::default(),
+        ttl: Ttl(ttl),
+    };
     Command::AcquireOnce { opening, key: Key::from(format!("job/{number:016}").as_str()), wait: false }
 }
 

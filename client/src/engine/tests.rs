@@ -166,7 +166,7 @@ fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
     receive(&mut scene.engine, acquire.id, Outcome::Ok(grant(2)));
     let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
 
-    let broken = Broken { key: "b".into(), token: 2, session: session.number() };
+    let broken = Broken { key: "b".into(), token: 2, session: session.number(), principal: String::new() };
     receive(&mut scene.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
     receive(&mut scene.engine, keep_alive.id, Outcome::Ok(Answer::Session(lease)));
     assert!(answer.try_recv().is_err(), "the grant is broken");

@@ -4,7 +4,7 @@ use serde::de::Deserializer;
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use super::{Failure, SessionId};
+use super::{AccessRules, AccessVerdict, Failure, SessionId};
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,8 +58,12 @@ pub enum Answer {
     /// The grant was broken.
     Broken(Broken),
     /// Not an answer: an operator has broken this grant. The server tells all WebSockets, with the id
-    /// [`UNASKED`](super::UNASKED).
+    /// [`UNASKED`](super::UNASKED). With access control, only those whose clients may read the lock or hold it.
     Lost(Broken),
+    /// The access rules in force.
+    Access(AccessRules),
+    /// Whether the access rules permit something.
+    AccessVerdict(AccessVerdict),
 }
 
 /// A grant that an operator broke.
@@ -71,6 +75,9 @@ pub struct Broken {
     pub token: u64,
     /// The public number of the session that held the lock.
     pub session: u64,
+    /// The name of that session's client: for the operator; empty in [`Answer::Lost`], and without TLS.
+    #[serde(default)]
+    pub principal: String,
 }
 
 /// A session and its time-to-live.

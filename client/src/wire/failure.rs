@@ -106,6 +106,10 @@ pub enum Code {
     TooSoon,
     /// The request proves no identity that the node knows; the message says what is missing.
     Unauthenticated,
+    /// The access rules do not permit it; the message says which of them decides. Nothing was done.
+    Denied,
+    /// The access rules were changed after they were read; the message has the revision in force. Nothing was done.
+    AccessChanged,
 }
 
 impl Failure {

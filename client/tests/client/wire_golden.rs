@@ -7,10 +7,10 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency, DiskView, Failure, HeldBy, HolderView,
-    LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView, MembersView, Op, OpenSession, Outcome,
-    Release, ReplaceMember, Request, Response, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView,
-    Transfer, WaiterView,
+    AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency,
+    DiskView, Failure, HeldBy, HolderView, LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView,
+    MembersView, Op, OpenSession, Outcome, Release, ReplaceMember, Request, Response, Right, SessionId, SessionLease,
+    SessionView, SnapshotView, Stale, StatusView, TestAccess, Transfer, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -61,7 +61,28 @@ fn operations() -> Vec<Op> {
         Op::Transfer(Transfer { to: Some(2) }),
         Op::Transfer(Transfer::default()),
         Op::Break { key: key(), order: Break { token: 17, reason: "it hangs".into() } },
+        Op::ShowAccess,
+        Op::SetAccess(access_rules()),
+        Op::SetAccess(AccessRules { revision: 7, ..AccessRules::default() }),
+        Op::TestAccess(TestAccess { principal: "worker-7".into(), right: Right::Break, key: key() }),
     ]
+}
+
+fn access_rules() -> AccessRules {
+    let rule = |subject: &str, prefix: &str, rights: &[Right]| AccessRule {
+        subject: subject.into(),
+        prefix: prefix.into(),
+        rights: rights.into(),
+    };
+    AccessRules {
+        revision: 300,
+        enabled: true,
+        roles: [("ops".to_owned(), vec!["alice".to_owned(), "bob".to_owned()])].into(),
+        rules: vec![
+            rule("role:ops", "", &[Right::Read, Right::Acquire, Right::Break, Right::Admin]),
+            rule("*", "größe/", &[]),
+        ],
+    }
 }
 
 fn answers() -> Vec<Answer> {
@@ -114,8 +135,10 @@ fn answers() -> Vec<Answer> {
         Answer::StaleLocks(Stale { view: page, age_ms: None }),
         Answer::Members(MembersView { members: vec![member.clone(), learner.clone()], leader: Some(leader.clone()) }),
         Answer::Transferred(leader.clone()),
-        Answer::Broken(Broken { key: "key".into(), token: 17, session: 300 }),
-        Answer::Lost(Broken { key: "key".into(), token: 17, session: 300 }),
+        Answer::Broken(Broken { key: "key".into(), token: 17, session: 300, principal: "worker-7".into() }),
+        Answer::Lost(Broken { key: "key".into(), token: 17, session: 300, principal: String::new() }),
+        Answer::Access(access_rules()),
+        Answer::AccessVerdict(AccessVerdict { permitted: true, why: "a sentence".into() }),
         Answer::Status(Box::new(StatusView {
             node: 1,
             generation: 0,
@@ -177,6 +200,8 @@ fn failures() -> Vec<Failure> {
         Code::WrongOrigin,
         Code::TooSoon,
         Code::Unauthenticated,
+        Code::Denied,
+        Code::AccessChanged,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

@@ -6,7 +6,7 @@
 //! acquire, queue, release and expire; a seed chooses their requests. The expected node says what
 //! the table must be after each entry.
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -67,7 +67,7 @@ pub fn large_table(seed: u64, sessions: u64, entries: usize) -> Result<Trace, Tr
 }
 
 fn opening() -> Opening {
-    Opening { proof: Proof::from(1), owner: Owner::from("client"), ttl: Ttl(TTL) }
+    Opening { proof: Proof::from(1), owner: Owner::from("client"), principal: Principal::default(), ttl: Ttl(TTL) }
 }
 
 fn sentence(event: &Value) -> String {

@@ -12,7 +12,7 @@ use std::time::Duration;
 use palisade::core::{ConnectionId, NO_PRINCIPAL, Query, Request, Secret, session_id, session_proof};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView, SessionId};
 use palisade_history::{self as history, Call, Note, OpId, Refusal};
-use palisade_spec::lock::{self, Claim, Command, Key, Opening, Owner, Sequence, Token, Ttl};
+use palisade_spec::lock::{self, Claim, Command, Key, Opening, Owner, Principal, Sequence, Token, Ttl};
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -356,7 +356,8 @@ impl Client {
         let sequence = pending.number;
         let opening = |secret: Secret, ttl: Duration| {
             let ttl = Ttl(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-            Opening { proof: session_proof(secret, NO_PRINCIPAL), owner: Owner::from("client"), ttl }
+            let (owner, principal) = (Owner::from("client"), Principal::default());
+            Opening { proof: session_proof(secret, NO_PRINCIPAL), owner, principal, ttl }
         };
         // The secret of the session that the command opens or names.
         let mut secret = session.map(Secret::of);
@@ -384,7 +385,7 @@ impl Client {
                 Command::Release { session: identity(session?), sequence, key, claim: Claim::Either }
             }
             Operation::Read { key, consistency } => {
-                return Some((Request::Read(Query::Lock(key), consistency), Duration::ZERO));
+                return Some((Request::Read(Query::Lock(key), consistency, Principal::default()), Duration::ZERO));
             }
         };
         let secret = secret.expect("every command has a session");

@@ -114,7 +114,7 @@ impl ClientFacts {
                 }
             }
             Event::Closed { session } => drop(self.leases.remove(session)),
-            Event::Broken { .. } | Event::Withdrawn { .. } => {}
+            Event::Broken { .. } | Event::Withdrawn { .. } | Event::Denied { .. } => {}
         }
         Ok(())
     }
@@ -212,7 +212,8 @@ fn key_of(event: &Event) -> Option<&Key> {
         Event::Granted { key, .. }
         | Event::Released { key, .. }
         | Event::Broken { key, .. }
-        | Event::Withdrawn { key, .. } => Some(key),
+        | Event::Withdrawn { key, .. }
+        | Event::Denied { key, .. } => Some(key),
         Event::Expired { .. } | Event::Closed { .. } => None,
     }
 }

@@ -102,8 +102,8 @@ impl Note {
         let what = match ask {
             Request::Propose { command, wait, .. } => in_words(command, *wait),
             Request::KeepAlive { session, .. } => format!("keep session {} alive", session.number),
-            Request::Read(Query::Lock(key), Consistency::Linearizable) => format!("read {key}"),
-            Request::Read(Query::Lock(key), Consistency::Stale) => format!("read {key}, stale"),
+            Request::Read(Query::Lock(key), Consistency::Linearizable, _) => format!("read {key}"),
+            Request::Read(Query::Lock(key), Consistency::Stale, _) => format!("read {key}, stale"),
             other => format!("{other:?}"),
         };
         Note::Request { node, call, what }
@@ -170,7 +170,8 @@ fn in_words(command: &Command, wait: Duration) -> String {
             };
             format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
         }
-        Command::Break { key, token } => format!("break {key}, held with token {token}"),
+        Command::Break { key, token, .. } => format!("break {key}, held with token {token}"),
+        Command::SetAccess { revision, .. } => format!("replace the access rules of revision {revision}"),
         Command::KeepAlive { sessions } => format!("keep {} sessions alive", sessions.len()),
     }
 }

@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 
 use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 use palisade_spec::lock::{
-    self, Claim, Command, LockTable, Opening, Outcome, Owner, Proof, Reply, Sequence, SessionId, Token, Ttl,
+    self, Claim, Command, LockTable, Opening, Outcome, Owner, Principal, Proof, Reply, Sequence, SessionId, Token, Ttl,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -220,7 +220,12 @@ impl World {
     fn apply(&mut self, place: usize) {
         let request = &self.requests[place];
         let (session, sequence, copy) = (request.session, request.sequence, request.copy);
-        let opening = |ttl_ms| Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(ttl_ms) };
+        let opening = |ttl_ms| Opening {
+            proof: Proof::default(),
+            owner: Owner::from(""),
+            principal: Principal::default(),
+            ttl: Ttl(ttl_ms),
+        };
         let of = |key: &Key| lock::Key::from(&*key.0);
         let (command, waits) = match request.call.clone() {
             Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
@@ -327,7 +332,7 @@ impl World {
                 lock::Event::Expired { session, .. } | lock::Event::Closed { session } => {
                     (None, session, Err(Refusal::NoSession))
                 }
-                lock::Event::Released { .. } | lock::Event::Broken { .. } => continue,
+                lock::Event::Released { .. } | lock::Event::Broken { .. } | lock::Event::Denied { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);

@@ -13,7 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::core::Observer;
 use palisade::recording::{Header, Reading, Record, Recorder, format};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use palisade_spec::raft::{
     Body, Config, Durable, HardState, Input, Members, Message, Node, NodeId, Output, Payload, Persist, RequestId, Role,
 };
@@ -139,6 +139,7 @@ impl World {
             let opening = Opening {
                 proof: Proof::from(u128::from(self.random.random::<u64>())),
                 owner: Owner::from("w"),
+                principal: Principal::default(),
                 ttl: Ttl(400),
             };
             return Some(Command::Open { opening });
@@ -149,6 +150,7 @@ impl World {
                 opening: Opening {
                     proof: Proof::from(u128::from(self.random.random::<u64>())),
                     owner: Owner::from("w"),
+                    principal: Principal::default(),
                     ttl: Ttl(400),
                 },
             },

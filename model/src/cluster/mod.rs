@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Check, Violation};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, SessionId, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
 use stateright::Property;
@@ -118,7 +118,12 @@ impl Surroundings {
     pub fn table(bounds: &ClientBounds) -> LockTable {
         let mut table = LockTable::default();
         for number in 1..=bounds.sessions {
-            let opening = Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(bounds.ttl_of(number)) };
+            let opening = Opening {
+                proof: Proof::default(),
+                owner: Owner::from(""),
+                principal: Principal::default(),
+                ttl: Ttl(bounds.ttl_of(number)),
+            };
             table.apply(Stamp(0), &Command::Open { opening });
         }
         table

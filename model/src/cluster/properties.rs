@@ -51,7 +51,7 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 11] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 12] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -59,6 +59,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 11] {
         NoEarlyExpiry,
         ExactlyOnce,
         NoForeignChange,
+        NoDeniedGrant,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,

@@ -23,7 +23,7 @@ use std::sync::Arc;
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl,
+    Claim, Command, Event, Key, LockTable, Opening, Owner, Principal, Proof, Sequence, SessionId, Token, Ttl,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde_json::{Value, json};
@@ -183,7 +183,11 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     for key in keys {
         let (key, both) = (|| key.clone(), [false, true]);
         commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), key: key(), wait }));
-        commands.extend((1..=NEXT_TOKEN).map(|token| Command::Break { key: key(), token: Token(token) }));
+        commands.extend((1..=NEXT_TOKEN).map(|token| Command::Break {
+            key: key(),
+            token: Token(token),
+            principal: Principal::default(),
+        }));
         let (gone, known) = sessions.split_last().expect("there is one that never was");
         for session in [*gone, forged] {
             commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, key: key(), wait }));
@@ -255,7 +259,7 @@ fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violatio
 }
 
 fn opening() -> Opening {
-    Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(TTL) }
+    Opening { proof: Proof::default(), owner: Owner::from(""), principal: Principal::default(), ttl: Ttl(TTL) }
 }
 
 impl Case for Tables {
@@ -316,7 +320,7 @@ impl Case for Tables {
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
-                NoForeignChange, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
+                NoForeignChange, NoDeniedGrant, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }

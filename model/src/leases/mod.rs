@@ -56,7 +56,7 @@ mod sequence_diagram;
 mod show;
 mod state;
 
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use palisade_spec::raft::{Index, Node, NodeId, Stamp, StateMachine};
 use stateright::{Model, Path, Property};
 
@@ -276,7 +276,12 @@ fn key() -> Key {
 fn table(bounds: &Bounds) -> LockTable {
     let mut table = LockTable::default();
     for client in 0..bounds.clients {
-        let opening = Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(bounds.ttl + client) };
+        let opening = Opening {
+            proof: Proof::default(),
+            owner: Owner::from(""),
+            principal: Principal::default(),
+            ttl: Ttl(bounds.ttl + client),
+        };
         table.apply(Stamp(0), &Command::Open { opening });
     }
     table

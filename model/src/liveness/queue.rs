@@ -25,7 +25,7 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Proof, Session, SessionId, Ttl};
+use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Principal, Proof, Session, SessionId, Ttl};
 use palisade_spec::raft::{Stamp, StateMachine};
 use stateright::{Model, Property};
 
@@ -134,7 +134,12 @@ impl Queue {
     }
 
     fn opening(&self, client: usize) -> Opening {
-        Opening { proof: proof(client), owner: Owner::from(""), ttl: Ttl(self.bounds.ttl) }
+        Opening {
+            proof: proof(client),
+            owner: Owner::from(""),
+            principal: Principal::default(),
+            ttl: Ttl(self.bounds.ttl),
+        }
     }
 
     fn command(&self, state: &State, action: Action) -> Option<Command> {

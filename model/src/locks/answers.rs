@@ -1,8 +1,8 @@
 //! Checks that a command's reply matches the table.
 
-use palisade_spec::invariants::{Check, Property};
+use palisade_spec::invariants::{Check, Property, permitted};
 use palisade_spec::lock::{
-    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, SessionId, Token,
+    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Principal, Reply, Right, Sequence, SessionId, Token,
 };
 use palisade_spec::require;
 
@@ -28,7 +28,14 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
         (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
             step.release_reply_matches(*session, *sequence, key, *claim, reply)
         }
-        (Some(Command::Break { key, token }), Some(reply)) => step.break_reply_matches(key, *token, reply),
+        (Some(Command::Break { key, token, principal }), Some(reply)) => {
+            match step.permits(Some(principal), Right::Break, key) {
+                true => step.break_reply_matches(key, *token, reply),
+                false => *reply == Reply::Denied,
+            }
+        }
+        // The property of grants judges these replies.
+        (Some(Command::SetAccess { .. }), Some(_)) => true,
         (Some(_), _) => false,
     };
     require!(Property::RepliesMatchTable, matches, "{command:?} got the reply {reply:?}")
@@ -49,6 +56,12 @@ impl Step<'_> {
             .session(id)
             .is_some_and(|session| (&session.owner, session.ttl, session.once) == (&opening.owner, opening.ttl, once));
         opened(self) == [id] && id.proof == opening.proof && is_next && is_as_asked
+    }
+
+    /// Whether the access rules in force permit it.
+    fn permits(&self, principal: Option<&Principal>, right: Right, key: &Key) -> bool {
+        let rules = self.before.access().rules().map(|rules| &**rules);
+        principal.is_some_and(|principal| permitted(rules, principal, right, key.as_str()))
     }
 
     fn lock(&self, key: &Key) -> Option<&Lock> {
@@ -74,6 +87,9 @@ impl Step<'_> {
     }
 
     fn acquire_once_reply_matches(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
+        if !self.permits(Some(&opening.principal), Right::Acquire, key) {
+            return *reply == Reply::Denied && opened(self).is_empty();
+        }
         match reply {
             Reply::Granted { session, token } => {
                 self.is_opened(*session, opening, true) && self.holds(key, *session, *token)
@@ -103,6 +119,10 @@ impl Step<'_> {
         // Whether the claim belongs to this operation.
         let is_its_own = sequence.is_none() || number == Some(sequence);
         let lives = self.lives(requester);
+        let principal = self.before.session(requester).map(|session| &session.principal);
+        if lives && !is_repeated && !self.permits(principal, Right::Acquire, key) {
+            return *reply == Reply::Denied;
+        }
         match reply {
             Reply::Granted { session, token } => {
                 lives && *session == requester && is_its_own && self.holds(key, requester, *token)
@@ -121,7 +141,7 @@ impl Step<'_> {
     fn break_reply_matches(&self, key: &Key, token: Token, reply: &Reply) -> bool {
         let held = self.found.lock(key).map(|lock| &lock.holder).filter(|holder| holder.token == token);
         match (held, reply) {
-            (Some(holder), Reply::Broken { session }) => {
+            (Some(holder), Reply::Broken { session, .. }) => {
                 let broken = Event::Broken { key: key.clone(), session: *session, token };
                 let is_last = self.found.session(*session).is_some_and(|known| known.claims() == [key.clone()]);
                 *session == holder.session

@@ -5,10 +5,12 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_early_expiry,
-    no_foreign_change, table_is_sound, token_monotonicity,
+    Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_denied_grant,
+    no_early_expiry, no_foreign_change, table_is_sound, token_monotonicity,
 };
-use palisade_spec::lock::{Command, Event, Key, Lock, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Command, Event, Key, Lock, LockTable, Outcome, Owner, Principal, Reply, Sequence, Session, SessionId, Token, Ttl,
+};
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
 use super::answers::reply_matches_table;
@@ -37,6 +39,7 @@ pub fn judge(
     events_match_holders(step)?;
     token_monotonicity(greatest, &outcome.events)?;
     release_drops_only_its_claim(step)?;
+    no_denied_grant(before, at, command, outcome, after)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
         no_foreign_change(before, at, command, after)?;
@@ -65,7 +68,7 @@ fn events_match_holders(step: &Step<'_>) -> Check {
 fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     let (key, meant) = match step.command {
         Some(Command::Release { session, key, claim, .. }) => (key, Step::has_claim(step.found, *session, key, *claim)),
-        Some(Command::Break { key, token }) => {
+        Some(Command::Break { key, token, .. }) => {
             (key, step.found.lock(key).is_some_and(|lock| lock.holder.token == *token))
         }
         _ => return Ok(()),
@@ -140,10 +143,7 @@ fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
 /// ends with its last claim, and that the table knows the next deadline.
 fn session_attributes_are_constant(step: &Step<'_>) -> Check {
     for (&id, session) in step.after.sessions().iter() {
-        let is_same = step
-            .before
-            .session(id)
-            .is_none_or(|known| (&known.owner, known.ttl, known.once) == (&session.owner, session.ttl, session.once));
+        let is_same = step.before.session(id).is_none_or(|known| attributes(known) == attributes(session));
         require!(Property::TableSoundness, is_same, "session {id} has become {session:?}")?;
         let has_reason = !session.once || !session.claims().is_empty();
         require!(Property::TableSoundness, has_reason, "session {id} lives on without the lock it was opened for")?;
@@ -155,6 +155,10 @@ fn session_attributes_are_constant(step: &Step<'_>) -> Check {
         "the next deadline is {first:?}, not {:?}",
         step.after.next_deadline()
     )
+}
+
+fn attributes(session: &Session) -> (&Owner, &Principal, Ttl, bool) {
+    (&session.owner, &session.principal, session.ttl, session.once)
 }
 
 /// Checks that a claim, held or waiting, keeps the number of the last request for it, which

@@ -7,6 +7,7 @@
 //! moment, and so may a stranger's request in the name of a session (`requests.rs`).
 
 mod answers;
+mod denials;
 mod entry_step;
 mod judge;
 mod properties;
@@ -64,6 +65,9 @@ pub struct Bounds {
     pub breaks: bool,
     /// Whether strangers send requests: they know everything that is public, and no proof.
     pub strangers: bool,
+    /// How often the access rules change. If they do, each session has a client with a name, and any of
+    /// them, and administrators, set any of some rules at any moment.
+    pub revisions: u64,
 }
 
 /// An operation on a key.
@@ -235,7 +239,9 @@ impl Locks {
             next.violation = next.violation.or_else(|| session_number_reused(number, state.opened).map(leak));
             next.opened = state.opened.max(number);
         }
-        let is_within = next.greatest.0 <= self.bounds.grants && next.opened <= self.bounds.opened;
+        let is_within = next.greatest.0 <= self.bounds.grants
+            && next.opened <= self.bounds.opened
+            && next.table.access().revision().0 <= self.bounds.revisions;
         if !is_within && next.violation.is_none() {
             return None;
         }

@@ -1,7 +1,7 @@
 //! The properties of the lock table.
 
-use palisade_spec::invariants;
-use palisade_spec::lock::{Command, Lock, Sequence, SessionId, Token};
+use palisade_spec::invariants::{self, permitted};
+use palisade_spec::lock::{Command, Lock, Revision, Right, Sequence, SessionId, Token};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
@@ -25,6 +25,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         NoEarlyExpiry,
         ExactlyOnce,
         NoForeignChange,
+        NoDeniedGrant,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
@@ -82,9 +83,37 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         all.push(Property::sometimes("a break may arrive when the lock is another's", |_, state: &State| {
             state.table.locks().values().any(|lock| lock.holder.token > Token(1))
         }));
+    }
+    if model.bounds.breaks && model.bounds.keys > 1 {
         all.push(Property::sometimes("a holder of two locks may lose one of them", |_, state: &State| {
             let claims = |lock: &Lock| state.table.session(lock.holder.session).map_or(0, |held| held.claims().len());
             state.table.locks().values().any(|lock| !lock.queue.is_empty() && claims(lock) > 1)
+        }));
+    }
+    if model.bounds.revisions > 0 {
+        all.push(Property::sometimes(
+            "the rules deny the first waiter, and permit one behind it",
+            |_, state: &State| {
+                let rules = state.table.access().rules().map(|rules| &**rules);
+                let may = |id: SessionId| {
+                    let session = state.table.session(id);
+                    session.is_some_and(|session| permitted(rules, &session.principal, Right::Acquire, "k"))
+                };
+                let mut queues = state.table.locks().values().map(|lock| lock.queue.iter());
+                queues.any(|mut queue| {
+                    queue.next().is_some_and(|waiter| !may(waiter.session)) && queue.any(|waiter| may(waiter.session))
+                })
+            },
+        ));
+        all.push(Property::sometimes("a holder holds what the rules deny", |_, state: &State| {
+            let rules = state.table.access().rules().map(|rules| &**rules);
+            state.table.locks().values().any(|lock| {
+                let session = state.table.session(lock.holder.session);
+                session.is_some_and(|session| !permitted(rules, &session.principal, Right::Acquire, "k"))
+            })
+        }));
+        all.push(Property::sometimes("access control is off again", |_, state: &State| {
+            state.table.access().revision() > Revision(1) && !state.table.access().is_enabled()
         }));
     }
     if model.bounds.strangers {

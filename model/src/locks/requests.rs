@@ -13,7 +13,7 @@
 use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{MAX_NUMBER, Payload};
 
-use super::{Bounds, Operation, State};
+use super::{Bounds, Operation, State, denials};
 use crate::layers::EVERY_OPERATION;
 use crate::world::Ref;
 
@@ -32,6 +32,8 @@ pub(super) struct Requests {
     joint_keepalives: Vec<Request>,
     /// The breaks of operators, each with the token that must have been granted before.
     breaks: Vec<(Token, Request)>,
+    /// The changes of the access rules.
+    changes: Vec<Request>,
     /// The requests of strangers, by the number of the session that they name.
     by_strangers: Vec<Vec<(Token, Request)>>,
 }
@@ -59,8 +61,10 @@ impl Requests {
             breaks: (1..=bounds.grants)
                 .filter(|_| bounds.breaks)
                 .flat_map(|token| keys.iter().map(move |key| (Token(token), key)))
-                .map(|(token, key)| (token, keep(Command::Break { key: key.clone(), token })))
+                .flat_map(|(token, key)| denials::breaks(bounds, key, token).into_iter().map(move |it| (token, it)))
+                .map(|(token, command)| (token, keep(command)))
                 .collect(),
+            changes: denials::changes(bounds).into_iter().map(&keep).collect(),
             by_strangers: (1..=bounds.opened + 1)
                 .filter(|_| bounds.strangers)
                 .map(|number| {
@@ -80,7 +84,8 @@ impl Requests {
         let named = self.by_session[..opened].iter().chain(foreign);
         let single = named.flatten().chain(&self.breaks).filter(move |(token, _)| *token <= granted);
         let together = (opened > 0).then(|| self.joint_keepalives[opened]);
-        self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together)
+        let all = self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together);
+        all.chain(self.changes.iter().copied())
     }
 }
 
@@ -112,7 +117,8 @@ pub(super) fn session(bounds: &Bounds, number: u64) -> SessionId {
 /// The opening of a client's session, or of one without a client (0).
 pub(super) fn opening(bounds: &Bounds, client: u64) -> Opening {
     let owner = if client > 0 { format!("client {client}") } else { String::new() };
-    Opening { proof: proof(client == 0), owner: Owner::from(owner.as_str()), ttl: Ttl(bounds.ttl) }
+    let (proof, principal) = (proof(client == 0), denials::principal(bounds, client));
+    Opening { proof, owner: Owner::from(owner.as_str()), principal, ttl: Ttl(bounds.ttl) }
 }
 
 /// Every request of a stranger in the name of a session, with and without a number; and a keepalive

@@ -1,6 +1,8 @@
 //! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
-use palisade_spec::lock::{Claim, Command, Key, Lock, LockTable, Opening, Proof, Sequence, SessionId};
+use palisade_spec::lock::{
+    Claim, Command, Key, Lock, LockTable, Opening, Principal, Proof, Rule, Rules, Sequence, SessionId, Subject,
+};
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
@@ -42,7 +44,10 @@ impl Notation for LockTable {
                 };
                 format!("release({key} {}{} {claim})", session(*id), numbered(*sequence))
             }
-            Command::Break { key, token } => format!("break({key} token {token})"),
+            Command::Break { key, token, principal } => format!("break({key} token {token}{})", by(principal)),
+            Command::SetAccess { principal, revision, rules } => {
+                format!("access({}{} at revision {revision})", rule_list(rules.as_deref()), by(principal))
+            }
         }
     }
 
@@ -56,7 +61,9 @@ impl Notation for LockTable {
         let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(held)));
         let until = self.deadlines().keys().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
         let locks = locks.collect::<Vec<_>>().join("; ");
-        vec![("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
+        let rules = self.access().is_enabled().then(|| rule_list(self.access().rules().map(|rules| &**rules)));
+        let access = rules.map(|rules| ("access rules", rules));
+        [("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))].into_iter().chain(access).collect()
     }
 
     /// Writes maps as lists, because a session's identity cannot be a key in JSON.
@@ -104,9 +111,36 @@ pub(super) fn table(state: &State) -> StateTable {
     }
     rows.fields("cluster time", [("", state.now.to_string())]);
     rows.fields("greatest token", [("", state.greatest.to_string())]);
+    if table.access().revision().0 > 0 {
+        let rules = rule_list(table.access().rules().map(|rules| &**rules));
+        rows.fields("access rules", [("", rules), ("revision", table.access().revision().to_string())]);
+    }
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
     rows.fields("VIOLATED", [("", violation)]);
     rows
+}
+
+fn by(principal: &Principal) -> String {
+    if principal.is_none() { String::new() } else { format!(" {principal}") }
+}
+
+/// The rules in one line: `everyone may acquire *, bob may nothing k*`.
+fn rule_list(rules: Option<&Rules>) -> String {
+    let Some(rules) = rules else { return "none, all is permitted".to_string() };
+    let rule = |rule: &Rule| {
+        let rights: Vec<String> = rule.rights.iter().map(|right| format!("{right:?}").to_lowercase()).collect();
+        let rights = if rights.is_empty() { "nothing".to_string() } else { rights.join("+") };
+        let subject = match &rule.subject {
+            Subject::Everyone => "everyone".to_string(),
+            Subject::Role(role) => format!("role {role}"),
+            Subject::Principal(name) => name.to_string(),
+        };
+        format!("{subject} may {rights} {}*", rule.prefix)
+    };
+    if rules.rules().is_empty() {
+        return "nothing is permitted".to_string();
+    }
+    rules.rules().iter().map(rule).collect::<Vec<_>>().join(", ")
 }
 
 fn words(payload: &Payload<Command>) -> String {
@@ -156,7 +190,13 @@ fn request_sentence(command: &Command) -> String {
             };
             format!("a request of {} {} is applied: {claim}", session(*id), under(sequence))
         }
-        Command::Break { key, token } => format!("an operator breaks the lock on {key}, held with token {token}"),
+        Command::Break { key, token, principal } => {
+            format!("an operator{} breaks the lock on {key}, held with token {token}", by(principal))
+        }
+        Command::SetAccess { principal, revision, rules } => {
+            let rules = rule_list(rules.as_deref());
+            format!("an operator{} who has read revision {revision} sets the access rules: {rules}", by(principal))
+        }
     }
 }
 
@@ -259,6 +299,7 @@ fn label(payload: &Payload<Command>) -> &'static str {
         Payload::Command(Command::Release { claim: Claim::Waiting, .. }) => "leave the queue",
         Payload::Command(Command::Release { claim: Claim::Either, .. }) => "withdraw",
         Payload::Command(Command::Break { .. }) => "break",
+        Payload::Command(Command::SetAccess { .. }) => "set access rules",
         Payload::Command(Command::Open { .. }) => "open",
         Payload::Command(Command::Close { .. }) => "close",
         Payload::Command(Command::KeepAlive { .. }) => "keepalive",
@@ -282,7 +323,9 @@ fn requester(payload: &Payload<Command>) -> Option<u64> {
             [session] if session.proof != foreign() => Some(session.number),
             _ => None,
         },
-        Payload::Command(Command::Break { .. }) | Payload::Noop | Payload::Members(_) => None,
+        Payload::Command(Command::Break { .. } | Command::SetAccess { .. }) | Payload::Noop | Payload::Members(_) => {
+            None
+        }
     }
 }
 
@@ -320,7 +363,8 @@ mod tests {
     #[test]
     fn sentences_of_requests_are_distinct() {
         let (openings, unnumbered) = (&EVERY_START, &EVERY_OPERATION);
-        let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, breaks: true, strangers: true, ..LOCKS };
+        let (breaks, strangers) = (true, true);
+        let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, breaks, strangers, revisions: 2, ..LOCKS };
         let model = Locks::new(bounds);
         let mut state = model.init_states().remove(0);
         // The most requests are possible after two locks were granted to sessions that were opened

@@ -43,13 +43,18 @@ enum Action {
         #[command(flatten)]
         valid: Valid<365>,
     },
-    /// Issue a client's certificate: DIR/client-NAME.pem and DIR/client-NAME-key.pem
+    /// Issue a client's certificate: DIR/client-NAME.pem and DIR/client-NAME-key.pem; with --admin,
+    /// DIR/admin-NAME.pem and DIR/admin-NAME-key.pem
     Client {
         /// The directory of the CA
         directory: PathBuf,
         /// The client's name: letters, digits and . _ - @
         #[arg(long, value_name = "NAME", value_parser = client_name)]
         name: String,
+        /// Make the client an administrator: it has every right, whatever the access rules of the cluster
+        /// say
+        #[arg(long)]
+        admin: bool,
         #[command(flatten)]
         valid: Valid<365>,
     },
@@ -119,10 +124,12 @@ impl Action {
                 let ca = authority.certificate();
                 outln!("  --tls-ca {} --tls-cert {} --tls-key {}", ca.display(), cert.display(), key.display());
             }
-            Action::Client { directory, name, valid } => {
+            Action::Client { directory, name, admin, valid } => {
                 let authority = Authority::open(&directory)?;
-                let issued = authority.client(&name, valid.validity()?)?;
-                outln!("issued the certificate of client `{name}` of cluster `{}`; connect with", authority.cluster());
+                let issue = if admin { Authority::administrator } else { Authority::client };
+                let issued = issue(&authority, &name, valid.validity()?)?;
+                let kind = if admin { "administrator" } else { "client" };
+                outln!("issued the certificate of {kind} `{name}` of cluster `{}`; connect with", authority.cluster());
                 let Issued { cert, key } = issued;
                 let ca = authority.certificate();
                 outln!("  --ca {} --cert {} --key {}", ca.display(), cert.display(), key.display());

@@ -63,7 +63,8 @@ impl Endpoints {
 
 /// The exit code for an error, after sysexits: 64 wrong usage, 65 request refused, 69 no node
 /// reachable, 70 internal error, 75 try again; 76 if the lock was lost;
-/// and 77 if the nodes refuse this client's identity, or the client the nodes'.
+/// and 77 if the nodes refuse this client's identity, or the client the nodes', or if the access rules
+/// deny it.
 pub(super) fn exit_code(error: &Error) -> u8 {
     match error {
         Error::Unreachable { .. } | Error::Closed => 69,
@@ -72,6 +73,7 @@ pub(super) fn exit_code(error: &Error) -> u8 {
         Error::Unauthenticated { .. } => 77,
         Error::BadEndpoint { .. } | Error::Tls(_) => 64,
         Error::Refused(Failure { error: Code::NoSpace, .. }) => 75,
+        Error::Refused(Failure { error: Code::Denied, .. }) => 77,
         Error::Refused(_) => 65,
         _ => 70,
     }

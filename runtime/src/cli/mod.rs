@@ -7,6 +7,7 @@ macro_rules! outln {
     ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
 }
 
+mod acl;
 mod bench;
 mod cert;
 mod child;
@@ -54,6 +55,7 @@ enum Command {
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
+    Acl(acl::Acl),
     Fence(fence::Fence),
     Cert(cert::Cert),
     Bench(bench::Bench),
@@ -80,6 +82,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
+        Command::Acl(acl) => acl.run(),
         Command::Fence(fence) => fence.run(),
         Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),

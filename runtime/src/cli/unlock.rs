@@ -42,9 +42,10 @@ impl Unlock {
     pub(super) fn run(self) -> ExitCode {
         match block_on(self.break_grant()) {
             Ok(Some((broken, _))) if self.json => print_json(&broken),
-            Ok(Some((Broken { key, token, session }, owner))) => {
+            Ok(Some((Broken { key, token, session, principal }, owner))) => {
                 let owner = owner.map_or_else(String::new, |owner| format!(" of {}", name(&owner)));
-                outln!("{key}: broke the grant with token {token}, held by session {session}{owner}");
+                let client = if principal.is_empty() { String::new() } else { format!(" (client {principal})") };
+                outln!("{key}: broke the grant with token {token}, held by session {session}{owner}{client}");
             }
             Ok(None) => {
                 print_error(format!("{}: no session holds the lock", self.key));

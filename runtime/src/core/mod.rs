@@ -10,6 +10,7 @@
 //! obligations to the protocol are in [`palisade_spec::raft::interface`]; [`driver`] meets them,
 //! without threads or channels.
 
+mod access;
 mod admission;
 mod channel;
 pub mod credential;
@@ -30,6 +31,7 @@ mod transport;
 mod view;
 mod waits;
 
+pub use access::check as check_access;
 pub use admission::Quotas;
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use credential::{NO_PRINCIPAL, Secret, session_id, session_proof};

@@ -17,13 +17,14 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade_client::wire::{Code, Consistency, Failure, LeaderView};
-use palisade_spec::lock::{Claim, Command, LockTable, Outcome, SessionId};
+use palisade_spec::lock::{Claim, Command, LockTable, Outcome, Principal, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId, Role, Term};
 
+use self::reads::PendingRead;
 use self::requester::{Inflight, Renewer, Requester};
 use super::admission::{Quotas, within_limits};
 use super::openers::Openers;
-use super::request::{Query, Request};
+use super::request::Request;
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
 use crate::limits;
@@ -50,13 +51,13 @@ pub(super) struct PendingRequests {
     /// gets the lock.
     unclaimed: Vec<SessionId>,
     /// The iteration's reads, to become one ReadIndex request.
-    reads: Vec<(Query, Responder)>,
+    reads: Vec<PendingRead>,
     /// Reads that a majority has not confirmed yet.
-    unconfirmed: BTreeMap<RequestId, Vec<(Query, Responder)>>,
+    unconfirmed: BTreeMap<RequestId, Vec<PendingRead>>,
     /// Reads that can be answered, and whether they may be stale.
-    ready: VecDeque<(Query, Responder, Consistency)>,
-    /// The iteration's membership changes.
-    changes: VecDeque<(Change, Responder)>,
+    ready: VecDeque<(PendingRead, Consistency)>,
+    /// The iteration's membership changes, each with its operator.
+    changes: VecDeque<(Change, Principal, Responder)>,
     /// The changes that were carried out in this iteration.
     changed: Vec<Responder>,
     /// The changes that the node has not answered yet.
@@ -123,7 +124,7 @@ impl PendingRequests {
         // Only a leader's table is current; a follower redirects the client to the leader.
         let within = || {
             within_limits(node, &self.waits, &self.quotas, &self.openers, &self.space, &request, &responder)?;
-            self.may_transfer(&request, &responder)
+            self.may_transfer(node, &request, &responder)
         };
         if let Some(failure) = if node.is_leader() { within().err() } else { None } {
             if failure.error == Code::NoSpace {
@@ -139,10 +140,15 @@ impl PendingRequests {
             Request::KeepAlive { session, secret } => {
                 self.keepalives.push((session, Renewer::Client(secret, responder)));
             }
-            Request::Read(query, Consistency::Linearizable) => self.reads.push((query, responder)),
-            Request::Read(query, Consistency::Stale) => self.ready.push_back((query, responder, Consistency::Stale)),
-            Request::Change(change) => self.changes.push_back((change, responder)),
-            Request::Transfer(to) => {
+            Request::Read(query, consistency, reader) => {
+                let read = PendingRead { query, reader, responder };
+                match consistency {
+                    Consistency::Linearizable => self.reads.push(read),
+                    Consistency::Stale => self.ready.push_back((read, consistency)),
+                }
+            }
+            Request::Change(change, operator) => self.changes.push_back((change, operator, responder)),
+            Request::Transfer(to, _) => {
                 self.pause_transfers(responder.arrived);
                 self.transfers.push_back((to, responder));
             }
@@ -267,8 +273,8 @@ impl PendingRequests {
     pub(super) fn shut_down(&mut self) {
         let failure = Failure::new(Code::ShuttingDown, "this node is stopping; send the request to another node");
         self.fail_everything(&failure);
-        for (_, responder, _) in self.ready.drain(..) {
-            responder.answer(Err(failure.clone()));
+        for (read, _) in self.ready.drain(..) {
+            read.responder.answer(Err(failure.clone()));
         }
         for (_, responder) in std::mem::take(&mut self.transferring).into_values() {
             responder.answer(Err(failure.clone()));
@@ -280,8 +286,8 @@ impl PendingRequests {
         for inflight in std::mem::take(&mut self.inflight) {
             inflight.requester.fail(failure);
         }
-        for (_, responder) in std::mem::take(&mut self.unconfirmed).into_values().flatten() {
-            responder.answer(Err(failure.clone()));
+        for read in std::mem::take(&mut self.unconfirmed).into_values().flatten() {
+            read.responder.answer(Err(failure.clone()));
         }
         for responder in self.waits.drain() {
             responder.answer(Err(failure.clone()));

@@ -3,19 +3,28 @@
 use std::ops::Bound;
 use std::time::Duration;
 
-use palisade_client::wire::{Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView};
-use palisade_spec::lock::{Key, Lock, LockTable, Proof, SessionId};
+use palisade_client::wire::{
+    AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
+};
+use palisade_spec::lock::{Key, Lock, LockTable, Principal, Proof, Right, SessionId};
 use palisade_spec::raft::{Node, Stamp};
 
+use super::access;
 use super::request::Query;
 use crate::limits;
 
-/// Answers a query from the applied state.
-pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) -> Result<Answer, Failure> {
+/// Answers a reader's query from the applied state, by the access rules of that state.
+pub(super) fn answer(
+    node: &Node<LockTable>,
+    query: &Query,
+    reader: &Principal,
+    age: Option<Age>,
+) -> Result<Answer, Failure> {
     let (table, now) = (node.machine(), node.clock());
     match query {
         Query::Session(id) => session(table, now, *id),
         Query::Lock(key) => {
+            access::check(table.access(), reader, Right::Read, key.as_str())?;
             let view = lock(table, now, key, table.lock(key));
             Ok(match age {
                 None => Answer::Lock(view),
@@ -23,11 +32,23 @@ pub(super) fn answer(node: &Node<LockTable>, query: &Query, age: Option<Age>) ->
             })
         }
         Query::Locks { prefix, after, limit } => {
-            let view = locks(table, now, prefix, after.as_ref(), *limit);
+            let view = locks(table, now, reader, prefix, after.as_ref(), *limit);
             Ok(match age {
                 None => Answer::Locks(view),
                 Some(age) => Answer::StaleLocks(age.of(view)),
             })
+        }
+        Query::Access => {
+            access::check(table.access(), reader, Right::Admin, "")?;
+            Ok(Answer::Access(access::document(table.access())))
+        }
+        Query::Permits { principal, right, key } => {
+            // A denial tells a client as much of its own rights.
+            if principal != reader {
+                access::check(table.access(), reader, Right::Admin, "")?;
+            }
+            let (permitted, why) = access::verdict(table.access(), principal, *right, key);
+            Ok(Answer::AccessVerdict(AccessVerdict { permitted, why }))
         }
     }
 }
@@ -104,7 +125,15 @@ fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockVi
     LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
 }
 
-fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit: usize) -> LockPage {
+/// The first page after `after` of the locks that the reader may read.
+fn locks(
+    table: &LockTable,
+    now: Stamp,
+    reader: &Principal,
+    prefix: &str,
+    after: Option<&Key>,
+    limit: usize,
+) -> LockPage {
     let prefix_key = Key::from(prefix);
     let start = match after.filter(|after| after.as_str() >= prefix) {
         Some(after) => Bound::Excluded(after),
@@ -112,7 +141,8 @@ fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit
     };
     let mut page = LockPage { locks: Vec::new(), next_after: None };
     let mut claims = 0;
-    let matching = table.locks().range_from(start).take_while(|(key, _)| key.as_str().starts_with(prefix));
+    let start = start.cloned();
+    let matching = readable(table, reader, start).take_while(|(key, _)| key.as_str().starts_with(prefix));
     for (key, found) in matching {
         let full = page.locks.len() >= limit || claims + found.queue.len() >= limits::PAGE_CLAIMS;
         if let Some(last) = page.locks.last().filter(|_| full) {
@@ -124,3 +154,26 @@ fn locks(table: &LockTable, now: Stamp, prefix: &str, after: Option<&Key>, limit
     }
     page
 }
+
+/// The held locks from `start` on that the reader may read. It skips all others together to the next
+/// key about which other rules may decide: so a page costs as much as it shows, and as there are rules.
+fn readable<'a>(
+    table: &'a LockTable,
+    reader: &'a Principal,
+    start: Bound<Key>,
+) -> impl Iterator<Item = (&'a Key, &'a Lock)> {
+    let mut rest = table.locks().range_from(start.as_ref());
+    std::iter::from_fn(move || {
+        loop {
+            let (key, lock) = rest.next()?;
+            if table.access().permits(reader, Right::Read, key.as_str()) {
+                return Some((key, lock));
+            }
+            let next = table.access().rules()?.next_decision(reader, key.as_str())?;
+            rest = table.locks().range_from(Bound::Included(&Key::from(next.as_str())));
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests;

@@ -3,11 +3,15 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, Transfer,
+    AccessRules, AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, TestAccess,
+    Transfer,
 };
-use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Key, Opening, Owner, Principal, Revision, Right, Sequence, SessionId, Token, Ttl,
+};
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
+use super::access;
 use super::credential::{Secret, session_id, session_proof};
 use crate::addresses::reachable_address;
 use crate::limits;
@@ -33,12 +37,13 @@ pub enum Request {
         /// Its secret.
         secret: Secret,
     },
-    /// Read the table.
-    Read(Query, Consistency),
-    /// Change the cluster's members. A promotion or removal names the member by its number alone.
-    Change(Change),
-    /// Transfer leadership, to the voter with this number if one is named.
-    Transfer(Option<NodeId>),
+    /// Read the table, for this principal.
+    Read(Query, Consistency, Principal),
+    /// Change the cluster's members, for this principal. A promotion or removal names the member by its
+    /// number alone.
+    Change(Change, Principal),
+    /// Transfer leadership, to the voter with this number if one is named, for this principal.
+    Transfer(Option<NodeId>, Principal),
 }
 
 /// A query of the lock table.
@@ -57,6 +62,17 @@ pub enum Query {
         /// Maximum number of locks.
         limit: usize,
     },
+    /// The access rules.
+    Access,
+    /// Whether the access rules permit something.
+    Permits {
+        /// To this principal.
+        principal: Principal,
+        /// The right.
+        right: Right,
+        /// To this key.
+        key: String,
+    },
 }
 
 impl Request {
@@ -65,12 +81,13 @@ impl Request {
     ///
     /// # Errors
     /// [`Code::Invalid`] with a message that names the field and its bounds.
-    pub fn from_wire(op: Op, principal: &str) -> Result<Request, Failure> {
-        let session_id = |credential| session_id(credential, principal);
+    pub fn from_wire(op: Op, principal: &Principal) -> Result<Request, Failure> {
+        let session_id = |credential| session_id(credential, principal.as_str());
+        let opening = |ttl_ms, owner: &str, secret| opening(ttl_ms, owner, secret, principal);
         Ok(match op {
             Op::OpenSession(open) => {
                 let secret = Secret::draw();
-                let opening = opening(open.ttl_ms, &open.owner, session_proof(secret, principal))?;
+                let opening = opening(open.ttl_ms, &open.owner, secret)?;
                 at_once(Command::Open { opening }, secret)
             }
             Op::KeepAlive { session } => {
@@ -80,7 +97,7 @@ impl Request {
                 at_once(Command::Close { session: session_id(session) }, Secret::of(session))
             }
             Op::ShowSession { session } => {
-                Request::Read(Query::Session(session_id(session)), Consistency::Linearizable)
+                Request::Read(Query::Session(session_id(session)), Consistency::Linearizable, principal.clone())
             }
             Op::Acquire { key, options, number } => {
                 let wait_ms = options.wait_ms;
@@ -97,7 +114,7 @@ impl Request {
                         return Err(invalid("an operation has a number only within a session; give `session` too"));
                     }
                     None => {
-                        let opening = opening(options.ttl_ms, &options.owner, session_proof(secret, principal))?;
+                        let opening = opening(options.ttl_ms, &options.owner, secret)?;
                         Command::AcquireOnce { opening, key, wait }
                     }
                 };
@@ -117,38 +134,63 @@ impl Request {
                     return Err(invalid(message));
                 }
                 // No session, and so no secret.
-                at_once(Command::Break { key: valid_key(&key)?, token: Token(order.token) }, Secret::draw())
+                let (key, token, principal) = (valid_key(&key)?, Token(order.token), principal.clone());
+                at_once(Command::Break { key, token, principal }, Secret::draw())
             }
-            Op::ShowLock { key, consistency } => Request::Read(Query::Lock(valid_key(&key)?), consistency),
+            Op::ShowLock { key, consistency } => {
+                Request::Read(Query::Lock(valid_key(&key)?), consistency, principal.clone())
+            }
             Op::ListLocks(list) => {
                 let consistency = list.consistency;
-                Request::Read(page(list)?, consistency)
+                Request::Read(page(list)?, consistency, principal.clone())
             }
-            Op::ChangeMembers(change) => Request::Change(match change {
-                MemberChange::Add(AddMember { id, peer_addr, incarnation }) => {
-                    let member = valid_member_address(peer_addr, incarnation.as_deref())?;
-                    Change::Add { id: NodeId::new(id, 0), address: member.address() }
-                }
-                MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
-                MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
-                // `Peers::recognise_lost` has already checked the lost data directory.
-                MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation, .. }) => {
-                    let lost = NodeId::new(id, generation);
-                    let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
-                    let member = match peer_addr {
-                        Some(peer_addr) => valid_member_address(peer_addr, Some(&incarnation))?,
-                        None => MemberAddress {
-                            peer_addr: String::new(),
-                            incarnation: valid_incarnation(Some(&incarnation))?,
-                        },
-                    };
-                    Change::Replace { lost, by, address: member.address() }
-                }
-            }),
-            Op::Transfer(Transfer { to }) => Request::Transfer(to.map(|to| NodeId::new(to, 0))),
+            Op::ChangeMembers(change) => Request::Change(member_change(change)?, principal.clone()),
+            Op::Transfer(Transfer { to }) => Request::Transfer(to.map(|to| NodeId::new(to, 0)), principal.clone()),
+            Op::ShowAccess => Request::Read(Query::Access, Consistency::Linearizable, principal.clone()),
+            Op::SetAccess(document) => at_once(set_access(&document, principal)?, Secret::draw()),
+            Op::TestAccess(TestAccess { principal: about, right, key }) => {
+                let query =
+                    Query::Permits { principal: Principal::from(about.as_str()), right: access::right(right), key };
+                Request::Read(query, Consistency::Linearizable, principal.clone())
+            }
             Op::Status => return Err(invalid("status is the node's own; request GET /v1/status")),
         })
     }
+}
+
+fn member_change(change: MemberChange) -> Result<Change, Failure> {
+    Ok(match change {
+        MemberChange::Add(AddMember { id, peer_addr, incarnation }) => {
+            let member = valid_member_address(peer_addr, incarnation.as_deref())?;
+            Change::Add { id: NodeId::new(id, 0), address: member.address() }
+        }
+        MemberChange::Promote { id } => Change::Promote(NodeId::new(id, 0)),
+        MemberChange::Remove { id } => Change::Remove(NodeId::new(id, 0)),
+        // `Peers::recognise_lost` has already checked the lost data directory.
+        MemberChange::Replace(ReplaceMember { id, generation, peer_addr, incarnation, .. }) => {
+            let lost = NodeId::new(id, generation);
+            let by = lost.next_generation().ok_or_else(|| invalid("no generation comes after that"))?;
+            let member = match peer_addr {
+                Some(peer_addr) => valid_member_address(peer_addr, Some(&incarnation))?,
+                None => MemberAddress { peer_addr: String::new(), incarnation: valid_incarnation(Some(&incarnation))? },
+            };
+            Change::Replace { lost, by, address: member.address() }
+        }
+    })
+}
+
+/// A change of the access rules. Without TLS no client has a name, and rules would be about nobody.
+fn set_access(document: &AccessRules, principal: &Principal) -> Result<Command, Failure> {
+    if principal.is_none() {
+        let message = "access control is about the names of clients, and this request has none: start all nodes with \
+                       TLS, and use the certificate of an administrator (docs/security.md)";
+        return Err(Failure::new(Code::Denied, message));
+    }
+    if document.revision > MAX_NUMBER {
+        return Err(invalid(format!("revision is {}; it may be 0 to {MAX_NUMBER}", document.revision)));
+    }
+    let (rules, revision) = (access::parse_rules(document)?, Revision(document.revision));
+    Ok(Command::SetAccess { principal: principal.clone(), revision, rules })
 }
 
 /// A request that does not wait.
@@ -191,7 +233,7 @@ fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
     }
 }
 
-fn opening(ttl_ms: u64, owner: &str, proof: Proof) -> Result<Opening, Failure> {
+fn opening(ttl_ms: u64, owner: &str, secret: Secret, principal: &Principal) -> Result<Opening, Failure> {
     let (min, max) = (limits::TTL_MIN_MS, limits::TTL_MAX_MS);
     if !(min..=max).contains(&ttl_ms) {
         return Err(invalid(format!("ttl_ms is {ttl_ms}; it may be {min} to {max}")));
@@ -199,7 +241,8 @@ fn opening(ttl_ms: u64, owner: &str, proof: Proof) -> Result<Opening, Failure> {
     if owner.len() > limits::OWNER_BYTES {
         return Err(invalid(format!("the owner has {} bytes; it may have {}", owner.len(), limits::OWNER_BYTES)));
     }
-    Ok(Opening { proof, owner: Owner::from(owner), ttl: Ttl(ttl_ms) })
+    let (proof, principal) = (session_proof(secret, principal.as_str()), principal.clone());
+    Ok(Opening { proof, owner: Owner::from(owner), principal, ttl: Ttl(ttl_ms) })
 }
 
 fn invalid(message: impl Into<String>) -> Failure {

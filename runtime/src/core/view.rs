@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use palisade_client::wire::MemberView;
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{Access, LockTable};
 use palisade_spec::raft::{Member, Members, Node, NodeId, Role, Standing};
 
 use crate::member_address::MemberAddress;
@@ -40,6 +40,8 @@ pub struct View {
     pub members: Arc<Members>,
     /// On a leader: each peer, and the last index that the peer has acknowledged.
     pub matched: Vec<(NodeId, u64)>,
+    /// The access rules that this node has applied.
+    pub access: Access,
 }
 
 /// The view that the core publishes and others read.
@@ -55,6 +57,11 @@ impl SharedView {
     /// The leader, if known; it may be this node itself.
     pub fn leader(&self) -> Option<NodeId> {
         self.0.lock().leader
+    }
+
+    /// The access rules that this node has applied.
+    pub fn access(&self) -> Access {
+        self.0.lock().access.clone()
     }
 
     pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize, log_bytes: u64, waiting_for: Option<&[NodeId]>) {
@@ -73,6 +80,7 @@ impl SharedView {
         view.waits = waits as u64;
         view.members = Arc::clone(node.log().members());
         view.matched = matched(node);
+        view.access = node.machine().access().clone();
     }
 }
 

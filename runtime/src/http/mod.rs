@@ -3,6 +3,7 @@
 //! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
 //! state of the protocol. docs/api.md is the reference.
 
+mod access;
 mod admission;
 mod body;
 mod handshakes;
@@ -34,6 +35,7 @@ use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Break, Code, Failure, MemberChange, Op};
+use palisade_spec::lock::Principal;
 use tokio::sync::{Semaphore, oneshot};
 use tracing::warn;
 
@@ -46,14 +48,14 @@ use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
 use crate::addresses::ClientAddress;
 use crate::budget::Budget;
-use crate::core::{ConnectionId, Core, Event, NO_PRINCIPAL, NotTaken, Request, Responder};
+use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
 use crate::limits;
 use crate::log_pause::LogPause;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
-use crate::tls::Principal;
+use crate::tls;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]
@@ -70,8 +72,8 @@ pub struct App {
     host_names: HostNames,
     /// Signs grants, if this node does.
     signer: Option<Arc<GrantSigner>>,
-    /// The verified name of the client whose request a handler serves; [`NO_PRINCIPAL`] without TLS.
-    principal: Arc<str>,
+    /// The verified name of the client whose request a handler serves; none without TLS.
+    principal: Principal,
     /// Memory for the unfinished requests of clients without a certificate.
     stranger_bytes: Arc<Budget>,
     handshakes: Arc<Handshakes>,
@@ -105,7 +107,7 @@ impl App {
             space,
             host_names,
             signer,
-            principal: NO_PRINCIPAL.into(),
+            principal: Principal::default(),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
             log_pause: Arc::default(),
@@ -145,7 +147,8 @@ impl App {
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
-        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))?;
+        let answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
+        let mut answer = answer.inspect_err(|failure| self.log_denial(failure))?;
         self.sign(&mut answer);
         Ok(answer)
     }
@@ -166,8 +169,8 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Infallible> {
         let mut app = app.clone();
-        if let Some(principal) = parts.extensions.get::<Principal>() {
-            app.principal = Arc::clone(&principal.name);
+        if let Some(verified) = parts.extensions.get::<tls::Principal>() {
+            app.principal = Principal::from(Arc::clone(&verified.name));
         }
         Ok(Caller(app))
     }
@@ -182,7 +185,7 @@ impl App {
         let address = address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
         match &result {
             Ok(Answer::Broken(broken)) => {
-                let principal = &*self.principal;
+                let principal = self.principal.as_str();
                 warn!(
                     ?key,
                     token,
@@ -192,7 +195,7 @@ impl App {
                     address,
                     "an operator broke the grant of a lock"
                 );
-                self.sockets.tell(broken);
+                self.sockets.tell(broken, &self.core.view().access());
             }
             Err(failure) => {
                 let outcome = match failure.error {
@@ -204,7 +207,7 @@ impl App {
                     _ => "an operator did not break the grant of a lock",
                 };
                 let failure = failure.to_string();
-                let principal = &*self.principal;
+                let principal = self.principal.as_str();
                 warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
             }
             Ok(_) => {}
@@ -273,6 +276,8 @@ fn router(app: App) -> Router {
         .route("/v1/members/{id}/promote", post(members::promote))
         .route("/v1/members/{id}/replace", post(members::replace))
         .route("/v1/leader/transfer", post(members::transfer))
+        .route("/v1/access", get(access::show).put(access::set))
+        .route("/v1/access/test", get(access::test))
         .route("/v1/status", get(node::status))
         .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
         .route("/v1/ws", any(websocket::upgrade))

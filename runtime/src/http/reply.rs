@@ -27,6 +27,8 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Status(status)) => Json(status).into_response(),
         Ok(Answer::Members(members)) => Json(members).into_response(),
         Ok(Answer::Broken(broken) | Answer::Lost(broken)) => Json(broken).into_response(),
+        Ok(Answer::Access(rules)) => Json(rules).into_response(),
+        Ok(Answer::AccessVerdict(verdict)) => Json(verdict).into_response(),
         Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }
@@ -69,7 +71,7 @@ pub(super) fn too_soon(failure: Failure, seconds: u64, uri: &Uri) -> Response {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
-        Code::NotCaughtUp | Code::NodeIdInUse | Code::LastVoter => StatusCode::CONFLICT,
+        Code::NotCaughtUp | Code::NodeIdInUse | Code::LastVoter | Code::AccessChanged => StatusCode::CONFLICT,
         Code::Timeout => StatusCode::REQUEST_TIMEOUT,
         Code::NoSession | Code::NotFound | Code::NoMember => StatusCode::NOT_FOUND,
         Code::Invalid => StatusCode::BAD_REQUEST,
@@ -79,7 +81,7 @@ fn status(code: Code) -> StatusCode {
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
         Code::WrongHost => StatusCode::MISDIRECTED_REQUEST,
-        Code::WrongOrigin => StatusCode::FORBIDDEN,
+        Code::WrongOrigin | Code::Denied => StatusCode::FORBIDDEN,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::Overloaded
         | Code::NoLeader

@@ -5,7 +5,6 @@ use std::sync::Arc;
 
 use axum::Json;
 use axum::body::{Body, Bytes};
-use axum::extract::State;
 use axum::http::header::{CONTENT_DISPOSITION, CONTENT_LENGTH, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
@@ -15,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, oneshot};
 use tokio::task::spawn_blocking;
 
 use super::snapshot_limits::Download;
-use super::{App, not_taken, reply};
+use super::{App, Caller, not_taken, reply};
 use crate::core::{Event, NotTaken};
 use crate::limits::{self, SNAPSHOT_PIECE};
 use crate::storage::{DiskFile, SnapshotInfo};
@@ -48,7 +47,10 @@ impl App {
 }
 
 /// `POST /v1/snapshot`: takes a snapshot, and answers when it is durable.
-pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
+pub(super) async fn take(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err(denied) = app.may_administer() {
+        return reply::response(Err(denied), &uri);
+    }
     let newest = app.peers.snapshots().newest();
     let log_bytes = app.core.view().get().log_bytes;
     let permit = match app.snapshot_requests.begin(newest, log_bytes) {
@@ -69,7 +71,10 @@ pub(super) async fn take(State(app): State<App>, uri: Uri) -> Response {
 }
 
 /// `GET /v1/snapshot`: the file of the newest snapshot.
-pub(super) async fn read(State(app): State<App>, uri: Uri) -> Response {
+pub(super) async fn read(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err(denied) = app.may_administer() {
+        return reply::response(Err(denied), &uri);
+    }
     let Ok(permit) = Arc::clone(&app.snapshot_reads).try_acquire_owned() else {
         let message = format!("{} clients are reading a snapshot already; try again later", limits::SNAPSHOT_READS);
         return reply::response(Err(Failure::new(Code::Overloaded, message)), &uri);

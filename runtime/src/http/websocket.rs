@@ -47,10 +47,10 @@ pub(super) async fn upgrade(
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), Arc::clone(&app.principal));
+    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), app.principal.clone());
     let ended = async move {
         let Some(Extension(access)) = access else { return pending().await };
-        drop(access.ended(authorization.as_ref().map(HeaderValue::as_bytes), &principal).await);
+        drop(access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await);
     };
     match upgrade {
         Ok(upgrade) => {
@@ -92,7 +92,8 @@ async fn serve(app: App, socket: WebSocket, address: Option<SocketAddr>, ended: 
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
     let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
-    let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), text: AtomicBool::new(false) });
+    let principal = app.principal.clone();
+    let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), principal, text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
     let connection = Connection { app, id, address, outbox, requests, reads, socket: socket_state };
     let (mut sink, stream) = socket.split();
@@ -154,7 +155,7 @@ impl Connection {
     async fn room(&self, op: &Op) -> Option<Room> {
         let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
         let read = match op {
-            Op::ShowLock { .. } | Op::ListLocks(_) | Op::ShowSession { .. } => {
+            Op::ShowLock { .. } | Op::ListLocks(_) | Op::ShowSession { .. } | Op::ShowAccess => {
                 Arc::clone(&self.reads).acquire_owned().await.ok()
             }
             _ => None,
@@ -220,8 +221,9 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         }
         let write = async {
             for mut reply in replies.drain(..) {
-                if let Outcome::Ok(answer) = &mut reply.response.result {
-                    connection.app.sign(answer);
+                match &mut reply.response.result {
+                    Outcome::Ok(answer) => connection.app.sign(answer),
+                    Outcome::Error(failure) => connection.app.log_denial(failure),
                 }
                 sink.feed(encode(&reply.response, reply.text)).await?;
             }

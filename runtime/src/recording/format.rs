@@ -1,7 +1,7 @@
 //! The file format of a recording.
 //!
 //! ```text
-//! file:  "PLSDREC4" | frame…
+//! file:  "PLSDREC5" | frame…
 //! frame: payload length u32 | CRC-32C of the payload u32 | payload
 //! payload: records, bincode, one after the other
 //! ```
@@ -24,7 +24,7 @@ use palisade_spec::raft::{Config, Durable, Input};
 use serde::{Deserialize, Serialize};
 
 /// The first bytes of a recording: the format and its version.
-pub const MAGIC: [u8; 8] = *b"PLSDREC4";
+pub const MAGIC: [u8; 8] = *b"PLSDREC5";
 /// Length of a frame's header, in bytes.
 pub const FRAME_HEADER: usize = 8;
 /// The file name extension of a recording.

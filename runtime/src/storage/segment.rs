@@ -56,7 +56,7 @@ impl fmt::Display for SegmentNumber {
 const MAGIC: [u8; 8] = *b"PALISWAL";
 /// The only format that this program writes and reads. The checksum's offset is the same in every
 /// format.
-const FORMAT: u32 = 5;
+const FORMAT: u32 = 6;
 const START_AT: usize = 48;
 const SUM_AT: usize = SECTOR - 4;
 
@@ -291,17 +291,17 @@ mod tests {
     }
 
     /// Format 1 had no state of the log before the segment; format 2 had no evidence; format 3 had
-    /// no generations; in format 4 commands had no proofs.
+    /// no generations; in format 4 commands had no proofs, in format 5 no principals.
     #[test]
     fn unknown_format_is_reported_with_its_number() {
-        for format in [1, 2, 3, 4, 6] {
+        for format in [1, 2, 3, 4, 5, 7] {
             let mut bytes = header().encode(&identity());
             bytes[8] = format;
             let sum = crc32c::crc32c(&bytes[..SUM_AT]);
             bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
             let refused = Header::decode(&bytes, Path::new("segment"), &identity());
             let found = u32::from(format);
-            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 5, .. }) if f == found));
+            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 6, .. }) if f == found));
         }
     }
 
@@ -313,7 +313,7 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c495357414c05000000c1000000000000000200000003000000000000004d000000000000000010000000000000",
+                "50414c495357414c06000000c1000000000000000200000003000000000000004d000000000000000010000000000000",
                 "090000000000000001030000000800000000000000881300000000000040e2010000000000",
             )
         );

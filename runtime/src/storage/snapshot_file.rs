@@ -30,7 +30,7 @@ use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
 /// The only format that this program writes and reads.
-pub(super) const FORMAT: u32 = 3;
+pub(super) const FORMAT: u32 = 4;
 /// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// Maximum header length, in bytes; a greater length is damage.
@@ -449,11 +449,11 @@ mod tests {
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
         let mut later = head(CLUSTER, &Header::of(&snapshot(())));
-        later[8] = 4;
+        later[8] = 5;
         let end = later.len() - 4;
         let sum = crc32c::crc32c(&later[..end]);
         later[end..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(4))));
+        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(5))));
     }
 
     #[test]
@@ -474,8 +474,8 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c49534e415003000000c1000000000000000900000003fbbc02fb39300000274a77120500000054247613046865",
-                "6c64000000005e0000000000000039dbcf3adcf7aa1dd8b27e16d8f083cf71dcd980413fc5aa3e5ec783064994bc",
+                "50414c49534e415004000000c1000000000000000900000003fbbc02fb39300000f438f9d80500000054247613046865",
+                "6c64000000005e00000000000000d5def401ff861da110ce97ab4701cb08269d2a59c403e653b6339572f5f286d0",
             )
         );
         assert!(hex.ends_with(&info.hash.to_string()));

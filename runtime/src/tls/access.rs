@@ -16,7 +16,8 @@ use super::{HandshakeError, Tls};
 /// The verified sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Principal {
-    /// The client's name; `node/N` for node N of the cluster. No client's name has a slash.
+    /// The client's name; `admin/NAME` for an administrator, `node/N` for node N of the cluster. No
+    /// client's name has a slash.
     pub name: Arc<str>,
     /// What proved it.
     pub proof: Proof,
@@ -74,6 +75,7 @@ impl Access {
             }
             Some(Ok(Identity { subject, .. })) => match subject {
                 Subject::Client(name) => Connection::Certified(Principal::certified(name)),
+                Subject::Administrator(name) => Connection::Certified(Principal::certified(format!("admin/{name}"))),
                 Subject::Node(number) => Connection::Certified(Principal::certified(format!("node/{number}"))),
                 Subject::Authority => Connection::Unfit("is the CA's, and no client's".into()),
             },

@@ -3,6 +3,7 @@
 //! ```text
 //! palisade://CLUSTER/node/N         node N
 //! palisade://CLUSTER/client/NAME    a client
+//! palisade://CLUSTER/admin/NAME     an administrator: a client with every right
 //! palisade://CLUSTER/ca             the CA itself
 //! ```
 //!
@@ -40,6 +41,8 @@ pub enum Subject {
     Node(u16),
     /// The client with this name.
     Client(String),
+    /// The administrator with this name.
+    Administrator(String),
     /// The certificate authority.
     Authority,
 }
@@ -75,6 +78,7 @@ impl FromStr for Identity {
         let subject = match (parts.next(), parts.next(), parts.next()) {
             (Some("node"), Some(number), None) => Subject::Node(number.parse().map_err(|_| ())?),
             (Some("client"), Some(name), None) => Subject::Client(client_name(name).map_err(|_| ())?),
+            (Some("admin"), Some(name), None) => Subject::Administrator(client_name(name).map_err(|_| ())?),
             (Some("ca"), None, None) => Subject::Authority,
             _ => return Err(()),
         };
@@ -93,6 +97,7 @@ impl fmt::Display for Identity {
         match &self.subject {
             Subject::Node(number) => write!(f, "node/{number}"),
             Subject::Client(name) => write!(f, "client/{name}"),
+            Subject::Administrator(name) => write!(f, "admin/{name}"),
             Subject::Authority => f.write_str("ca"),
         }
     }
@@ -104,7 +109,8 @@ mod tests {
 
     #[test]
     fn identity_round_trips_through_its_uri() {
-        for subject in [Subject::Node(7), Subject::Client("worker-7".into()), Subject::Authority] {
+        let administrator = Subject::Administrator("alice".into());
+        for subject in [Subject::Node(7), Subject::Client("worker-7".into()), administrator, Subject::Authority] {
             for cluster in ["billing", "eu-west.1", "a/b c", "Größe"] {
                 let identity = Identity { cluster: cluster.into(), subject: subject.clone() };
                 let uri = identity.to_string();
@@ -133,6 +139,11 @@ mod tests {
             "palisade://billing/node/1/2",
             "palisade://billing/client/",
             "palisade://billing/client/a%2fb",
+            "palisade://billing/client/admin/a",
+            "palisade://billing/admin",
+            "palisade://billing/admin/",
+            "palisade://billing/admin/a/b",
+            "palisade://billing/Admin/a",
             "palisade://billin%67/node/1",
             "palisade://billing/ca/1",
         ] {

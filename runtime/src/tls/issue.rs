@@ -6,6 +6,7 @@
 //! ca-key.pem        the CA's key: needed only to issue certificates
 //! node-N.pem        node N's certificate, and its key node-N-key.pem
 //! client-NAME.pem   a client's certificate, and its key client-NAME-key.pem
+//! admin-NAME.pem    an administrator's certificate, and its key admin-NAME-key.pem
 //! ```
 //!
 //! Keys have mode 0600. A file is never overwritten: a rotated certificate is issued into another
@@ -176,10 +177,29 @@ impl Authority {
     /// # Errors
     /// If the name is none, or a file exists or cannot be written.
     pub fn client(&self, name: &str, validity: Validity) -> Result<Issued, TlsError> {
+        self.person("client", name, Subject::Client, validity)
+    }
+
+    /// Issues the certificate of an administrator: a client that has every right, whatever the access
+    /// rules of the cluster say.
+    ///
+    /// # Errors
+    /// As [`Authority::client`].
+    pub fn administrator(&self, name: &str, validity: Validity) -> Result<Issued, TlsError> {
+        self.person("admin", name, Subject::Administrator, validity)
+    }
+
+    fn person(
+        &self,
+        kind: &str,
+        name: &str,
+        subject: fn(String) -> Subject,
+        validity: Validity,
+    ) -> Result<Issued, TlsError> {
         let name = client_name(name).map_err(TlsError)?;
-        let names = vec![uri(&self.cluster, Subject::Client(name.clone()))?];
+        let names = vec![uri(&self.cluster, subject(name.clone()))?];
         let usages = vec![ExtendedKeyUsagePurpose::ClientAuth];
-        self.issue(&format!("client-{name}"), &format!("client {name} of {}", self.cluster), names, usages, validity)
+        self.issue(&format!("{kind}-{name}"), &format!("{kind} {name} of {}", self.cluster), names, usages, validity)
     }
 
     fn issue(

@@ -91,6 +91,9 @@ fn node_of(identity: Identity, cluster: &str) -> Result<u16, String> {
     match identity.subject {
         Subject::Node(number) => Ok(number),
         Subject::Client(name) => Err(format!("its certificate is that of the client `{name}`, and no node's")),
+        Subject::Administrator(name) => {
+            Err(format!("its certificate is that of the administrator `{name}`, and no node's"))
+        }
         Subject::Authority => Err("its certificate is the CA's, and no node's".into()),
     }
 }

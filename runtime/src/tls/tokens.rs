@@ -227,6 +227,7 @@ mod tests {
             ("worker", "line 1 of"),
             ("worker:12", "64 hexadecimal digits"),
             (&format!("# c\na/b:{}", "0".repeat(64)), "line 2 of"),
+            (&format!("admin/root:{}", "0".repeat(64)), "does not begin with a client's name"),
             (&format!("worker:{}", "+0".repeat(32)), "64 hexadecimal digits"),
         ] {
             std::fs::write(&path, damaged).unwrap();

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Proof, Ttl};
+use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
@@ -434,8 +434,12 @@ fn measure_snapshots() {
         let directory = tempfile::tempdir().unwrap();
         let mut machine = LockTable::default();
         for number in 0..sessions {
-            let opening =
-                Opening { proof: Proof::from(number), owner: Owner::from("worker-1234567"), ttl: Ttl(30_000) };
+            let opening = Opening {
+                proof: Proof::from(number),
+                owner: Owner::from("worker-1234567"),
+                principal: Principal::default(),
+                ttl: Ttl(30_000),
+            };
             let key = Key::from(format!("a/key/of/some/length/{number}").as_str());
             machine.apply(Stamp(1), &Command::AcquireOnce { opening, key, wait: false });
         }

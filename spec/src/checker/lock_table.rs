@@ -2,8 +2,8 @@
 
 use super::machine::{Applied, Checked};
 use crate::invariants::{
-    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_early_expiry, no_foreign_change, table_is_sound,
-    token_monotonicity,
+    Check, Holders, exactly_once, fifo_order, mutual_exclusion, no_denied_grant, no_early_expiry, no_foreign_change,
+    table_is_sound, token_monotonicity,
 };
 use crate::lock::{LockTable, Token};
 
@@ -34,6 +34,7 @@ impl Checked for LockTable {
         let events = &outcome.events;
         mutual_exclusion(&mut observer.holders, events)?;
         token_monotonicity(&mut observer.greatest, events)?;
+        no_denied_grant(before, at, command, outcome, after)?;
         if let Some(command) = command {
             exactly_once(before, at, command, after)?;
             no_foreign_change(before, at, command, after)?;

@@ -7,7 +7,7 @@ use core::time::Duration;
 
 use super::{ClusterChecker, Feed, Slot};
 use crate::invariants::{Check, Property};
-use crate::lock::{Command, LockTable, Opening, Owner, Proof, Ttl};
+use crate::lock::{Command, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use crate::raft::{
     Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist, ReadRound,
     Stamp, StateMachine, Term,
@@ -96,7 +96,12 @@ impl Cluster {
     /// The leader appends the opening of a session to the follower's log.
     fn append(&self, proof: u128) -> Input<LockTable> {
         let node = &self.nodes[&FOLLOWER];
-        let opening = Opening { proof: Proof::from(proof), owner: Owner::from("a"), ttl: Ttl(100) };
+        let opening = Opening {
+            proof: Proof::from(proof),
+            owner: Owner::from("a"),
+            principal: Principal::default(),
+            ttl: Ttl(100),
+        };
         let (prev, term) = (node.log().last(), node.term());
         let payload = Payload::Command(Command::Open { opening });
         let entries = Vec::from([Entry { term, index: prev.index.next(), stamp: node.clock(), payload }]);
@@ -212,7 +217,14 @@ fn snapshot_taken_meanwhile_may_be_found_if_it_is_right() {
     assert!(!may_hold(Index(0), &found), "the entry is not released");
     found.snapshot.machine.apply(
         Stamp(0),
-        &Command::Open { opening: Opening { proof: Proof::from(7), owner: Owner::from("a"), ttl: Ttl(9) } },
+        &Command::Open {
+            opening: Opening {
+                proof: Proof::from(7),
+                owner: Owner::from("a"),
+                principal: Principal::default(),
+                ttl: Ttl(9),
+            },
+        },
     );
     assert!(!may_hold(Index(1), &found), "the state is another");
 }

@@ -17,7 +17,8 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
         | Command::Close { .. }
         | Command::KeepAlive { .. }
         | Command::AcquireOnce { .. }
-        | Command::Break { .. } => return Ok(()),
+        | Command::Break { .. }
+        | Command::SetAccess { .. } => return Ok(()),
     };
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {

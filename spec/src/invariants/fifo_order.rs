@@ -4,8 +4,8 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property};
-use crate::lock::{Command, Event, Key, LockTable, SessionId};
+use super::{Check, Property, permitted};
+use crate::lock::{Command, Event, Key, LockTable, Right, Session, SessionId};
 use crate::raft::Stamp;
 use crate::require;
 
@@ -18,7 +18,7 @@ const NAME: Property = Property::FifoOrder;
 /// order, precede all new sessions, and keep their grants. A new session is in the line because
 /// of this very command. A
 /// session that left either gave up its claim by this command, or its session ended, or it was due
-/// when the lock was passed on; and the events report it.
+/// or denied when the lock was passed on; and the events report it.
 pub fn fifo_order(
     before: &LockTable,
     at: Stamp,
@@ -50,7 +50,8 @@ pub fn fifo_order(
         for session in left {
             let ended = after.session(session).is_none();
             let is_due = before.session(session).is_some_and(|session| session.deadline < at);
-            let passed_over = is_due && new.first() != old.first();
+            let is_denied = is_denied(before, events, key, session);
+            let passed_over = (is_due || is_denied) && new.first() != old.first();
             let gave_up = ended || passed_over || gave_up(before, command, key, session);
             require!(NAME, gave_up, "session {session} left the line at {key} without a cause")?;
             let told = events.iter().any(|event| leaves(event, key, session));
@@ -97,7 +98,7 @@ fn has_asked(before: &LockTable, command: Option<&Command>, key: &Key, id: Sessi
 /// command breaks its grant.
 fn gave_up(before: &LockTable, command: Option<&Command>, key: &Key, id: SessionId) -> bool {
     match command {
-        Some(Command::Break { key: broken, token }) => {
+        Some(Command::Break { key: broken, token, .. }) => {
             let held = before.lock(key).map(|lock| (lock.holder.session, lock.holder.token));
             broken == key && held == Some((id, *token))
         }
@@ -107,13 +108,25 @@ fn gave_up(before: &LockTable, command: Option<&Command>, key: &Key, id: Session
     }
 }
 
+/// Whether the events report that the rules in force denied the session the lock, and they do.
+fn is_denied(before: &LockTable, events: &[Event], key: &Key, id: SessionId) -> bool {
+    let told = |event: &Event| matches!(event, Event::Denied { key: of, session, .. } if (of, *session) == (key, id));
+    let rules = before.access().rules().map(|rules| &**rules);
+    let may_acquire = |session: &Session| permitted(rules, &session.principal, Right::Acquire, key.as_str());
+    events.iter().any(told) && before.session(id).is_some_and(|session| !may_acquire(session))
+}
+
 /// Whether the event reports that the session has no claim on the key any more.
 fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     match event {
         Event::Released { key: left, session, .. } | Event::Withdrawn { key: left, session } => {
             (left, *session) == (key, id)
         }
-        Event::Granted { .. } | Event::Broken { .. } | Event::Expired { .. } | Event::Closed { .. } => false,
+        Event::Granted { .. }
+        | Event::Broken { .. }
+        | Event::Expired { .. }
+        | Event::Closed { .. }
+        | Event::Denied { .. } => false,
     }
 }
 
@@ -136,7 +149,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::lock::{Claim, Opening, Owner, Proof, Token, Ttl};
+    use crate::lock::{Claim, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::{Stamp, StateMachine};
 
     fn id(number: u64) -> SessionId {
@@ -156,7 +169,7 @@ mod tests {
     }
 
     fn opening() -> Opening {
-        Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(10) }
+        Opening { proof: Proof::default(), owner: Owner::from(""), principal: Principal::default(), ttl: Ttl(10) }
     }
 
     fn opened(sessions: u64) -> LockTable {

@@ -18,6 +18,7 @@ mod log_matching;
 mod members_follow_the_log;
 mod members_survive_compaction;
 mod mutual_exclusion;
+mod no_denied_grant;
 mod no_early_expiry;
 mod no_foreign_change;
 mod node_is_sound;
@@ -51,6 +52,7 @@ pub use log_matching::log_matching;
 pub use members_follow_the_log::members_follow_the_log;
 pub use members_survive_compaction::members_survive_compaction;
 pub use mutual_exclusion::{Holders, mutual_exclusion};
+pub use no_denied_grant::{no_denied_grant, permitted};
 pub use no_early_expiry::no_early_expiry;
 pub use no_foreign_change::no_foreign_change;
 pub use node_is_sound::node_is_sound;
@@ -71,7 +73,11 @@ pub use votes_stand::votes_stand;
 pub fn key_asked_for(command: &Command) -> Option<&Key> {
     match command {
         Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
-        Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } | Command::Break { .. } => None,
+        Command::Open { .. }
+        | Command::Close { .. }
+        | Command::KeepAlive { .. }
+        | Command::Break { .. }
+        | Command::SetAccess { .. } => None,
     }
 }
 

@@ -27,7 +27,11 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
                     "{key} was released by {session} but {before:?} held it"
                 )?;
             }
-            Event::Broken { .. } | Event::Withdrawn { .. } | Event::Expired { .. } | Event::Closed { .. } => {}
+            Event::Broken { .. }
+            | Event::Withdrawn { .. }
+            | Event::Expired { .. }
+            | Event::Closed { .. }
+            | Event::Denied { .. } => {}
         }
     }
     Ok(())

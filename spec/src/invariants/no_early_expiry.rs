@@ -1,5 +1,6 @@
 //! No early expiry: a session lives until its deadline, which never moves back. Before its deadline
-//! it ends only by its own command; after it, the session is due: it cannot act, blocks no command,
+//! it ends only by its own command, by an operator's break, or when the access rules deny it the one
+//! lock for which it was opened; after it, the session is due: it cannot act, blocks no command,
 //! and ends in turn.
 
 use alloc::vec::Vec;
@@ -50,7 +51,7 @@ pub fn no_early_expiry(
         require!(NAME, closed == usize::from(!expired), "session {id} was closed {closed} times")?;
         require!(
             NAME,
-            expired || ends_itself(before, command, id),
+            expired || ends_itself(before, command, id) || ends_denied(events, id, session),
             "session {id} ended early, and not by its own command"
         )?;
     }
@@ -135,9 +136,18 @@ fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> 
     }
 }
 
+/// Whether the rules denied the session the one lock for which it was opened.
+fn ends_denied(events: &[Event], id: SessionId, session: &Session) -> bool {
+    let denied = |event: &Event| match event {
+        Event::Denied { key, session: denied, .. } => *denied == id && session.claims() == [key.clone()],
+        _ => false,
+    };
+    session.once && events.iter().any(denied)
+}
+
 /// Whether the command breaks a grant of the session.
 fn breaks(before: &LockTable, command: &Command, id: SessionId) -> bool {
-    let Command::Break { key, token } = command else { return false };
+    let Command::Break { key, token, .. } = command else { return false };
     before.lock(key).is_some_and(|lock| (lock.holder.session, lock.holder.token) == (id, *token))
 }
 
@@ -147,7 +157,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::lock::{Claim, Key, Opening, Owner, Proof, Token, Ttl};
+    use crate::lock::{Claim, Key, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
@@ -155,7 +165,7 @@ mod tests {
     }
 
     fn opening(ttl: u64) -> Opening {
-        Opening { proof: Proof::default(), owner: Owner::from(""), ttl: Ttl(ttl) }
+        Opening { proof: Proof::default(), owner: Owner::from(""), principal: Principal::default(), ttl: Ttl(ttl) }
     }
 
     /// Sessions with these deadlines, none of which is opened for a lock.

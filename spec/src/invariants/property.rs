@@ -137,6 +137,8 @@ properties! {
     ExactlyOnce = "exactly once",
     /// A request without the proof of a session changes nothing.
     NoForeignChange = "no foreign change",
+    /// The access rules in force permit every grant, and only administrators change them.
+    NoDeniedGrant = "no denied grant",
     /// The parts of a lock table fit one another.
     TableSoundness = "table soundness",
     /// A release drops only the claim that it names.

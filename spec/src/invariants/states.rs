@@ -8,7 +8,7 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::invariants::Check;
-use crate::lock::{Command, Key, LockTable, Opening, Owner, Proof, Sequence, SessionId, Ttl};
+use crate::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl};
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
     ReadRound, RequestId, Stamp, StateMachine, Term,
@@ -90,7 +90,12 @@ pub(crate) fn key(name: &str) -> Key {
 pub(crate) fn table(sessions: u64) -> LockTable {
     let mut table = LockTable::default();
     for _ in 0..sessions {
-        let opening = Opening { proof: Proof::default(), owner: Owner::from("a"), ttl: Ttl(100) };
+        let opening = Opening {
+            proof: Proof::default(),
+            owner: Owner::from("a"),
+            principal: Principal::default(),
+            ttl: Ttl(100),
+        };
         table.apply(Stamp(0), &Command::Open { opening });
     }
     table

@@ -1,10 +1,11 @@
 //! Commands of the lock table, their replies and the events they cause.
 
+use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Key, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use super::{Key, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Ttl};
 use crate::raft::Stamp;
 
 /// A command: the content of a log entry.
@@ -61,12 +62,24 @@ pub enum Command {
         claim: Claim,
     },
     /// Takes a lock from its holder, by order of an operator: only the grant that it names. Needs no
-    /// proof. If the holder's session has no other claim, it ends.
+    /// proof of the session. If the holder's session has no other claim, it ends.
     Break {
         /// The key of the lock.
         key: Key,
         /// The token of the grant to end.
         token: Token,
+        /// The operator.
+        #[serde(default)]
+        principal: Principal,
+    },
+    /// Replaces the access rules, if nobody has changed them since the proposer read them.
+    SetAccess {
+        /// The operator.
+        principal: Principal,
+        /// The revision that the operator has read.
+        revision: Revision,
+        /// The new rules; `None` ends access control.
+        rules: Option<Arc<Rules>>,
     },
 }
 
@@ -76,7 +89,11 @@ impl Command {
     pub fn key(&self) -> Option<&Key> {
         match self {
             Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
-            Command::Open { .. } | Command::Close { .. } | Command::KeepAlive { .. } | Command::Break { .. } => None,
+            Command::Open { .. }
+            | Command::Close { .. }
+            | Command::KeepAlive { .. }
+            | Command::Break { .. }
+            | Command::SetAccess { .. } => None,
         }
     }
 }
@@ -88,6 +105,9 @@ pub struct Opening {
     pub proof: Proof,
     /// A human-readable name.
     pub owner: Owner,
+    /// The client, to which the access rules apply.
+    #[serde(default)]
+    pub principal: Principal,
     /// How long the session lives without a renewal (keepalive, grant, or new acquire of a held
     /// lock).
     pub ttl: Ttl,
@@ -161,11 +181,25 @@ pub enum Reply {
     Broken {
         /// The session that held the lock.
         session: SessionId,
+        /// The client of that session.
+        principal: Principal,
     },
     /// The operation was done before, and no claim made by it exists now.
     Gone,
     /// The session does not exist: it expired, was closed, or never existed.
     NoSession,
+    /// The access rules do not permit it; nothing was done.
+    Denied,
+    /// The command's access rules are in force.
+    AccessSet {
+        /// Their revision.
+        revision: Revision,
+    },
+    /// The access rules were changed after the proposer read them; nothing was done.
+    AccessChanged {
+        /// The revision in force.
+        revision: Revision,
+    },
 }
 
 /// A change of the table, for observers.
@@ -218,5 +252,15 @@ pub enum Event {
     Closed {
         /// The closed session.
         session: SessionId,
+    },
+    /// The turn of a waiter came, and the access rules in force do not permit it to acquire the lock.
+    /// Its withdrawal follows as a separate event.
+    Denied {
+        /// The key of the queue.
+        key: Key,
+        /// The waiter.
+        session: SessionId,
+        /// Its client.
+        principal: Principal,
     },
 }

@@ -88,8 +88,9 @@ impl LockTable {
         }
     }
 
-    /// Passes the lock on after its holder is gone: the first waiter that is not due gets the lock.
-    /// Due waiters before it lose their positions; their sessions end in a later sweep, except
+    /// Passes the lock on after its holder is gone: the first waiter that is not due, and that the
+    /// access rules in force permit to acquire it, gets the lock. A waiter that they do not permit
+    /// loses its position, and so do due waiters. Due waiters before it lose their positions; their sessions end in a later sweep, except
     /// those opened for this lock, which end at once; so one expiry cannot sweep an unbounded number
     /// of others.
     pub(super) fn grant_next(&mut self, at: Stamp, key: &Key, events: &mut Vec<Event>) {
@@ -101,6 +102,11 @@ impl LockTable {
                 // The waiter's session ends in the same call as the holder's.
                 None => {}
                 Some(session) if session.is_due(at) => self.leave_queue(at, waiter.session, key, events),
+                Some(session) if !self.may_acquire(waiter.session, key) => {
+                    let principal = session.principal.clone();
+                    events.push(Event::Denied { key: key.clone(), session: waiter.session, principal });
+                    self.leave_queue(at, waiter.session, key, events);
+                }
                 Some(_) => {
                     self.grant(at, waiter.session, waiter.sequence, key, queue, events);
                     return;

@@ -3,7 +3,7 @@
 use alloc::sync::Arc;
 use core::fmt;
 
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Serialize, Serializer};
 
 use crate::raft::number;
 
@@ -21,6 +21,11 @@ number! {
 number! {
     /// A time-to-live in milliseconds of cluster time.
     Ttl(u64)
+}
+
+number! {
+    /// How often the access rules were changed. 0 before the first change.
+    Revision(u64)
 }
 
 /// Declares a shared, immutable string type: cheap to clone, because the same text occurs many
@@ -60,6 +65,71 @@ text! {
 text! {
     /// A session's human-readable name. Means nothing to the protocol.
     Owner
+}
+
+text! {
+    /// The name of a role: a set of principals to which access rules give rights together.
+    Role
+}
+
+text! {
+    /// The beginning of keys, to which an access rule applies.
+    Prefix
+}
+
+/// The authenticated name of a client: `worker-7`; `admin/alice` with the certificate of an
+/// administrator; `node/3` for a node; none for a client that has proved no name.
+///
+/// The server authenticates. None takes no memory, because without TLS no session has a principal.
+#[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash, Deserialize)]
+#[serde(from = "Arc<str>")]
+pub struct Principal(Option<Arc<str>>);
+
+impl Principal {
+    /// The name; empty if there is none.
+    pub fn as_str(&self) -> &str {
+        self.0.as_deref().unwrap_or_default()
+    }
+
+    /// Whether the client has proved no name.
+    pub fn is_none(&self) -> bool {
+        self.0.is_none()
+    }
+
+    /// Whether it is the name of an administrator's certificate: such a principal has every right,
+    /// whatever the rules say.
+    pub fn is_administrator(&self) -> bool {
+        self.as_str().starts_with("admin/")
+    }
+
+    /// Whether it is the name of a client to which rules apply: no such name has a slash.
+    pub fn is_client(&self) -> bool {
+        !self.is_none() && !self.as_str().contains('/')
+    }
+}
+
+impl From<Arc<str>> for Principal {
+    fn from(name: Arc<str>) -> Principal {
+        Principal((!name.is_empty()).then_some(name))
+    }
+}
+
+impl From<&str> for Principal {
+    fn from(name: &str) -> Principal {
+        Principal((!name.is_empty()).then(|| name.into()))
+    }
+}
+
+impl Serialize for Principal {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.serialize_str(self.as_str())
+    }
+}
+
+impl fmt::Display for Principal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
 }
 
 /// Proves that a request comes from the client that opened the session.
@@ -110,7 +180,21 @@ impl fmt::Display for SessionId {
 
 #[cfg(test)]
 mod tests {
-    use super::{Proof, SessionId};
+    use super::{Principal, Proof, SessionId};
+
+    #[test]
+    fn principal_without_a_name_has_one_form() {
+        assert_eq!(Principal::from(""), Principal::default());
+        assert_eq!(Principal::from(alloc::sync::Arc::from("")), Principal::default());
+        assert_eq!(size_of::<Principal>(), 16);
+        for (name, is_client, is_administrator) in
+            [("", false, false), ("worker-7", true, false), ("admin/alice", false, true), ("node/3", false, false)]
+        {
+            let principal = Principal::from(name);
+            let is = (principal.as_str(), principal.is_client(), principal.is_administrator());
+            assert_eq!(is, (name, is_client, is_administrator));
+        }
+    }
 
     #[test]
     fn proof_has_all_its_bits() {

@@ -67,6 +67,12 @@
 //! An operator may break a grant (`Break`), for instance of a holder that hangs and keeps its session
 //! alive: the lock passes on in the same entry, as in step 5.
 //!
+//! **Access rules** ([`Rules`]) are part of the table, so that every replica decides alike, and a
+//! rule is in force from one entry of the log on. Without rules every client may do everything. With
+//! them, an acquire is denied unless a rule permits it, and a waiter whose turn comes while no rule
+//! permits it leaves the queue. A holder keeps what it holds, and every session may give back what it
+//! has, whatever the rules say.
+//!
 //! A client that wants a lock and no session uses `AcquireOnce`: the table opens a session for that
 //! one claim, and ends it with the claim.
 //!
@@ -75,6 +81,7 @@
 //! | what | file |
 //! |---|---|
 //! | commands, replies, events | `command.rs` |
+//! | who may acquire, break and administer what; how the rules change | `access/` |
 //! | identities and their proofs, keys, owners, tokens, operation numbers, TTLs | `ids.rs` |
 //! | a session: its TTL, its deadline, its last number | `session.rs` |
 //! | the keys on which a session has a claim | `claims.rs` |
@@ -92,9 +99,11 @@
 //!   its limits before it proposes it, so raising a limit does not change what an entry means.
 //! - **Reads.** A read is not a command. The server reads the table once Raft has confirmed the
 //!   leader ([`raft::read`](crate::raft::read)).
-//! - **Rights.** The table compares a request's proof with that of the session. How a server makes
-//!   a proof, and from which secret and principal, is the server's (docs/decisions/0023). Every
-//!   session may acquire every key. An owner's name is shown to other clients and never compared.
+//! - **Authentication.** The table compares a request's proof with that of the session, and a
+//!   principal with the access rules. How a server makes a proof, and how it knows the principal, is
+//!   the server's (docs/decisions/0023). An owner's name is shown to other clients and never compared.
+//! - **Rights to read.** Reads are no commands: the server compares them with the rules of the table
+//!   that it reads.
 //! - **Deadlocks.** Two sessions that each wait for the other's lock wait until one of them gives
 //!   up or ends.
 //! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the
@@ -111,6 +120,7 @@
 //! drop the oldest. A session that is opened twice, because the first reply was lost, is two
 //! sessions: the first holds nothing, and expires.
 
+mod access;
 mod claims;
 mod command;
 mod expiry;
@@ -120,8 +130,9 @@ mod session;
 mod shared_map;
 mod table;
 
+pub use access::{Access, Decision, Right, Rights, RoleMembers, Rule, Rules, Subject};
 pub use command::{Claim, Command, Event, Opening, Outcome, Reply};
-pub use ids::{Key, Owner, Proof, Sequence, SessionId, Token, Ttl};
+pub use ids::{Key, Owner, Prefix, Principal, Proof, Revision, Role, Sequence, SessionId, Token, Ttl};
 pub use queue::{Holder, Lock, Waiter};
 pub use session::Session;
 pub use shared_map::SharedMap;

@@ -3,7 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
-use super::{Key, Owner, Sequence, Ttl};
+use super::{Key, Owner, Principal, Sequence, Ttl};
 use crate::raft::Stamp;
 
 /// A client's session.
@@ -11,6 +11,9 @@ use crate::raft::Stamp;
 pub struct Session {
     /// A human-readable name.
     pub owner: Owner,
+    /// The client that opened it, to which the access rules apply.
+    #[serde(default)]
+    pub principal: Principal,
     /// How long the session lives without a renewal (keepalive, grant, or new acquire of a held
     /// lock).
     pub ttl: Ttl,

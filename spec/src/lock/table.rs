@@ -7,8 +7,8 @@ use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
 use super::{
-    Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Sequence, Session, SessionId, SharedMap, Token,
-    Waiter,
+    Access, Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Right, Sequence, Session, SessionId,
+    SharedMap, Token, Waiter,
 };
 use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
@@ -35,6 +35,7 @@ pub struct LockTable {
     pub(super) deadlines: SharedMap<(Stamp, SessionId), ()>,
     pub(super) contended: SharedMap<(Stamp, SessionId), u64>,
     pub(super) locks: SharedMap<Key, Lock>,
+    pub(super) access: Access,
 }
 
 /// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
@@ -49,13 +50,15 @@ struct Stored {
     #[serde(rename = "contended")]
     _contended: SharedMap<(Stamp, SessionId), u64>,
     locks: SharedMap<Key, Lock>,
+    #[serde(default)]
+    access: Access,
 }
 
 impl From<Stored> for LockTable {
     fn from(stored: Stored) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, locks, .. } = stored;
+        let Stored { sweep, next_session, next_token, sessions, deadlines, locks, access, .. } = stored;
         let contended = SharedMap::new();
-        let mut table = LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks };
+        let mut table = LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access };
         let queues = table.locks.clone();
         for lock in queues.values().filter(|lock| !lock.queue.is_empty()) {
             table.has_waiters(lock.holder.session, false, true);
@@ -86,6 +89,7 @@ impl LockTable {
             deadlines: SharedMap::new(),
             contended: SharedMap::new(),
             locks: SharedMap::new(),
+            access: Access::default(),
         }
     }
 }
@@ -111,7 +115,7 @@ impl StateMachine for LockTable {
     }
 
     fn in_range(&self) -> bool {
-        self.next_session <= MAX_NUMBER && self.next_token.0 <= MAX_NUMBER
+        [self.next_session, self.next_token.0, self.access.revision().0].into_iter().all(|next| next <= MAX_NUMBER)
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
@@ -151,6 +155,11 @@ impl LockTable {
         &self.contended
     }
 
+    /// The access rules in force.
+    pub fn access(&self) -> &Access {
+        &self.access
+    }
+
     /// The work after which a sweep ends no further session.
     pub fn sweep_cost(&self) -> u64 {
         self.sweep
@@ -175,8 +184,8 @@ impl LockTable {
     /// The table's parts, for tests of states that no command reaches.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        let LockTable { next_token, sessions, deadlines, contended, locks, .. } = self;
-        Parts { next_token, sessions, deadlines, contended, locks }
+        let LockTable { next_token, sessions, deadlines, contended, locks, access, .. } = self;
+        Parts { next_token, sessions, deadlines, contended, locks, access }
     }
 
     fn execute(&mut self, at: Stamp, command: &Command, events: &mut Vec<Event>) -> Reply {
@@ -191,11 +200,16 @@ impl LockTable {
                 Reply::KeptAlive { missing }
             }
             Command::Acquire { session, sequence, key, wait } => match self.admit(at, *session, *sequence) {
+                // The number is used up: a late repetition must not do later what was denied now.
+                Admission::New if !self.may_acquire(*session, key) => Reply::Denied,
                 Admission::New => self.acquire(at, *session, *sequence, key, *wait, events),
                 Admission::Repeated(sequence) => self.acquired_before(*session, sequence, key),
                 Admission::NoSession => Reply::NoSession,
             },
             Command::AcquireOnce { opening, key, wait } => {
+                if !self.access.permits(&opening.principal, Right::Acquire, key.as_str()) {
+                    return Reply::Denied;
+                }
                 if !wait && let Some(lock) = self.locks.get(key) {
                     return self.held(lock);
                 }
@@ -207,8 +221,19 @@ impl LockTable {
                 Admission::Repeated(_) => Reply::Gone,
                 Admission::NoSession => Reply::NoSession,
             },
-            Command::Break { key, token } => self.break_grant(at, key, *token, events),
+            Command::Break { key, principal, .. } if !self.access.permits(principal, Right::Break, key.as_str()) => {
+                Reply::Denied
+            }
+            Command::Break { key, token, .. } => self.break_grant(at, key, *token, events),
+            Command::SetAccess { principal, revision, rules } => {
+                self.access.replace(principal, *revision, rules.as_ref())
+            }
         }
+    }
+
+    /// Whether the access rules in force permit an existing session to acquire the key.
+    pub(super) fn may_acquire(&self, id: SessionId, key: &Key) -> bool {
+        !self.access.is_enabled() || self.access.permits(&self.sessions[&id].principal, Right::Acquire, key.as_str())
     }
 
     /// The session, if it can act at `at`.
@@ -234,8 +259,9 @@ impl LockTable {
         let id = SessionId { number: self.next_session, proof: opening.proof };
         self.next_session += 1;
         let deadline = at.plus(opening.ttl.0);
-        let Opening { owner, ttl, .. } = opening.clone();
-        self.sessions.insert(id, Session { owner, ttl, deadline, last: None, once, claims: Claims::None });
+        let Opening { owner, principal, ttl, .. } = opening.clone();
+        let session = Session { owner, principal, ttl, deadline, last: None, once, claims: Claims::None };
+        self.sessions.insert(id, session);
         self.deadlines.insert((deadline, id), ());
         id
     }
@@ -345,6 +371,7 @@ impl LockTable {
     fn break_grant(&mut self, at: Stamp, key: &Key, token: Token, events: &mut Vec<Event>) -> Reply {
         let named = self.locks.get(key).filter(|lock| lock.holder.token == token);
         let Some(session) = named.map(|lock| lock.holder.session) else { return Reply::NotHolder };
+        let principal = self.sessions[&session].principal.clone();
         events.push(Event::Broken { key: key.clone(), session, token });
         if self.sessions[&session].claims().len() > 1 {
             self.drop_claim(session, key);
@@ -352,7 +379,7 @@ impl LockTable {
         } else {
             self.end(at, &[session], events);
         }
-        Reply::Broken { session }
+        Reply::Broken { session, principal }
     }
 
     /// Removes a waiter from the queue.
@@ -427,7 +454,7 @@ enum Admission {
     NoSession,
 }
 
-/// The parts that [`table_is_sound`](crate::invariants::table_is_sound) compares.
+/// The parts that the invariants compare.
 #[cfg(test)]
 pub(crate) struct Parts<'a> {
     pub(crate) next_token: &'a mut Token,
@@ -435,6 +462,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) deadlines: &'a mut SharedMap<(Stamp, SessionId), ()>,
     pub(crate) contended: &'a mut SharedMap<(Stamp, SessionId), u64>,
     pub(crate) locks: &'a mut SharedMap<Key, Lock>,
+    pub(crate) access: &'a mut Access,
 }
 
 #[cfg(test)]
@@ -460,9 +488,9 @@ mod tests {
             table.apply(Stamp(0), &acquire(session, 0, key));
         }
         assert!(table.contended.len() == 1 && table.locks.len() == 2);
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, .. } = table.clone();
+        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, access, .. } = table.clone();
         let _contended = SharedMap::new();
-        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks };
+        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access };
         assert_eq!(LockTable::from(stored), table);
     }
 

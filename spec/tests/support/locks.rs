@@ -4,13 +4,21 @@
 //! proof in hexadecimal, so that `1.a` is the session that owner `a` opened.
 //!
 //! ```text
-//! open OWNER TTL                  acquire SESSION KEY [wait] [seq=N]      once OWNER TTL KEY [wait]
-//! close SESSION                   release SESSION KEY held=TOKEN|waiting|either [seq=N]
-//! keepalive SESSION…              break KEY TOKEN
+//! open OWNER TTL [as=PRINCIPAL]   acquire SESSION KEY [wait] [seq=N]
+//! close SESSION                   once OWNER TTL KEY [wait] [as=PRINCIPAL]
+//! keepalive SESSION…              release SESSION KEY held=TOKEN|waiting|either [seq=N]
+//!                                 break KEY TOKEN [as=PRINCIPAL]
+//! access as=PRINCIPAL at=REVISION off|[role/ROLE=MEMBER/…]… [SUBJECT@PREFIX=RIGHTS]…
 //! ```
+//!
+//! A subject of an access rule is `all`, `role/ROLE`, or a principal; its rights are letters, `r`ead,
+//! `a`cquire, `b`reak and `A`dmin, or `none`.
+
+use std::sync::Arc;
 
 use palisade_spec::lock::{
-    Claim, Command, Event, LockTable, Opening, Outcome, Owner, Proof, Reply, Sequence, SessionId, Token, Ttl,
+    Access, Claim, Command, Event, LockTable, Opening, Outcome, Owner, Prefix, Principal, Proof, Reply, Revision,
+    Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
 };
 
 use super::machine::Scripted;
@@ -21,8 +29,10 @@ impl Scripted for LockTable {
         let flag = |name: &str| words.contains(&name);
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         let sequence = value("seq").map(number).transpose()?.map(Sequence);
+        let principal = Principal::from(value("as").unwrap_or_default());
+        let opening = |owner, ttl| Ok::<_, String>(Opening { principal: principal.clone(), ..opening(owner, ttl)? });
         Ok(match words[..] {
-            ["open", owner, ttl] => Command::Open { opening: opening(owner, ttl)? },
+            ["open", owner, ttl, ..] => Command::Open { opening: opening(owner, ttl)? },
             ["close", id] => Command::Close { session: session(id)? },
             ["keepalive", ref ids @ ..] => {
                 Command::KeepAlive { sessions: ids.iter().map(|id| session(id)).collect::<Result<_, _>>()? }
@@ -42,7 +52,14 @@ impl Scripted for LockTable {
                 };
                 Command::Release { session: session(id)?, sequence, key: key.into(), claim }
             }
-            ["break", key, token] => Command::Break { key: key.into(), token: Token(number(token)?) },
+            ["break", key, token, ..] => {
+                Command::Break { key: key.into(), token: Token(number(token)?), principal: principal.clone() }
+            }
+            ["access", _, _, ref rest @ ..] => {
+                let revision = value("at").map_or(Err(format!("{text}: at which revision?")), number)?;
+                let rules = if *rest == ["off"] { None } else { Some(Arc::new(rules(rest)?)) };
+                Command::SetAccess { principal: principal.clone(), revision: Revision(revision), rules }
+            }
             _ => return Err(format!("{text} is not a command")),
         })
     }
@@ -51,14 +68,14 @@ impl Scripted for LockTable {
         let wait = |wait: &bool| if *wait { " wait" } else { "" };
         let seq = |seq: &Option<Sequence>| seq.map_or(String::new(), |seq| format!(" seq={seq}"));
         match command {
-            Command::Open { opening } => format!("open {} {}", opening.owner, opening.ttl),
+            Command::Open { opening } => format!("open {} {}{}", opening.owner, opening.ttl, of(&opening.principal)),
             Command::Close { session } => format!("close {session}"),
             Command::KeepAlive { sessions } => format!("keepalive {}", join(sessions)),
             Command::Acquire { session, sequence, key, wait: w } => {
                 format!("acquire {session} {key}{}{}", wait(w), seq(sequence))
             }
-            Command::AcquireOnce { opening: Opening { owner, ttl, .. }, key, wait: w } => {
-                format!("once {owner} {ttl} {key}{}", wait(w))
+            Command::AcquireOnce { opening: Opening { owner, principal, ttl, .. }, key, wait: w } => {
+                format!("once {owner} {ttl} {key}{}{}", wait(w), of(principal))
             }
             Command::Release { session, sequence, key, claim } => {
                 let claim = match claim {
@@ -68,7 +85,10 @@ impl Scripted for LockTable {
                 };
                 format!("release {session} {key} {claim}{}", seq(sequence))
             }
-            Command::Break { key, token } => format!("break {key} {token}"),
+            Command::Break { key, token, principal } => format!("break {key} {token}{}", of(principal)),
+            Command::SetAccess { principal, revision, rules } => {
+                format!("access{} at={revision} {}", of(principal), show_rules(rules.as_deref()))
+            }
         }
     }
 
@@ -87,10 +107,16 @@ impl Scripted for LockTable {
         });
         let sessions = self.sessions().iter().map(|(id, session)| {
             let last = session.last.map_or(String::new(), |last| format!(" seq={last}"));
-            format!("{id}≤{}{}{last}", session.deadline, if session.once { " once" } else { "" })
+            let once = if session.once { " once" } else { "" };
+            format!("{id}≤{}{once}{last}{}", session.deadline, of(&session.principal))
         });
         let (locks, sessions): (Vec<_>, Vec<_>) = (locks.collect(), sessions.collect());
-        format!("{{{}}} sessions {{{}}} next #{}", locks.join(", "), sessions.join(", "), self.next_token())
+        let access = if *self.access() == Access::default() {
+            String::new()
+        } else {
+            format!(" access {} {}", self.access().revision(), show_rules(self.access().rules().map(|rules| &**rules)))
+        };
+        format!("{{{}}} sessions {{{}}} next #{}{access}", locks.join(", "), sessions.join(", "), self.next_token())
     }
 }
 
@@ -106,9 +132,12 @@ fn show_reply(reply: &Reply) -> String {
         Reply::Held { holder, owner, token, queue } => format!("held by {owner} {holder} #{token}, {queue} wait"),
         Reply::Released => "released".into(),
         Reply::NotHolder => "not holder".into(),
-        Reply::Broken { session } => format!("broken {session}"),
+        Reply::Broken { session, principal } => format!("broken {session}{}", of(principal)),
         Reply::Gone => "gone".into(),
         Reply::NoSession => "no session".into(),
+        Reply::Denied => "denied".into(),
+        Reply::AccessSet { revision } => format!("access rules have revision {revision}"),
+        Reply::AccessChanged { revision } => format!("access rules have revision {revision} already"),
     }
 }
 
@@ -121,7 +150,64 @@ fn show_event(event: &Event) -> String {
         Event::Withdrawn { key, session } => format!("*{key} withdrawn {session}"),
         Event::Expired { session, deadline } => format!("*expired {session} ≤{deadline}"),
         Event::Closed { session } => format!("*closed {session}"),
+        Event::Denied { key, session, .. } => format!("*{key} denied {session}"),
     }
+}
+
+fn of(principal: &Principal) -> String {
+    if principal.is_none() { String::new() } else { format!(" as={principal}") }
+}
+
+const LETTERS: [(char, Right); 4] =
+    [('r', Right::Read), ('a', Right::Acquire), ('b', Right::Break), ('A', Right::Admin)];
+
+fn rules(words: &[&str]) -> Result<Rules, String> {
+    let (mut roles, mut rules) = (Vec::new(), Vec::new());
+    for word in words {
+        if let Some((subject, rest)) = word.split_once('@') {
+            let (prefix, letters) = rest.split_once('=').ok_or_else(|| format!("{word} gives no rights"))?;
+            let right = |letter| LETTERS.iter().find(|(known, _)| *known == letter).map(|(_, right)| *right);
+            let letters = if letters == "none" { "" } else { letters };
+            let rights = letters.chars().map(|letter| right(letter).ok_or_else(|| format!("{letter} is no right")));
+            let rights = Rights::of(rights.collect::<Result<Vec<_>, _>>()?);
+            let subject = match (subject, subject.strip_prefix("role/")) {
+                ("all", _) => Subject::Everyone,
+                (_, Some(role)) => Subject::Role(Role::from(role)),
+                (name, None) => Subject::Principal(Principal::from(name)),
+            };
+            rules.push(Rule { prefix: Prefix::from(prefix), subject, rights });
+        } else {
+            let role = word.strip_prefix("role/").and_then(|role| role.split_once('='));
+            let (role, members) = role.ok_or_else(|| format!("{word} is neither a rule nor a role"))?;
+            roles.push(RoleMembers {
+                role: Role::from(role),
+                members: members.split('/').map(Principal::from).collect(),
+            });
+        }
+    }
+    Ok(Rules::new(roles, rules))
+}
+
+fn show_rules(rules: Option<&Rules>) -> String {
+    let Some(rules) = rules else { return "off".into() };
+    if rules.rules().is_empty() {
+        return "nothing".into();
+    }
+    let role = |listed: &RoleMembers| {
+        let members: Vec<String> = listed.members.iter().map(Principal::to_string).collect();
+        format!("role/{}={}", listed.role, members.join("/"))
+    };
+    let rule = |rule: &Rule| {
+        let subject = match &rule.subject {
+            Subject::Everyone => "all".to_owned(),
+            Subject::Role(role) => format!("role/{role}"),
+            Subject::Principal(name) => name.to_string(),
+        };
+        let given = LETTERS.iter().filter(|(_, right)| rule.rights.iter().any(|given| given == *right));
+        let letters: String = given.map(|(letter, _)| *letter).collect();
+        format!("{subject}@{}={}", rule.prefix, if letters.is_empty() { "none" } else { &letters })
+    };
+    rules.roles().iter().map(role).chain(rules.rules().iter().map(rule)).collect::<Vec<_>>().join(" ")
 }
 
 fn join(sessions: &[SessionId]) -> String {
@@ -142,5 +228,6 @@ fn session(text: &str) -> Result<SessionId, String> {
 }
 
 fn opening(owner: &str, ttl: &str) -> Result<Opening, String> {
-    Ok(Opening { proof: proof(owner)?, owner: Owner::from(owner), ttl: Ttl(number(ttl)?) })
+    let principal = Principal::default();
+    Ok(Opening { proof: proof(owner)?, owner: Owner::from(owner), principal, ttl: Ttl(number(ttl)?) })
 }

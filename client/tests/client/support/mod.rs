@@ -378,9 +378,13 @@ impl State {
                 Ok(Answer::Locks(LockPage { locks, next_after: None }))
             }
             Op::Status => Ok(Answer::Status(self.status(node).into())),
-            Op::ShowSession { .. } | Op::ChangeMembers(_) | Op::Transfer(_) | Op::Break { .. } => {
-                Err(Failure::new(Code::Invalid, "these tests never ask for this"))
-            }
+            Op::ShowSession { .. }
+            | Op::ChangeMembers(_)
+            | Op::Transfer(_)
+            | Op::Break { .. }
+            | Op::ShowAccess
+            | Op::SetAccess(_)
+            | Op::TestAccess(_) => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
         };
         self.answer(line, id, result);
         self.settle();

@@ -4,6 +4,7 @@
 use std::time::Duration;
 
 use palisade::core::{ConnectionId, Event, Request, Responder};
+use palisade_spec::lock::Principal;
 use palisade_spec::raft::{Address, Change, Members, NodeId};
 use rand::Rng;
 use rand::seq::IndexedRandom;
@@ -80,7 +81,7 @@ impl World {
         if let Some(lost) = members.ids().find(has_lost_log) {
             let by = lost.next_generation().filter(|_| self.rng.random_bool(0.8));
             let address = Address::from(format!("node-{lost}:2").as_str());
-            return Some(Request::Change(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
+            return Some(request(by.map_or(Change::Remove(lost), |by| Change::Replace { lost, by, address })));
         }
         // A returning server regains its vote without a request.
         if members.returning().next().is_some() {
@@ -90,7 +91,7 @@ impl World {
         let learners: Vec<NodeId> = members.ids().filter(|id| !members.is_voter(*id)).collect();
         if voters.len() < self.operator.wanted {
             return match learners.first() {
-                Some(&learner) => Some(Request::Change(Change::Promote(learner))),
+                Some(&learner) => Some(request(Change::Promote(learner))),
                 // Not in a calm: a new server may still lag at the calm's end.
                 None => self.storms.then(|| self.add()),
             };
@@ -104,15 +105,15 @@ impl World {
             1..=3 => {
                 self.tally.transfers += 1;
                 let to = voters.choose(&mut self.rng).copied().filter(|_| self.rng.random());
-                return Some(Request::Transfer(to));
+                return Some(Request::Transfer(to, Principal::default()));
             }
             4 if voters.len() > self.operator.wanted || (voters.len() > 3 && self.rng.random()) => {
-                return voters.choose(&mut self.rng).map(|&voter| Request::Change(Change::Remove(voter)));
+                return voters.choose(&mut self.rng).map(|&voter| request(Change::Remove(voter)));
             }
             5 if learners.is_empty() && self.rng.random() => return Some(self.add()),
             6 => {
                 let gone = learners.first().copied().filter(|_| self.rng.random());
-                return gone.filter(|gone| *gone != leader).map(|gone| Request::Change(Change::Remove(gone)));
+                return gone.filter(|gone| *gone != leader).map(|gone| request(Change::Remove(gone)));
             }
             _ => {}
         }
@@ -136,6 +137,11 @@ impl World {
             self.after(Duration::from_millis(1), EventKind::Start(id));
             id
         };
-        Request::Change(Change::Add { id, address: Address::from(format!("node-{id}:1").as_str()) })
+        request(Change::Add { id, address: Address::from(format!("node-{id}:1").as_str()) })
     }
+}
+
+/// A request for a change, of a client without a name.
+fn request(change: Change) -> Request {
+    Request::Change(change, Principal::default())
 }

@@ -5,14 +5,14 @@ use std::collections::BTreeMap;
 
 use crossbeam_channel::Receiver;
 use palisade_client::wire::{Acquire, Answer, Code, Consistency, Failure, Op, OpenSession, SessionId, Transfer};
-use palisade_spec::lock::Key;
+use palisade_spec::lock::{Key, Principal};
 use palisade_spec::raft::{Body, Snapshot, Stamp};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::core::{ConnectionId, NO_PRINCIPAL, Request, Responder};
+use crate::core::{ConnectionId, Request, Responder};
 use crate::storage::{DataDir, Identity};
 
 const MILLISECOND: Duration = Duration::from_millis(1);
@@ -215,7 +215,7 @@ impl World {
         let connection = ConnectionId(self.connections);
         let (sender, reply) = oneshot::channel();
         let responder = Responder::once(connection, self.zero + self.now, sender);
-        self.hand(id, Event::Request(Request::from_wire(op, NO_PRINCIPAL).unwrap(), responder));
+        self.hand(id, Event::Request(Request::from_wire(op, &Principal::default()).unwrap(), responder));
         (connection, reply)
     }
 

@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Reply, SessionId, Token};
+use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Principal, Reply, Right, Rules, SessionId, Token};
 use palisade_spec::raft::Node;
+use tracing::warn;
 
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
+use crate::core::access;
 use crate::core::credential::Secret;
 use crate::core::read::{no_session, wrong_secret};
 use crate::core::respond::Responder;
@@ -58,14 +60,15 @@ impl PendingRequests {
             }
             (Command::Acquire { key, session, .. }, reply) => {
                 self.count_acquire(&key, &reply, events, &responder);
-                self.acquire_answered(table, key, (Some(session), secret), wait, responder, reply);
+                self.acquire_answered(table, key, Acquirer::Session(session), secret, wait, responder, reply);
             }
-            (Command::AcquireOnce { key, .. }, reply) => {
+            (Command::AcquireOnce { key, opening, .. }, reply) => {
                 self.count_acquire(&key, &reply, events, &responder);
                 if let Reply::Granted { session, .. } | Reply::Queued { session, .. } = &reply {
                     self.count_session(*session, &responder);
                 }
-                self.acquire_answered(table, key, (None, secret), wait, responder, reply);
+                let acquirer = Acquirer::Once(opening.principal);
+                self.acquire_answered(table, key, acquirer, secret, wait, responder, reply);
             }
             (Command::Release { session, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
@@ -73,12 +76,20 @@ impl PendingRequests {
                 }
                 responder.answer(released(table, session, &reply, claim));
             }
-            (Command::Break { key, token }, Reply::Broken { session }) => {
-                let broken = Broken { key: key.to_string(), token: token.0, session: session.number };
+            (Command::Break { key, token, .. }, Reply::Broken { session, principal }) => {
+                let (key, principal) = (key.to_string(), principal.to_string());
+                let broken = Broken { key, token: token.0, session: session.number, principal };
                 responder.answer(Ok(Answer::Broken(broken)));
             }
-            (Command::Break { key, token }, Reply::NotHolder) => {
+            (Command::Break { key, token, .. }, Reply::NotHolder) => {
                 responder.answer(Err(not_held_by(table, &key, token)));
+            }
+            (Command::Break { key, principal, .. }, Reply::Denied) => {
+                let denied = access::denied(table.access(), &principal, Right::Break, key.as_str());
+                responder.answer(Err(denied));
+            }
+            (Command::SetAccess { principal, rules, .. }, reply) => {
+                responder.answer(access_set(table, &principal, rules.as_deref(), &reply));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }
@@ -117,17 +128,19 @@ impl PendingRequests {
         self.metrics.grants.inc();
     }
 
-    /// An acquire by this session, or by one that it opens for itself, has this reply.
+    /// An acquire has this reply.
+    #[expect(clippy::too_many_arguments, reason = "two callers, which have them in this form")]
     fn acquire_answered(
         &mut self,
         table: &LockTable,
         key: Key,
-        (requester, secret): (Option<SessionId>, Secret),
+        acquirer: Acquirer,
+        secret: Secret,
         wait: Duration,
         responder: Responder,
         reply: Reply,
     ) {
-        let once = requester.is_none();
+        let once = matches!(acquirer, Acquirer::Once(_));
         match reply {
             Reply::Granted { session, token } => {
                 self.grant(responder, session, once, acquired(table, &key, session, secret, token));
@@ -155,15 +168,26 @@ impl PendingRequests {
                 responder.answer(Err(Failure::new(Code::Gone, message)));
             }
             Reply::NoSession => {
-                let requester = requester.expect("an acquire that opens a session has one");
-                responder.answer(Err(no_session(table, requester)));
+                let Acquirer::Session(session) = acquirer else {
+                    unreachable!("an acquire that opens a session has one");
+                };
+                responder.answer(Err(no_session(table, session)));
+            }
+            Reply::Denied => {
+                let principal = match acquirer {
+                    Acquirer::Once(principal) => Some(principal),
+                    Acquirer::Session(id) => table.session(id).map(|session| session.principal.clone()),
+                };
+                responder.answer(Err(acquire_denied(table, principal.as_ref(), &key)));
             }
             Reply::Opened { .. }
             | Reply::Closed
             | Reply::KeptAlive { .. }
             | Reply::Released
             | Reply::NotHolder
-            | Reply::Broken { .. } => {
+            | Reply::Broken { .. }
+            | Reply::AccessSet { .. }
+            | Reply::AccessChanged { .. } => {
                 unreachable!("an acquire was answered with {reply:?}")
             }
         }
@@ -216,6 +240,14 @@ impl PendingRequests {
                     responder.answer(Err(failure));
                 }
             }
+            // The withdrawal of this waiter follows, and finds no wait.
+            Event::Denied { key, session, principal } => {
+                let denied = access::denied(table.access(), &principal, Right::Acquire, key.as_str());
+                let Some(wait) = self.waits.remove(&(session, key)) else { return };
+                for responder in wait.into_responders() {
+                    responder.answer(Err(denied.clone()));
+                }
+            }
             Event::Expired { session, .. } => {
                 self.openers.ended(session);
                 self.metrics.expiries.inc();
@@ -240,6 +272,43 @@ fn not_held_by(table: &LockTable, key: &Key, token: Token) -> Failure {
         "no grant has had that token yet; nothing was broken"
     };
     Failure::new(Code::NotHolder, format!("{key} is not held with token {token}: {holder}; {rest}"))
+}
+
+/// Who acquires.
+enum Acquirer {
+    /// A session.
+    Session(SessionId),
+    /// A session that the acquire opens for itself, of this principal.
+    Once(Principal),
+}
+
+/// The failure of an acquire that the access rules denied. The session of the principal may have ended
+/// since; then its client learns nothing of the rules.
+fn acquire_denied(table: &LockTable, principal: Option<&Principal>, key: &Key) -> Failure {
+    match principal {
+        Some(principal) => access::denied(table.access(), principal, Right::Acquire, key.as_str()),
+        None => Failure::new(Code::Denied, format!("the access rules do not permit this client to acquire {key}")),
+    }
+}
+
+/// The answer to a change of the access rules; a change that was made is logged.
+fn access_set(
+    table: &LockTable,
+    principal: &Principal,
+    rules: Option<&Rules>,
+    reply: &Reply,
+) -> Result<Answer, Failure> {
+    match reply {
+        Reply::AccessSet { revision } => {
+            let (operator, enabled, count) =
+                (principal.as_str(), rules.is_some(), rules.map_or(0, |rules| rules.rules().len()));
+            warn!(operator, revision = revision.0, enabled, rules = count, "the access rules were set");
+            Ok(Answer::Access(access::show(*revision, rules)))
+        }
+        Reply::AccessChanged { revision } => Err(access::changed(*revision)),
+        Reply::Denied => Err(access::change_denied(table.access(), principal, rules)),
+        reply => unreachable!("a change of the access rules was answered with {reply:?}"),
+    }
 }
 
 /// The answer to a granted acquire. The table may be some entries ahead of the grant; if the

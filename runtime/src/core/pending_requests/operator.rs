@@ -6,10 +6,11 @@
 use std::time::Instant;
 
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, MembersView};
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{LockTable, Right};
 use palisade_spec::raft::{Change, Node, NodeId, Refusal, RequestId, Role, Standing};
 
 use super::{PendingRequests, not_leading};
+use crate::core::access;
 use crate::core::request::Request;
 use crate::core::respond::Responder;
 use crate::core::view::{Contact, matched, member_views};
@@ -20,7 +21,15 @@ impl PendingRequests {
     /// The iteration's next membership change. The node answers it with
     /// [`PendingRequests::accepted`] or [`PendingRequests::change_refused`].
     pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<(RequestId, Change)> {
-        let (change, responder) = self.changes.pop_front()?;
+        let (change, responder) = loop {
+            let (change, operator, responder) = self.changes.pop_front()?;
+            // Judged at the last moment: the messages of this iteration may have changed the rules. A node
+            // that does not lead redirects the client.
+            match access::check_change(node.machine().access(), &operator, &change) {
+                Err(denied) if node.is_leader() => drop(responder.answer(Err(denied))),
+                _ => break (change, responder),
+            }
+        };
         let change = match change {
             Change::Promote(id) => Change::Promote(current_generation(node, id)),
             Change::Remove(id) => Change::Remove(current_generation(node, id)),
@@ -111,9 +120,16 @@ impl PendingRequests {
         self.next_transfer = Some(now + self.quotas.transfer_pause);
     }
 
-    /// Rejects a request for a transfer that comes too soon.
-    pub(super) fn may_transfer(&self, request: &Request, responder: &Responder) -> Result<(), Failure> {
-        let Request::Transfer(_) = request else { return Ok(()) };
+    /// Rejects a request for a transfer whose operator may not administer the cluster, or that comes
+    /// too soon.
+    pub(super) fn may_transfer(
+        &self,
+        node: &Node<LockTable>,
+        request: &Request,
+        responder: &Responder,
+    ) -> Result<(), Failure> {
+        let Request::Transfer(_, operator) = request else { return Ok(()) };
+        access::check(node.machine().access(), operator, Right::Admin, "")?;
         let wait = self.next_transfer.and_then(|next| next.checked_duration_since(responder.arrived));
         let Some(wait) = wait.filter(|wait| !wait.is_zero()) else { return Ok(()) };
         let message = format!(

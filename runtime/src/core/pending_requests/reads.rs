@@ -2,12 +2,23 @@
 //! machine.
 
 use palisade_client::wire::{Consistency, LeaderView};
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{LockTable, Principal};
 use palisade_spec::raft::{Node, RequestId};
 
 use super::{PendingRequests, not_leading};
 use crate::core::read::{self, Age};
+use crate::core::request::Query;
+use crate::core::respond::Responder;
 use crate::limits;
+
+/// A read that is not answered yet.
+#[derive(Debug)]
+pub(super) struct PendingRead {
+    pub(super) query: Query,
+    /// Who reads: the rules of the state that is read decide whether it may.
+    pub(super) reader: Principal,
+    pub(super) responder: Responder,
+}
 
 impl PendingRequests {
     /// The iteration's reads, as one ReadIndex request. The node answers it later with
@@ -30,14 +41,14 @@ impl PendingRequests {
     /// The reads of this request can be answered.
     pub(in crate::core) fn read_ready(&mut self, id: RequestId) {
         let reads = self.unconfirmed.remove(&id).into_iter().flatten();
-        self.ready.extend(reads.map(|(query, responder)| (query, responder, Consistency::Linearizable)));
+        self.ready.extend(reads.map(|read| (read, Consistency::Linearizable)));
     }
 
     /// This node does not lead: the clients of the reads of this request are redirected.
     pub(in crate::core) fn read_refused(&mut self, id: RequestId, leader: Option<LeaderView>) {
         let failure = not_leading(leader);
-        for (_, responder) in self.unconfirmed.remove(&id).into_iter().flatten() {
-            responder.answer(Err(failure.clone()));
+        for read in self.unconfirmed.remove(&id).into_iter().flatten() {
+            read.responder.answer(Err(failure.clone()));
         }
     }
 
@@ -48,10 +59,10 @@ impl PendingRequests {
     pub(in crate::core) fn answer_reads(&mut self, node: &Node<LockTable>, age: Age) {
         let mut shown = 0;
         while shown < limits::ITERATION_CLAIMS
-            && let Some((query, responder, consistency)) = self.ready.pop_front()
+            && let Some((PendingRead { query, reader, responder }, consistency)) = self.ready.pop_front()
         {
             if !responder.is_gone() {
-                let answer = read::answer(node, &query, (consistency == Consistency::Stale).then_some(age));
+                let answer = read::answer(node, &query, &reader, (consistency == Consistency::Stale).then_some(age));
                 shown += answer.as_ref().map_or(1, read::claims);
                 responder.answer(answer);
             }

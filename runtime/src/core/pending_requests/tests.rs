@@ -1,12 +1,11 @@
 use std::time::Duration;
 
 use palisade_client::wire::{self, Acquired, Answer, MemberChange, Op, SessionId};
-use palisade_spec::lock::Key;
+use palisade_spec::lock::{Key, Principal};
 use palisade_spec::raft::{Config, Durable, Input, Members, NodeId, Output, Refusal};
 use tokio::sync::oneshot;
 
 use super::*;
-use crate::core::NO_PRINCIPAL;
 
 mod credentials;
 
@@ -33,7 +32,7 @@ impl Fixture {
     fn take(&mut self, connection: u64, op: Op) -> Reply {
         let (sender, receiver) = oneshot::channel();
         let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
-        self.requests.take(&self.node, Request::from_wire(op, NO_PRINCIPAL).unwrap(), responder);
+        self.requests.take(&self.node, Request::from_wire(op, &Principal::default()).unwrap(), responder);
         receiver
     }
 

@@ -6,7 +6,7 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use palisade_spec::lock::{Command, Opening, Owner, Proof, Ttl};
+use palisade_spec::lock::{Command, Opening, Owner, Principal, Proof, Ttl};
 use palisade_spec::raft::{Durable, Index, Members, Position, Stamp, StateMachine};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
@@ -27,8 +27,12 @@ const RECEIVER: NodeId = NodeId(2);
 fn snapshot(index: u64) -> Snapshot<LockTable> {
     let mut machine = LockTable::default();
     for number in 0..12_000 {
-        let opening =
-            Opening { proof: Proof::from(number), owner: Owner::from("o".repeat(200).as_str()), ttl: Ttl(60_000) };
+        let opening = Opening {
+            proof: Proof::from(number),
+            owner: Owner::from("o".repeat(200).as_str()),
+            principal: Principal::default(),
+            ttl: Ttl(60_000),
+        };
         machine.apply(Stamp(index), &Command::Open { opening });
     }
     let last = Position { term: Term(3), index: Index(index) };

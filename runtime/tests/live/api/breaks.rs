@@ -32,8 +32,8 @@ fn break_ends_one_grant_and_is_told() {
 
     let order = json!({ "token": grant["token"], "reason": "it hangs\nsince noon" });
     let broken = node.post("/v1/locks/k/break", &order).ok();
-    assert_eq!(fields(&broken), ["key", "session", "token"]);
-    assert_eq!(broken, json!({ "key": "k", "token": grant["token"], "session": number(&holder) }));
+    let expected = json!({ "key": "k", "token": grant["token"], "session": number(&holder), "principal": "" });
+    assert_eq!(broken, expected);
     let next = waiting.join().unwrap().ok();
     assert!(next["token"].as_u64() > grant["token"].as_u64());
     let told = socket.receive().expect("the connection stays");
@@ -114,5 +114,5 @@ fn unlock_breaks_what_it_finds() {
     node.acquire("k", &json!({})).ok();
     let (_, said, _) = unlock(&["--force", "--reason", "it hangs", "--json"]);
     let broken: Value = serde_json::from_str(&said).unwrap();
-    assert_eq!(fields(&broken), ["key", "session", "token"]);
+    assert_eq!(fields(&broken), ["key", "principal", "session", "token"]);
 }

@@ -79,13 +79,19 @@ impl Certificates {
         cert(&[&["client", &self.file("").display().to_string(), "--name", name], flags].concat());
     }
 
+    /// Issues an administrator's certificate, and returns what connects with it.
+    pub fn administrator(&self, name: &str) -> Security {
+        cert(&["client", &self.file("").display().to_string(), "--name", name, "--admin"]);
+        self.with(self, &format!("admin-{name}"))
+    }
+
     fn remove(&self, stem: &str) {
         for name in [format!("{stem}.pem"), format!("{stem}-key.pem")] {
             let _ = std::fs::remove_file(self.file(&name));
         }
     }
 
-    /// The certificate and the key of `node-N` or `client-NAME`.
+    /// The certificate and the key of `node-N`, `client-NAME` or `admin-NAME`.
     pub fn pair(&self, stem: &str) -> (PathBuf, PathBuf) {
         (self.file(&format!("{stem}.pem")), self.file(&format!("{stem}-key.pem")))
     }

@@ -1,5 +1,6 @@
 //! TLS and identities: what a stranger on either port gets to hear, and what it cannot change.
 
+mod access;
 mod clients;
 mod peers;
 mod rolling;

@@ -1,10 +1,11 @@
 //! Who may use a session: the client that presents its secret, and no other.
 
+use palisade_spec::lock::Principal;
 use palisade_spec::raft::MAX_NUMBER;
 
 use super::*;
 use crate::core::read::Age;
-use crate::core::session_id;
+use crate::core::{NO_PRINCIPAL, session_id};
 
 /// The credential of a stranger who has read the session's number in a list.
 fn forged(session: SessionId) -> SessionId {
@@ -73,7 +74,7 @@ fn stranger_changes_nothing_and_is_told_why() {
             assert_eq!(*fixture.node.machine(), before, "{op:?}");
         }
     }
-    let refused = Request::from_wire(withdraw(forged(holder), Some(u64::MAX)), NO_PRINCIPAL).unwrap_err();
+    let refused = Request::from_wire(withdraw(forged(holder), Some(u64::MAX)), &Principal::default()).unwrap_err();
     assert!(refused.message.starts_with("number is 18446744073709551615; it may be 1 to "), "{refused}");
 
     fixture.request(1, release(holder, grant.token)).try_recv().unwrap().unwrap();

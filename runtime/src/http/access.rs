@@ -1,0 +1,53 @@
+//! `/v1/access`, and the log lines about clients that the access rules deny something.
+
+use std::time::{Duration, Instant};
+
+use axum::body::Body;
+use axum::http::Uri;
+use axum::response::Response;
+use palisade_client::wire::{Code, Failure, Op};
+use palisade_spec::lock::Right;
+use tracing::warn;
+
+use super::{App, Caller, body, perform};
+use crate::core::check_access;
+
+/// Minimum time between two log lines about denials of one right to one client.
+const DENIAL_PAUSE: Duration = Duration::from_secs(10);
+
+/// `GET /v1/access`
+pub(super) async fn show(Caller(app): Caller, uri: Uri) -> Response {
+    perform(&app, &uri, Ok(Op::ShowAccess)).await
+}
+
+/// `PUT /v1/access`
+pub(super) async fn set(Caller(app): Caller, uri: Uri, body: Body) -> Response {
+    perform(&app, &uri, body::json(body).await.map(Op::SetAccess)).await
+}
+
+/// `GET /v1/access/test`
+pub(super) async fn test(Caller(app): Caller, uri: Uri) -> Response {
+    perform(&app, &uri, body::query(&uri).map(Op::TestAccess)).await
+}
+
+impl App {
+    /// Refuses a request that this node serves by itself to a client that may not administer the
+    /// cluster, by the rules that this node has applied.
+    pub(super) fn may_administer(&self) -> Result<(), Failure> {
+        let checked = check_access(&self.core.view().access(), &self.principal, Right::Admin, "");
+        checked.inspect_err(|failure| self.log_denial(failure))
+    }
+
+    /// Logs a failure if it is a denial.
+    pub(super) fn log_denial(&self, failure: &Failure) {
+        if failure.error != Code::Denied {
+            return;
+        }
+        let principal = self.principal.as_str();
+        // The sentence begins with the client and the right; the key behind them is the client's choice.
+        let denied: Vec<&str> = failure.message.split(' ').take(4).collect();
+        if let Some(repeats) = self.log_pause.due(&denied.join(" "), DENIAL_PAUSE, Instant::now()) {
+            warn!(principal, why = failure.message, repeats, "denied a client's request");
+        }
+    }
+}

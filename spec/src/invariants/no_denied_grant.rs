@@ -1,0 +1,300 @@
+//! No denied grant: the access rules in force permit every grant and every break, what they do not
+//! permit changes nothing, and only an administrator changes them.
+
+use alloc::vec::Vec;
+
+use super::{Check, Property, key_asked_for};
+use crate::lock::{Command, Event, LockTable, Opening, Outcome, Principal, Reply, Revision, Right, Rights, Rules};
+use crate::lock::{SessionId, Subject};
+use crate::raft::{Stamp, StateMachine};
+use crate::require;
+
+const NAME: Property = Property::NoDeniedGrant;
+
+/// Whether a principal has a right to a key: the definition, rule by rule, and not the table's search.
+pub fn permitted(rules: Option<&Rules>, principal: &Principal, right: Right, key: &str) -> bool {
+    let Some(rules) = rules else { return true };
+    let name = principal.as_str();
+    if name.is_empty() || name.contains('/') {
+        return name.starts_with("admin/");
+    }
+    let key = if right == Right::Admin { "" } else { key };
+    let is_meant = |subject: &Subject| match subject {
+        Subject::Everyone => true,
+        Subject::Role(role) => {
+            rules.roles().iter().any(|listed| listed.role == *role && listed.members.contains(principal))
+        }
+        Subject::Principal(named) => named == principal,
+    };
+    let applying =
+        || rules.rules().iter().filter(|rule| is_meant(&rule.subject) && key.starts_with(rule.prefix.as_str()));
+    let gives =
+        |rights: Rights| rights.iter().any(|given| given == right || right == Right::Read && given != Right::Admin);
+    let longest = applying().map(|rule| rule.prefix.as_str().len()).max();
+    applying().any(|rule| Some(rule.prefix.as_str().len()) == longest && gives(rule.rights))
+}
+
+/// Checks an entry with `command` (`None` for a no-op) by the table before and after it.
+pub fn no_denied_grant(
+    before: &LockTable,
+    at: Stamp,
+    command: Option<&Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    let rules = before.access().rules().map(|rules| &**rules);
+    let may = |principal: &Principal, right, key: &str| permitted(rules, principal, right, key);
+    for event in &outcome.events {
+        match event {
+            Event::Granted { key, session, .. } => {
+                let principal = principal_of(before, command, *session);
+                let permits = principal.is_some_and(|principal| may(principal, Right::Acquire, key.as_str()));
+                require!(NAME, permits, "{key} was granted to session {session} of `{}`", name(principal))?;
+            }
+            Event::Denied { key, session, principal } => {
+                let is_its = principal_of(before, None, *session) == Some(principal);
+                let denies = is_its && !may(principal, Right::Acquire, key.as_str());
+                require!(NAME, denies, "{key} was denied to session {session} of `{principal}`")?;
+            }
+            Event::Broken { key, .. } => {
+                let permits = matches!(command, Some(Command::Break { principal, .. })
+                    if may(principal, Right::Break, key.as_str()));
+                require!(NAME, permits, "{key} was broken by {command:?}")?;
+            }
+            _ => {}
+        }
+    }
+    sessions_keep_their_principal(before, command, outcome, after)?;
+    rules_change_by_an_administrator(before, command, outcome, after)?;
+    denied_changes_nothing(before, at, command, outcome, after)
+}
+
+fn name(principal: Option<&Principal>) -> &str {
+    principal.map_or("no session", Principal::as_str)
+}
+
+fn opening(command: Option<&Command>) -> Option<&Opening> {
+    match command {
+        Some(Command::Open { opening } | Command::AcquireOnce { opening, .. }) => Some(opening),
+        _ => None,
+    }
+}
+
+/// The principal of a session that existed, or of the one that the command opens.
+fn principal_of<'a>(before: &'a LockTable, command: Option<&'a Command>, id: SessionId) -> Option<&'a Principal> {
+    let known = before.session(id).map(|session| &session.principal);
+    known.or_else(|| opening(command).map(|opening| &opening.principal))
+}
+
+/// A session that the command opens is of the command's principal, and one that it names stays of
+/// its own.
+fn sessions_keep_their_principal(
+    before: &LockTable,
+    command: Option<&Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    let Some(Reply::Opened { session } | Reply::Granted { session, .. } | Reply::Queued { session, .. }) =
+        outcome.reply
+    else {
+        return Ok(());
+    };
+    let is = after.session(session).map(|session| &session.principal);
+    let should_be = principal_of(before, command, session);
+    let is_same = is.is_none() || is == should_be;
+    require!(NAME, is_same, "session {session} of `{}` is of `{}`", name(should_be), name(is))
+}
+
+/// The rules change by a command of an administrator that has read the present ones, as the command
+/// says, and by nothing else.
+fn rules_change_by_an_administrator(
+    before: &LockTable,
+    command: Option<&Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    let (was, is) = (before.access(), after.access());
+    let Some(Command::SetAccess { principal, revision, rules }) = command else {
+        return require!(NAME, was == is, "{command:?} changed the access rules");
+    };
+    // Without rules only an administrator's certificate counts, as with rules that permit nothing.
+    let none = Rules::new(Vec::new(), Vec::new());
+    let old = was.rules().map_or(&none, |rules| &**rules);
+    let permits = [Some(old), rules.as_deref()].into_iter().all(|rules| permitted(rules, principal, Right::Admin, ""));
+    let is_repeated = was.rules() == rules.as_ref();
+    let expected = match (permits, is_repeated, *revision == was.revision()) {
+        (false, _, _) => (was.revision(), Reply::Denied),
+        (true, true, _) => (was.revision(), Reply::AccessSet { revision: was.revision() }),
+        (true, false, false) => (was.revision(), Reply::AccessChanged { revision: was.revision() }),
+        (true, false, true) => {
+            let next = Revision(was.revision().0 + 1);
+            (next, Reply::AccessSet { revision: next })
+        }
+    };
+    let is_set = matches!(expected.1, Reply::AccessSet { .. });
+    let is_as_told = (is.revision(), outcome.reply.as_ref()) == (expected.0, Some(&expected.1))
+        && is.rules() == if is_set { rules.as_ref() } else { was.rules() };
+    require!(NAME, is_as_told, "{command:?} had the reply {:?}, at revision {}", outcome.reply, was.revision())
+}
+
+/// A command that is denied is one that the rules do not permit, and it has no effect but the passing
+/// of time. Time ends the holder of the key if it is due, as closing its session would.
+fn denied_changes_nothing(
+    before: &LockTable,
+    at: Stamp,
+    command: Option<&Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    if outcome.reply != Some(Reply::Denied) {
+        return Ok(());
+    }
+    let rules = before.access().rules().map(|rules| &**rules);
+    let denies = match command {
+        Some(Command::Acquire { session, key, .. }) => {
+            let principal = before.session(*session).map(|session| &session.principal);
+            principal.is_some_and(|principal| !permitted(rules, principal, Right::Acquire, key.as_str()))
+        }
+        Some(Command::AcquireOnce { opening, key, .. }) => {
+            !permitted(rules, &opening.principal, Right::Acquire, key.as_str())
+        }
+        Some(Command::Break { principal, key, .. }) => !permitted(rules, principal, Right::Break, key.as_str()),
+        Some(Command::SetAccess { .. }) => true,
+        _ => false,
+    };
+    require!(NAME, denies, "{command:?} was denied")?;
+    let mut waited = before.clone();
+    let holder = command.and_then(key_asked_for).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
+    if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
+        waited.apply(at, &Command::Close { session });
+    }
+    let is_same = waited.locks() == after.locks() && waited.sessions().len() == after.sessions().len();
+    require!(NAME, is_same, "{command:?} was denied and changed the table")
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::sync::Arc;
+    use alloc::vec;
+
+    use super::*;
+    use crate::invariants::states::{acquire, complaint, id, key};
+    use crate::lock::{Owner, Prefix, Proof, Rule, Token, Ttl};
+
+    fn opening(principal: &str) -> Opening {
+        let (proof, owner, principal) = (Proof::default(), Owner::from("a"), Principal::from(principal));
+        Opening { proof, owner, principal, ttl: Ttl(100) }
+    }
+
+    /// Everybody may do this, and ann may administer.
+    fn rules(rights: &[Right]) -> Arc<Rules> {
+        let rule = |subject, rights: &[Right]| Rule {
+            prefix: Prefix::from(""),
+            subject,
+            rights: Rights::of(rights.iter().copied()),
+        };
+        let ann = Subject::Principal(Principal::from("ann"));
+        Arc::new(Rules::new(vec![], vec![rule(Subject::Everyone, rights), rule(ann, &[Right::Admin])]))
+    }
+
+    fn set(principal: &str, revision: u64, rights: &[Right]) -> Command {
+        let (principal, rules) = (Principal::from(principal), Some(rules(rights)));
+        Command::SetAccess { principal, revision: Revision(revision), rules }
+    }
+
+    fn break_first(principal: &str) -> Command {
+        Command::Break { key: key("k"), token: Token(1), principal: Principal::from(principal) }
+    }
+
+    /// Sessions 1 to 3 are bob's; 1 holds k and 2 waits for it. Then everybody may do only this.
+    fn table(rights: &[Right]) -> LockTable {
+        let mut table = LockTable::default();
+        for _ in 0..3 {
+            table.apply(Stamp(0), &Command::Open { opening: opening("bob") });
+        }
+        table.apply(Stamp(0), &acquire(1, 0, "k"));
+        table.apply(Stamp(0), &acquire(2, 0, "k"));
+        table.apply(Stamp(0), &set("admin/eve", 0, rights));
+        table
+    }
+
+    /// The complaint if, in a table with the first rights, the command `asked` has the effect that `done`
+    /// has with the second rights.
+    fn judge(before: &[Right], asked: &Command, instead: &[Right], done: &Command) -> String {
+        let (before, mut after) = (table(before), table(instead));
+        let outcome = after.apply(Stamp(50), done);
+        *after.parts().access = before.access().clone();
+        complaint(no_denied_grant(&before, Stamp(50), Some(asked), &outcome, &after))
+    }
+
+    #[test]
+    fn what_the_table_does_is_permitted() {
+        let commands = [
+            acquire(3, 0, "l"),
+            Command::AcquireOnce { opening: opening("bob"), key: key("l"), wait: false },
+            Command::Close { session: id(1) },
+            break_first("bob"),
+            set("ann", 1, &[]),
+            set("ann", 0, &[]),
+            set("bob", 1, &[]),
+        ];
+        for rights in [&[][..], &[Right::Read], &[Right::Acquire], &[Right::Break], &[Right::Acquire, Right::Break]] {
+            for command in &commands {
+                let (before, mut after) = (table(rights), table(rights));
+                let outcome = after.apply(Stamp(50), command);
+                assert_eq!(complaint(no_denied_grant(&before, Stamp(50), Some(command), &outcome, &after)), "");
+            }
+        }
+    }
+
+    #[test]
+    fn grant_or_break_that_the_rules_do_not_permit_is_seen() {
+        let once = Command::AcquireOnce { opening: opening("bob"), key: key("l"), wait: false };
+        let all = [Right::Acquire, Right::Break];
+        for command in [acquire(3, 0, "l"), once, Command::Close { session: id(1) }] {
+            assert_eq!(judge(&all, &command, &all, &command), "");
+            assert!(judge(&[Right::Break], &command, &all, &command).contains("was granted to session"), "{command:?}");
+        }
+        assert!(judge(&[Right::Read], &break_first("bob"), &all, &break_first("bob")).starts_with("k was broken by"));
+    }
+
+    #[test]
+    fn denial_of_what_the_rules_permit_is_seen() {
+        let all = [Right::Acquire, Right::Break];
+        for command in [acquire(3, 0, "l"), break_first("bob")] {
+            assert!(judge(&all, &command, &[], &command).ends_with("was denied"), "{command:?}");
+        }
+        let passed_over = judge(&all, &Command::Close { session: id(1) }, &[], &Command::Close { session: id(1) });
+        assert!(passed_over.starts_with("k was denied to session 2.0"), "{passed_over}");
+    }
+
+    #[test]
+    fn denied_command_that_changes_a_lock_is_seen() {
+        let (before, mut after) = (table(&[]), table(&[]));
+        after.apply(Stamp(50), &Command::Close { session: id(2) });
+        let outcome = Outcome { reply: Some(Reply::Denied), events: vec![] };
+        let judged = no_denied_grant(&before, Stamp(50), Some(&break_first("bob")), &outcome, &after);
+        assert!(complaint(judged).ends_with("was denied and changed the table"));
+    }
+
+    #[test]
+    fn rules_that_change_without_an_administrator_are_seen() {
+        let change = set("ann", 1, &[Right::Read]);
+        for asked in [set("bob", 1, &[Right::Read]), set("ann", 0, &[Right::Read]), set("ann", 1, &[Right::Break])] {
+            let (before, mut after) = (table(&[]), table(&[]));
+            let outcome = after.apply(Stamp(50), &change);
+            let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&asked), &outcome, &after));
+            assert!(judged.contains("had the reply"), "{judged}");
+            let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&acquire(3, 0, "k")), &outcome, &after));
+            assert!(judged.ends_with("changed the access rules"), "{judged}");
+        }
+    }
+
+    #[test]
+    fn session_of_another_principal_than_its_opener_is_seen() {
+        let (asked, done) = (Command::Open { opening: opening("bob") }, Command::Open { opening: opening("ann") });
+        assert!(judge(&[], &asked, &[], &done).starts_with("session 4.0 of `bob` is of `ann`"));
+        assert_eq!(judge(&[], &asked, &[], &asked), "");
+    }
+}
