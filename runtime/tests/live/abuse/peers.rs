@@ -60,7 +60,7 @@ impl Hello {
         let start = (start.count, start.recent);
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 5, cluster, from, to, incarnation, purpose: 0, start }
+        Hello { magic: *b"PALISADE", version: 6, cluster, from, to, incarnation, purpose: 0, start }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
@@ -155,7 +155,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 6, ..good.clone() }, "version 6"),
+        (Hello { version: 7, ..good.clone() }, "version 7"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
