@@ -406,10 +406,10 @@ fn snapshot_is_installed_in_batch_order() {
 }
 
 /// A directory in an old format is refused with the format's number, not misread: format 4 is that
-/// of sessions without proofs.
+/// of sessions without proofs, format 5 that of sessions without principals.
 #[test]
 fn segment_of_an_old_format_is_refused() {
-    for format in [1, 4] {
+    for format in [1, 4, 5] {
         let directory = directory();
         drop(open(directory.path()).unwrap());
         let path = directory.path().join(segment_name(1));
@@ -421,7 +421,7 @@ fn segment_of_an_old_format_is_refused() {
         let error = open(directory.path()).unwrap_err();
         let found_format = u32::from(format);
         assert!(
-            matches!(error, StorageError::UnknownFormat { found, known: 5, .. } if found == found_format),
+            matches!(error, StorageError::UnknownFormat { found, known: 6, .. } if found == found_format),
             "{error}"
         );
     }
