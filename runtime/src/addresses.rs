@@ -77,6 +77,9 @@ pub fn host_of(text: &str) -> Option<String> {
     (!host.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit())).then(|| host.to_ascii_lowercase())
 }
 
+/// The address and the port of a client's connection.
+pub type RemoteAddress = SocketAddr;
+
 /// The address of a client, as its sessions are counted: an IPv6 host has as many addresses as it
 /// likes in its network of 64 bits, so these are one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -4,6 +4,7 @@
 //! inputs to that thread and outputs away from it. docs/architecture.md has the map.
 
 pub mod addresses;
+pub mod audit;
 pub mod budget;
 pub mod core;
 pub mod descriptors;

@@ -70,6 +70,10 @@ pub struct Metrics {
     /// Duration of one iteration of the core: its maximum is the longest time that an input waited
     /// for the core.
     pub core_iteration_seconds: Histogram,
+    /// Records of the audit log.
+    pub audit_records: Counter,
+    /// Records of the audit log that were dropped: the disk could not take them.
+    pub audit_dropped: Counter,
     dropped: Family<Reason, Counter>,
 }
 
@@ -107,6 +111,8 @@ impl Metrics {
             followers_lost_entries: Counter::default(),
             // 10 µs to 5 s.
             core_iteration_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
+            audit_records: Counter::default(),
+            audit_dropped: Counter::default(),
             dropped: Family::default(),
         })
     }
@@ -171,6 +177,8 @@ impl Metrics {
             "Messages from peers that this node dropped: stale, malformed, not from a member or not for this node, a vote request while a leader is known, or the core was overloaded",
             self.dropped.clone(),
         );
+        r.register("audit_records", "Records of the audit log", self.audit_records.clone());
+        r.register("audit_dropped", "Records that the audit log could not take", self.audit_dropped.clone());
         let lost = self.followers_lost_entries.clone();
         r.register("followers_lost_entries", "Times a follower rejected entries that it had acknowledged", lost);
     }

@@ -22,6 +22,7 @@ use tracing::{info, warn};
 
 use self::listeners::Listeners;
 use crate::addresses::is_wildcard;
+use crate::audit::{self, AuditError};
 use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
@@ -30,7 +31,7 @@ use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
-use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, Wal};
+use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, SystemDisk, Wal};
 use crate::tls::{self, Tls, TlsError, TlsFiles};
 
 /// How often the free disk space is measured.
@@ -82,6 +83,8 @@ pub struct ServerConfig {
     pub open_files: usize,
     /// Where the node records its inputs and outputs, if it does.
     pub record: Option<Recording>,
+    /// The directory of the node's audit log, if it has one.
+    pub audit: Option<PathBuf>,
     /// The file of the key with which the node signs grants, if it does.
     pub sign_grants: Option<PathBuf>,
     /// The files with which both ports speak TLS.
@@ -213,6 +216,9 @@ pub enum ServeError {
         /// The system's error.
         source: io::Error,
     },
+    /// The audit log cannot be opened.
+    #[error(transparent)]
+    Audit(#[from] AuditError),
     /// The data directory cannot be read or written, or is damaged.
     #[error("{0}{advice}", advice = advice(.0))]
     Storage(#[from] StorageError),
@@ -248,7 +254,7 @@ impl ServeError {
             | ServeError::Signing(_)
             | ServeError::Tls(_) => 78,
             ServeError::Join { .. } | ServeError::NotTakenBack { .. } => 69,
-            ServeError::Storage(_) | ServeError::Record { .. } => 74,
+            ServeError::Storage(_) | ServeError::Record { .. } | ServeError::Audit(_) => 74,
             ServeError::Listen { .. } | ServeError::Thread(_) => 71,
             ServeError::Panicked => 70,
         }
@@ -333,6 +339,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let (core, events) = Core::channel();
     let writer = core::start_snapshot_writer(core.clone(), Arc::clone(wal.snapshots()), Arc::clone(&metrics))
         .map_err(ServeError::Thread)?;
+    let audit =
+        config.audit.map(|directory| audit::start(SystemDisk::shared(), &directory, &identity, Arc::clone(&metrics)));
+    let (audit, trail, auditor) = audit
+        .transpose()?
+        .map_or((None, None, None), |(audit, trail, thread)| (Some(audit), Some(trail), Some(thread)));
     let observer = config.record.map(|record| {
         let failed = |source| ServeError::Record { path: record.directory.clone(), source };
         recording::start(&record.directory, &identity, record.verbose, record.length).map_err(failed)
@@ -353,6 +364,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         metrics: Arc::clone(&metrics),
         quotas: config.quotas,
         observer: observer.map(|recorder| Box::new(recorder) as Box<dyn core::Observer>),
+        audit: trail,
     };
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
@@ -365,7 +377,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     }
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
-    let app = App::new(core.clone(), peers, metrics, space, host_names, signer);
+    let app = App::new(core.clone(), peers, metrics, space, host_names, signer, audit);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(
         %node, clients = config.client_addr, nodes = config.peer_addr, tls = tls.is_some(), "listening for clients and nodes"
@@ -380,7 +392,12 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
             let ended = ended.await;
             let _ = stopping.send(true);
             let _ = listening.await;
-            outcome(ended)
+            let outcome = outcome(ended);
+            if let (Ok(()), Some(auditor)) = (&outcome, auditor) {
+                // The core has told it to end.
+                let _ = spawn_blocking(move || auditor.join()).await;
+            }
+            outcome
         }
         joined = &mut ended => outcome(joined),
     }

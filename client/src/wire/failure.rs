@@ -110,6 +110,8 @@ pub enum Code {
     Denied,
     /// The access rules were changed after they were read; the message has the revision in force. Nothing was done.
     AccessChanged,
+    /// The node cannot write its audit log, and so accepts no administrative request. Nothing was done.
+    AuditUnavailable,
 }
 
 impl Failure {

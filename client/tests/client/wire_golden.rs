@@ -202,6 +202,7 @@ fn failures() -> Vec<Failure> {
         Code::Unauthenticated,
         Code::Denied,
         Code::AccessChanged,
+        Code::AuditUnavailable,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

@@ -108,6 +108,7 @@ impl SteppedNode {
             metrics,
             quotas: Quotas::default(),
             observer: Some(Box::new(StepObserver(Arc::clone(&seen)))),
+            audit: None,
         };
         let driver = Driver::new(parts, Instant::now());
         runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));

@@ -59,6 +59,9 @@ pub(super) struct Bench {
     /// Start the nodes with TLS, and connect with a client certificate
     #[arg(long, conflicts_with = "running")]
     tls: bool,
+    /// Start the nodes with an audit log each
+    #[arg(long, conflicts_with = "running")]
+    audit: bool,
     #[command(flatten)]
     endpoints: Endpoints,
 }
@@ -98,8 +101,8 @@ impl Bench {
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
             let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
             let arguments = arguments.map(str::to_owned);
-            let Bench { nodes, port, tls, .. } = self;
-            let mut cluster = Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls }).await?;
+            let Bench { nodes, port, tls, audit, .. } = self;
+            let mut cluster = Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
             let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
             let result = if self.end_leader.is_some() {
                 tokio::select! {

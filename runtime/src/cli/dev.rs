@@ -64,6 +64,8 @@ pub(super) struct Plan<'a> {
     pub(super) arguments: &'a [String],
     /// Whether the nodes use TLS.
     pub(super) tls: bool,
+    /// Whether each node keeps an audit log.
+    pub(super) audit: bool,
 }
 
 /// A running cluster.
@@ -97,7 +99,7 @@ impl Dev {
                 }
             };
             let Dev { nodes, port, data, tls } = self;
-            let mut cluster = match Cluster::launch(Plan { nodes, port, data, arguments: &[], tls }) {
+            let mut cluster = match Cluster::launch(Plan { nodes, port, data, arguments: &[], tls, audit: false }) {
                 Ok(cluster) => cluster,
                 Err(error) => {
                     print_error(error);
@@ -140,7 +142,7 @@ impl Cluster {
 
     /// Starts the nodes, and does not wait for a leader.
     fn launch(plan: Plan<'_>) -> Result<Cluster, String> {
-        let Plan { nodes, port, data, arguments, tls } = plan;
+        let Plan { nodes, port, data, arguments, tls, audit } = plan;
         // Check all ports first: another cluster on these ports would answer in the place of this
         // one.
         for port in (1..=nodes).flat_map(|id| [port + id, port + 100 + id]) {
@@ -164,7 +166,9 @@ impl Cluster {
         let mut cluster = Cluster { nodes: Vec::new(), temporary, certificates };
         for id in 1..=nodes {
             let secured = cluster.certificates.iter().flat_map(|certificates| certificates.of_node(id));
-            let arguments: Vec<String> = secured.chain(arguments.iter().cloned()).collect();
+            let directory = data.join(format!("audit-{id}")).display().to_string();
+            let audited = audit.then(|| ["--audit".to_owned(), directory]).into_iter().flatten();
+            let arguments: Vec<String> = secured.chain(audited).chain(arguments.iter().cloned()).collect();
             let node = Node::start(id, nodes, port, &data, &arguments, cluster.temporary.as_ref())?;
             cluster.nodes.push(node);
         }

@@ -8,6 +8,7 @@ macro_rules! outln {
 }
 
 mod acl;
+mod audit;
 mod bench;
 mod cert;
 mod child;
@@ -56,6 +57,7 @@ enum Command {
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
     Acl(acl::Acl),
+    Audit(audit::Audit),
     Fence(fence::Fence),
     Cert(cert::Cert),
     Bench(bench::Bench),
@@ -83,6 +85,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Acl(acl) => acl.run(),
+        Command::Audit(audit) => audit.run(),
         Command::Fence(fence) => fence.run(),
         Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),

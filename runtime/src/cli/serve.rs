@@ -105,6 +105,10 @@ pub(super) struct Serve {
     /// believe a client's token. A new file in its place is used within a second
     #[arg(long, value_name = "FILE")]
     sign_grants: Option<PathBuf>,
+    /// Keep an audit log in this directory: who was granted, released or broke which lock, and changed
+    /// members or access rules. Administrative requests are refused while it cannot be written
+    #[arg(long, value_name = "DIR")]
+    audit: Option<PathBuf>,
     /// Speak TLS on both ports, and trust the certificates of nodes and clients that this CA issued
     #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_key"], help_heading = "TLS")]
     tls_ca: Option<PathBuf>,
@@ -224,6 +228,7 @@ impl Serve {
             open_files,
             tls: self.tls_files(),
             insecure: self.insecure,
+            audit: self.audit.clone(),
             record: self.record.clone().map(|directory| Recording {
                 directory,
                 verbose: self.record_verbose,

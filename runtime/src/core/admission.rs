@@ -77,7 +77,7 @@ pub(super) fn within_limits(
     if opens && table.sessions().len() >= quotas.max_sessions {
         return reached("sessions", quotas.max_sessions);
     }
-    if let Some(address) = responder.address.filter(|_| opens) {
+    if let Some(address) = responder.address().filter(|_| opens) {
         let limit = quotas.sessions_of(address);
         if openers.sessions_of(address) >= limit {
             return Err(too_many_sessions(address, limit));

@@ -35,6 +35,7 @@ use super::snapshot_scheduler::{SnapshotPolicy, SnapshotScheduler, SnapshotWrite
 use super::timers::{Timers, Timing};
 use super::transport::Transport;
 use super::view::{Contact, SharedView};
+use crate::audit::Trail;
 use crate::metrics::Metrics;
 use crate::storage::Wal;
 
@@ -75,6 +76,8 @@ pub struct DriverParts<T> {
     pub quotas: Quotas,
     /// The observer of the node's steps, if any.
     pub observer: Option<Box<dyn Observer>>,
+    /// The audit log, if the node has one.
+    pub audit: Option<Trail>,
 }
 
 /// The inputs of one iteration.
@@ -98,6 +101,7 @@ pub struct Driver<T> {
     metrics: Arc<Metrics>,
     view: Arc<SharedView>,
     observer: Option<Box<dyn Observer>>,
+    audit: Option<Trail>,
     /// The outputs of this iteration's steps; the buffer is reused by the next iteration.
     outputs: Vec<Output<LockTable>>,
     /// When this iteration began.
@@ -114,7 +118,7 @@ impl<T: Transport> Driver<T> {
     /// Recovers the node from its disk, or starts a new one.
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
-        let DriverParts { snapshots, writer, transport, view, metrics, quotas, mut observer, .. } = parts;
+        let DriverParts { snapshots, writer, transport, view, metrics, quotas, mut observer, mut audit, .. } = parts;
         let space = Arc::clone(wal.space());
         let scheduler = SnapshotScheduler::new(
             snapshots,
@@ -130,8 +134,12 @@ impl<T: Transport> Driver<T> {
         if let Some(observer) = &mut observer {
             observer.recovered(&durable);
         }
+        let node = Node::recover(config, durable);
+        if let Some(audit) = &mut audit {
+            audit.recovered(node.machine());
+        }
         let mut driver = Driver {
-            node: Node::recover(config, durable),
+            node,
             wal,
             timers: Timers::start(timing, jitter, now),
             freshness: Freshness::default(),
@@ -141,6 +149,7 @@ impl<T: Transport> Driver<T> {
             metrics,
             view,
             observer,
+            audit,
             outputs: Vec::new(),
             now,
             members: Default::default(),
@@ -194,6 +203,9 @@ impl<T: Transport> Driver<T> {
     pub fn shut_down(&mut self) {
         self.requests.shut_down();
         self.scheduler.shut_down();
+        if let Some(audit) = &mut self.audit {
+            audit.stop();
+        }
     }
 
     /// The term in which this node leads; `None` if it does not lead.

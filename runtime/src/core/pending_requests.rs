@@ -17,7 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade_client::wire::{Code, Consistency, Failure, LeaderView};
-use palisade_spec::lock::{Claim, Command, LockTable, Outcome, Principal, SessionId};
+use palisade_spec::lock::{Claim, Command, Event, LockTable, Outcome, Principal, SessionId};
 use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId, Role, Term};
 
 use self::reads::PendingRead;
@@ -27,6 +27,8 @@ use super::openers::Openers;
 use super::request::Request;
 use super::respond::{ConnectionId, Responder};
 use super::waits::{Due, QueueSlot, Waits};
+use crate::addresses::RemoteAddress;
+use crate::audit;
 use crate::limits;
 use crate::metrics::Metrics;
 use crate::stopwatch::Stopwatch;
@@ -61,7 +63,7 @@ pub(super) struct PendingRequests {
     /// The changes that were carried out in this iteration.
     changed: Vec<Responder>,
     /// The changes that the node has not answered yet.
-    changing: BTreeMap<RequestId, (Change, Responder)>,
+    changing: BTreeMap<RequestId, (Change, Principal, Responder)>,
     /// The iteration's transfer requests, each with its target if one is named.
     transfers: VecDeque<(Option<NodeId>, Responder)>,
     /// The requests that wait for the leadership transfer in progress, each with its target.
@@ -232,7 +234,8 @@ impl PendingRequests {
     /// The proposals or the change are in the log.
     pub(super) fn accepted(&mut self, id: RequestId, first: Index, term: Term) {
         let proposed = Stopwatch::start();
-        let change = self.changing.remove(&id).map(|(_, responder)| Requester::Change(responder));
+        let change = self.changing.remove(&id);
+        let change = change.map(|(_, operator, responder)| Requester::Change(operator, responder));
         let requesters = self.proposed.remove(&id).into_iter().flatten().chain(change);
         for (index, requester) in (first.0..).zip(requesters) {
             self.inflight.push_back(Inflight { index: Index(index), term, proposed, requester });
@@ -313,6 +316,23 @@ impl PendingRequests {
         }
         for event in outcome.events {
             self.handle_event(node, event);
+        }
+    }
+}
+
+impl audit::Clients for PendingRequests {
+    fn requester(&self, index: Index, term: Term) -> audit::Client {
+        let inflight = self.inflight.iter().find(|inflight| inflight.index >= index);
+        let own = inflight.filter(|inflight| inflight.index == index && inflight.term == term);
+        own.map(|own| own.requester.client()).unwrap_or_default()
+    }
+
+    fn waiter(&self, event: &Event) -> Option<RemoteAddress> {
+        match event {
+            Event::Granted { key, session, .. }
+            | Event::Withdrawn { key, session }
+            | Event::Denied { key, session, .. } => self.waits.remote(*session, key),
+            _ => None,
         }
     }
 }

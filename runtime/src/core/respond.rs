@@ -6,7 +6,7 @@ use std::time::Instant;
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::addresses::ClientAddress;
+use crate::addresses::{ClientAddress, RemoteAddress};
 use crate::outbox::{Outbox, Rejected};
 
 /// A client's connection, or a single request over plain HTTP: when it ends, its waiting acquires
@@ -19,8 +19,8 @@ pub struct ConnectionId(pub u64);
 pub struct Responder {
     /// The connection of the request.
     pub connection: ConnectionId,
-    /// The client's address, if it is known.
-    pub(super) address: Option<ClientAddress>,
+    /// Where the client is, if it is known.
+    pub(super) remote: Option<RemoteAddress>,
     /// When the request arrived: waits are counted from there.
     pub(super) arrived: Instant,
     channel: Channel,
@@ -59,7 +59,7 @@ impl Responder {
         arrived: Instant,
         sender: oneshot::Sender<Result<Answer, Failure>>,
     ) -> Responder {
-        Responder { connection, address: None, arrived, channel: Channel::Once(sender) }
+        Responder { connection, remote: None, arrived, channel: Channel::Once(sender) }
     }
 
     /// For request `id` of a WebSocket, which arrived at this moment and holds the permits in
@@ -72,12 +72,17 @@ impl Responder {
         room: Option<Room>,
         outbox: Arc<Outbox<StreamReply>>,
     ) -> Responder {
-        Responder { connection, address: None, arrived, channel: Channel::Stream { id, text, room, outbox } }
+        Responder { connection, remote: None, arrived, channel: Channel::Stream { id, text, room, outbox } }
     }
 
     /// The same for a client at this address.
-    pub fn at(self, address: Option<ClientAddress>) -> Responder {
-        Responder { address, ..self }
+    pub fn at(self, remote: Option<RemoteAddress>) -> Responder {
+        Responder { remote, ..self }
+    }
+
+    /// The client's address, for limits.
+    pub(super) fn address(&self) -> Option<ClientAddress> {
+        self.remote.map(|remote| ClientAddress::of(remote.ip()))
     }
 
     /// Whether the client can no longer receive the answer. On a WebSocket on which a request was

@@ -16,6 +16,7 @@ use palisade_spec::lock::{Key, SessionId};
 
 use super::credential::Secret;
 use super::respond::{ConnectionId, Responder};
+use crate::addresses::RemoteAddress;
 
 /// A session's slot in the queue of a key: a session has at most one for each key.
 pub(super) type QueueSlot = (SessionId, Key);
@@ -103,6 +104,14 @@ impl Waits {
     /// Number of queue slots for which a connection waits.
     pub(super) fn of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, BTreeSet::len)
+    }
+
+    /// Where a client is that waits for this slot.
+    pub(super) fn remote(&self, session: SessionId, key: &Key) -> Option<RemoteAddress> {
+        if self.waits.is_empty() {
+            return None;
+        }
+        self.waits.get(&(session, key.clone()))?.waiters.first()?.responder.remote
     }
 
     /// Whether there is a wait for this slot.

@@ -43,6 +43,7 @@ impl App {
         if failure.error != Code::Denied {
             return;
         }
+        self.record_refusal(&failure.message);
         let principal = self.principal.as_str();
         // The sentence begins with the client and the right; the key behind them is the client's choice.
         let denied: Vec<&str> = failure.message.split(' ').take(4).collect();

@@ -21,7 +21,7 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::intake::{Counted, Unanswered};
-use crate::addresses::ClientAddress;
+use crate::addresses::{ClientAddress, RemoteAddress};
 use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
 use crate::tls::{Access, HandshakeError, Stream};
@@ -29,16 +29,6 @@ use crate::{limits, sockets};
 
 /// How long open connections may take to finish when the node stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
-
-tokio::task_local! {
-    /// The address of the client whose request the task handles.
-    static CLIENT_ADDRESS: SocketAddr;
-}
-
-/// The address of the client whose request this task handles; `None` in a task that handles none.
-pub(super) fn client_address() -> Option<SocketAddr> {
-    CLIENT_ADDRESS.try_with(|address| *address).ok()
-}
 
 /// Serves clients until `stop` turns true, then lets open connections finish.
 pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, mut stop: watch::Receiver<bool>) {
@@ -118,6 +108,7 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
+        request.extensions_mut().insert(RemoteAddress::from(address));
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());
         }
@@ -125,7 +116,7 @@ async fn serve(
         if let Some(unanswered) = &unanswered {
             unanswered.handled();
         }
-        let answer = CLIENT_ADDRESS.scope(address, router.call(request));
+        let answer = router.call(request);
         async move {
             let answer = answer.await;
             match (&unanswered, &answer) {

@@ -7,7 +7,6 @@ use palisade_client::wire::{Consistency, Failure, Op};
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::listen::client_address;
 use super::{Caller, not_taken, perform, reply};
 use crate::core::NotTaken;
 use crate::limits;
@@ -28,9 +27,8 @@ pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, 
 pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
     let result = async {
         let (key, order) = (body::key(path)?, body::json(body).await?);
-        let address = client_address();
         // A task of its own: also a client that does not wait for the answer leaves a line in the log.
-        let task = tokio::spawn(async move { app.break_grant(key, order, address).await });
+        let task = tokio::spawn(async move { app.break_grant(key, order).await });
         task.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     };
     reply::response(result.await, &uri)

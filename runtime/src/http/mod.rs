@@ -5,6 +5,7 @@
 
 mod access;
 mod admission;
+mod auditing;
 mod body;
 mod handshakes;
 mod intake;
@@ -22,7 +23,6 @@ mod sockets;
 mod websocket;
 
 use std::convert::Infallible;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
@@ -46,7 +46,8 @@ use self::handshakes::Handshakes;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
-use crate::addresses::ClientAddress;
+use crate::addresses::RemoteAddress;
+use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::grant_signer::GrantSigner;
@@ -77,6 +78,10 @@ pub struct App {
     /// Memory for the unfinished requests of clients without a certificate.
     stranger_bytes: Arc<Budget>,
     handshakes: Arc<Handshakes>,
+    /// Where this client is.
+    remote: Option<RemoteAddress>,
+    /// The audit log, if this node has one.
+    audit: Option<Audit>,
     /// Limits the log lines about clients that are refused.
     log_pause: Arc<LogPause>,
     /// Limits the number of clients that read a snapshot at once.
@@ -97,6 +102,7 @@ impl App {
         space: Arc<Space>,
         host_names: HostNames,
         signer: Option<Arc<GrantSigner>>,
+        audit: Option<Audit>,
     ) -> App {
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
@@ -110,6 +116,8 @@ impl App {
             principal: Principal::default(),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
+            remote: None,
+            audit,
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
@@ -135,15 +143,23 @@ impl App {
         Request::from_wire(op, &self.principal)
     }
 
+    /// Sends an operation to the core and waits for the answer. The intent of an administrative act is
+    /// first recorded, if this node has an audit log.
+    async fn request(&self, op: Op) -> Result<Answer, Failure> {
+        match auditing::act(&op) {
+            Some(act) => self.administer(act, self.send(op)).await,
+            None => self.send(op).await,
+        }
+    }
+
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
     /// withdraws its wait.
-    async fn request(&self, op: Op) -> Result<Answer, Failure> {
+    async fn send(&self, op: Op) -> Result<Answer, Failure> {
         let request = self.validate(op)?;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
-        let address = listen::client_address().map(ClientAddress::from);
-        let responder = Responder::once(connection, Instant::now(), sender).at(address);
+        let responder = Responder::once(connection, Instant::now(), sender).at(self.remote);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
@@ -172,17 +188,18 @@ impl FromRequestParts<App> for Caller {
         if let Some(verified) = parts.extensions.get::<tls::Principal>() {
             app.principal = Principal::from(Arc::clone(&verified.name));
         }
+        app.remote = parts.extensions.get::<RemoteAddress>().copied();
         Ok(Caller(app))
     }
 }
 
 impl App {
-    /// Breaks a grant for an operator at `address`, and tells every WebSocket of this node. Whatever
-    /// comes of it is logged: this is the only request that takes something from another client.
-    async fn break_grant(&self, key: String, order: Break, address: Option<SocketAddr>) -> Result<Answer, Failure> {
+    /// Breaks a grant for an operator, and tells every WebSocket of this node. Whatever comes of it is
+    /// logged: this is the only request that takes something from another client.
+    async fn break_grant(&self, key: String, order: Break) -> Result<Answer, Failure> {
         let Break { token, reason } = order.clone();
         let result = self.request(Op::Break { key: key.clone(), order }).await;
-        let address = address.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+        let address = self.remote.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
         match &result {
             Ok(Answer::Broken(broken)) => {
                 let principal = self.principal.as_str();

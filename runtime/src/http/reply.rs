@@ -89,6 +89,7 @@ fn status(code: Code) -> StatusCode {
         | Code::ShuttingDown
         | Code::ChangeNotReady
         | Code::NoMajority
+        | Code::AuditUnavailable
         | Code::NotTransferred => StatusCode::SERVICE_UNAVAILABLE,
     }
 }

@@ -15,6 +15,7 @@ use tokio::task::spawn_blocking;
 
 use super::snapshot_limits::Download;
 use super::{App, Caller, not_taken, reply};
+use crate::audit::Act;
 use crate::core::{Event, NotTaken};
 use crate::limits::{self, SNAPSHOT_PIECE};
 use crate::storage::{DiskFile, SnapshotInfo};
@@ -40,6 +41,15 @@ impl App {
         Ok(self.show(snapshot))
     }
 
+    async fn open_snapshot(&self) -> Result<(SnapshotInfo, Box<dyn DiskFile>), Failure> {
+        let snapshots = Arc::clone(self.peers.snapshots());
+        let opened = spawn_blocking(move || snapshots.open_newest()).await.unwrap_or_else(|error| Err(error.into()));
+        let opened = opened.map_err(|error| {
+            Failure::new(Code::Overloaded, format!("the newest snapshot cannot be opened: {error}"))
+        })?;
+        opened.ok_or_else(|| Failure::new(Code::NotFound, "this node has no snapshot yet; POST /v1/snapshot takes one"))
+    }
+
     /// Whether the newest snapshot includes every applied entry: then a request writes nothing.
     fn has_current_snapshot(&self, newest: Option<SnapshotInfo>) -> bool {
         newest.is_some_and(|newest| newest.last.index.0 >= self.core.view().get().commit)
@@ -60,7 +70,7 @@ pub(super) async fn take(Caller(app): Caller, uri: Uri) -> Response {
     };
     // A client that hangs up ends neither the request nor the pause after it.
     let taken = tokio::spawn(async move {
-        let taken = app.take_snapshot().await;
+        let taken = app.administer(Act::TakeSnapshot, app.take_snapshot()).await;
         drop(permit);
         taken
     });
@@ -79,14 +89,10 @@ pub(super) async fn read(Caller(app): Caller, uri: Uri) -> Response {
         let message = format!("{} clients are reading a snapshot already; try again later", limits::SNAPSHOT_READS);
         return reply::response(Err(Failure::new(Code::Overloaded, message)), &uri);
     };
-    let snapshots = Arc::clone(app.peers.snapshots());
-    let opened = spawn_blocking(move || snapshots.open_newest()).await.unwrap_or_else(|error| Err(error.into()));
-    let failure = match opened {
-        Ok(Some((info, file))) => return send(info, file, permit),
-        Ok(None) => Failure::new(Code::NotFound, "this node has no snapshot yet; POST /v1/snapshot takes one"),
-        Err(error) => Failure::new(Code::Overloaded, format!("the newest snapshot cannot be opened: {error}")),
-    };
-    reply::response(Err(failure), &uri)
+    match app.administer(Act::ReadSnapshot, app.open_snapshot()).await {
+        Ok((info, file)) => send(info, file, permit),
+        Err(failure) => reply::response(Err(failure), &uri),
+    }
 }
 
 fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermit) -> Response {

@@ -5,7 +5,6 @@
 //! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -23,10 +22,9 @@ use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Respons
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, interval_at, timeout};
 
-use super::listen::{ConnectionPermit, client_address};
+use super::listen::ConnectionPermit;
 use super::sockets::Socket;
 use super::{App, Caller, not_taken, reply};
-use crate::addresses::ClientAddress;
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
@@ -54,14 +52,13 @@ pub(super) async fn upgrade(
     };
     match upgrade {
         Ok(upgrade) => {
-            let address = client_address();
             upgrade
                 .max_message_size(limits::REQUEST_BYTES)
                 .max_frame_size(limits::REQUEST_BYTES)
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
-                    serve(app, socket, address, ended).await;
+                    serve(app, socket, ended).await;
                     drop(permit);
                 })
         }
@@ -76,8 +73,6 @@ pub(super) async fn upgrade(
 struct Connection {
     app: App,
     id: ConnectionId,
-    /// The client's address.
-    address: Option<SocketAddr>,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
@@ -87,7 +82,7 @@ struct Connection {
     socket: Arc<Socket>,
 }
 
-async fn serve(app: App, socket: WebSocket, address: Option<SocketAddr>, ended: impl Future<Output = ()>) {
+async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = ()>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
@@ -95,7 +90,7 @@ async fn serve(app: App, socket: WebSocket, address: Option<SocketAddr>, ended: 
     let principal = app.principal.clone();
     let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), principal, text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
-    let connection = Connection { app, id, address, outbox, requests, reads, socket: socket_state };
+    let connection = Connection { app, id, outbox, requests, reads, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -166,8 +161,7 @@ impl Connection {
     /// For a request that arrives now.
     fn responder(&self, id: u64, text: bool, room: Option<Room>) -> Responder {
         let now = Instant::now().into_std();
-        Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox))
-            .at(self.address.map(ClientAddress::from))
+        Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox)).at(self.app.remote)
     }
 
     /// Sends a request to the core, or answers it here.
@@ -183,9 +177,14 @@ impl Connection {
             return;
         }
         if let Op::Break { key, order } = request.op {
-            let (app, address) = (self.app.clone(), self.address);
+            let app = self.app.clone();
             // The permit of the request bounds the number of these tasks.
-            tokio::spawn(async move { responder.answer(app.break_grant(key, order, address).await) });
+            tokio::spawn(async move { responder.answer(app.break_grant(key, order).await) });
+            return;
+        }
+        if self.app.is_audited(&request.op) {
+            let app = self.app.clone();
+            tokio::spawn(async move { responder.answer(app.request(request.op).await) });
             return;
         }
         match self.app.validate(request.op) {

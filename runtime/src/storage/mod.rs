@@ -86,7 +86,7 @@ mod disk;
 mod error;
 mod evidence;
 #[cfg(test)]
-mod failing;
+pub(crate) mod failing;
 pub(crate) mod files;
 mod frame;
 mod identity;

@@ -19,6 +19,7 @@ const MODULES: [&str; 20] = [
     "grant_signer",
     "tls",
     "storage",
+    "audit",
     "member_address",
     "core",
     "recording",

@@ -4,6 +4,7 @@
 
 mod abuse;
 mod api;
+mod audit;
 mod crowded_client;
 mod durability;
 mod exactly_once;

@@ -263,6 +263,7 @@ impl World {
             metrics: Metrics::new(),
             quotas: Quotas::default(),
             observer: Some(Box::new(JudgeObserver { node: id, judge: Arc::clone(&self.judge) })),
+            audit: None,
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);

@@ -38,7 +38,12 @@ impl<T: Transport> Driver<T> {
                 Event::Request(request, responder) => self.requests.take(&self.node, request, responder),
                 Event::Disconnected(connection) => self.requests.disconnected(connection, self.now),
                 Event::TakeSnapshot(reply) => self.scheduler.request(reply),
-                Event::SnapshotWritten(result) => self.scheduler.written(result, self.now),
+                Event::SnapshotWritten(result) => {
+                    if let (Some(audit), Ok(info)) = (&mut self.audit, &result) {
+                        audit.snapshot_taken(info.last.index);
+                    }
+                    self.scheduler.written(result, self.now);
+                }
                 Event::Stop => self.stops = Some(self.now + self.timers.longest_election()),
             }
         }

@@ -53,6 +53,9 @@ impl<T: Transport> Driver<T> {
             self.release(output);
         }
         self.outputs = outputs;
+        if let Some(audit) = &mut self.audit {
+            audit.hand_over();
+        }
         Ok(())
     }
 
@@ -82,6 +85,9 @@ impl<T: Transport> Driver<T> {
             }
             Output::Applied { index, term, outcome, .. } => {
                 self.metrics.applied.inc();
+                if let Some(audit) = &mut self.audit {
+                    audit.applied(&self.node, (index, term), &outcome, &self.requests);
+                }
                 self.requests.applied(&self.node, index, term, outcome);
             }
             Output::Dropped { from, reason } => {

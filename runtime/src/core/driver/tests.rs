@@ -117,6 +117,7 @@ impl World {
                 metrics: Metrics::new(),
                 quotas: Quotas::default(),
                 observer: None,
+                audit: None,
             };
             (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })
         };

@@ -31,7 +31,7 @@ impl PendingRequests {
             (Requester::KeepAlive(keepalives), Some(Reply::KeptAlive { missing })) => {
                 kept_alive(node.machine(), keepalives, &missing);
             }
-            (Requester::Change(responder), None) => self.changed.push(responder),
+            (Requester::Change(_, responder), None) => self.changed.push(responder),
             (Requester::Withdraw(_) | Requester::CloseUnclaimed(_), _) => {}
             (requester, reply) => unreachable!("{requester:?} was answered with {reply:?}"),
         }
@@ -97,7 +97,7 @@ impl PendingRequests {
 
     /// Counts a session that this client has opened.
     fn count_session(&mut self, session: SessionId, responder: &Responder) {
-        if let Some(address) = responder.address.filter(|_| self.quotas.limit_addresses()) {
+        if let Some(address) = responder.address().filter(|_| self.quotas.limit_addresses()) {
             self.openers.opened(session, address);
         }
     }

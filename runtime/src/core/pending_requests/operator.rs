@@ -21,13 +21,13 @@ impl PendingRequests {
     /// The iteration's next membership change. The node answers it with
     /// [`PendingRequests::accepted`] or [`PendingRequests::change_refused`].
     pub(in crate::core) fn change(&mut self, node: &Node<LockTable>) -> Option<(RequestId, Change)> {
-        let (change, responder) = loop {
+        let (change, operator, responder) = loop {
             let (change, operator, responder) = self.changes.pop_front()?;
             // Judged at the last moment: the messages of this iteration may have changed the rules. A node
             // that does not lead redirects the client.
             match access::check_change(node.machine().access(), &operator, &change) {
                 Err(denied) if node.is_leader() => drop(responder.answer(Err(denied))),
-                _ => break (change, responder),
+                _ => break (change, operator, responder),
             }
         };
         let change = match change {
@@ -45,7 +45,7 @@ impl PendingRequests {
             Change::Add { .. } => change,
         };
         let id = self.next_id();
-        self.changing.insert(id, (change.clone(), responder));
+        self.changing.insert(id, (change.clone(), operator, responder));
         Some((id, change))
     }
 
@@ -72,7 +72,7 @@ impl PendingRequests {
         refusal: Refusal,
         leader: Option<LeaderView>,
     ) {
-        let Some((change, responder)) = self.changing.remove(&id) else { return };
+        let Some((change, _, responder)) = self.changing.remove(&id) else { return };
         let failure = match refusal {
             Refusal::NotLeader(_) => not_leading(leader),
             _ if is_done(node, &change) => return self.changed.push(responder),
@@ -82,7 +82,7 @@ impl PendingRequests {
     }
 
     fn fail_change(&mut self, id: RequestId, failure: Failure) {
-        if let Some((_, responder)) = self.changing.remove(&id) {
+        if let Some((_, _, responder)) = self.changing.remove(&id) {
             responder.answer(Err(failure));
         }
     }

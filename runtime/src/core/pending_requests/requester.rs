@@ -3,9 +3,10 @@
 use std::time::Duration;
 
 use palisade_client::wire::Failure;
-use palisade_spec::lock::{Command, Key, SessionId};
+use palisade_spec::lock::{Command, Key, Principal, SessionId};
 use palisade_spec::raft::{Index, Term};
 
+use crate::audit;
 use crate::core::credential::Secret;
 use crate::core::respond::Responder;
 use crate::core::waits::QueueSlot;
@@ -28,7 +29,7 @@ pub(super) enum Requester {
     /// The origins of the keepalives that became one command.
     KeepAlive(Vec<(SessionId, Renewer)>),
     /// The operator who requested a membership change.
-    Change(Responder),
+    Change(Principal, Responder),
     /// This node: a wait has ended.
     Withdraw(QueueSlot),
     /// This node: the grant of this once-session reached no client.
@@ -57,10 +58,22 @@ impl Requester {
         }
     }
 
+    /// The client of the request, for the audit log. The log's entry names the principal of a command.
+    pub(super) fn client(&self) -> audit::Client {
+        let (principal, responder) = match self {
+            Requester::Client { responder, .. } => (Principal::default(), responder),
+            Requester::Change(operator, responder) => (operator.clone(), responder),
+            Requester::KeepAlive(_) | Requester::Withdraw(_) | Requester::CloseUnclaimed(_) => {
+                return audit::Client::default();
+            }
+        };
+        audit::Client { principal, address: responder.remote }
+    }
+
     /// Answers the requester with an error: the outcome is unknown, or the proposal will have none.
     pub(super) fn fail(self, failure: &Failure) {
         let responders: Vec<Responder> = match self {
-            Requester::Client { responder, .. } | Requester::Change(responder) => vec![responder],
+            Requester::Client { responder, .. } | Requester::Change(_, responder) => vec![responder],
             Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
                     Renewer::Client(_, responder) => Some(responder),

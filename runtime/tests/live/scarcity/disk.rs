@@ -252,3 +252,51 @@ fn a_followers_full_disk_is_its_own_affair() {
     }
     assert_eq!(metrics::value(&address, "palisade_disk_low"), 0.0);
 }
+
+/// Goal: while the disk of the audit log is full, no administrative request is done, and the refusal
+/// says why. Everything else goes on, and what the log lacks is counted.
+#[test]
+fn full_audit_log_refuses_administration_and_nothing_else() {
+    if ran_elsewhere("full_audit_log_refuses_administration_and_nothing_else") {
+        return;
+    }
+    let audit_of = |data: PathBuf| data.with_extension("audit");
+    let cluster = Cluster::start_unrecorded(1, &["--election-timeout", "750ms"], move |_, command| {
+        let data = command.get_args().skip_while(|flag| *flag != "--data").nth(1).map(PathBuf::from);
+        let audit = audit_of(data.expect("a node has a data directory"));
+        mount(&audit);
+        command.arg("--audit").arg(audit);
+    });
+    cluster.wait_ready();
+    let (address, audit) = (cluster.client_addr(1), audit_of(cluster.data(1)));
+    let held = acquire(&address, "held").ok();
+    let order = json!({"token": held["token"], "reason": "stuck"}).to_string();
+    let break_it = || http::post(&address, "/v1/locks/held/break", &order).unwrap();
+
+    fill(&audit);
+    // The last page of the file has room for some more records.
+    for number in 0..50 {
+        acquire(&address, &format!("more-{number}")).ok();
+    }
+    let refused = break_it().refused(503, "audit_unavailable");
+    let sentence = refused["message"].as_str().unwrap();
+    let expected = ["the audit log cannot be written: No space left on device", "; nothing was done"];
+    assert!(expected.iter().all(|part| sentence.contains(part)), "{sentence}");
+    http::post(&address, "/v1/snapshot", "").unwrap().refused(503, "audit_unavailable");
+    http::post(&address, "/v1/members", "{\"id\":7,\"peer_addr\":\"127.0.0.1:1\"}")
+        .unwrap()
+        .refused(503, "audit_unavailable");
+    let lock = http::get(&address, "/v1/locks/held").unwrap().ok();
+    assert_eq!(lock["holder"]["token"], held["token"], "the lock is held as before");
+    eventually("records are dropped, and counted", || {
+        acquire(&address, &format!("dropped-{}", metrics::value(&address, "palisade_entries_applied_total"))).ok();
+        (metrics::value(&address, "palisade_audit_dropped_total") > 0.0).then_some(())
+    });
+    assert!(cluster.log(1).contains("the audit log cannot be written"));
+
+    free(&audit);
+    eventually("the log is written again, and the grant can be broken", || (break_it().status == 200).then_some(()));
+    let verified = output(palisade().args(["audit", "verify"]).arg(&audit));
+    let said = String::from_utf8_lossy(&verified.stdout);
+    assert!(verified.status.success() && said.contains("records were dropped"), "{said}");
+}

@@ -1,0 +1,148 @@
+//! The files of an audit log: `audit-00000001.jsonl` and so on in one directory. A new file follows
+//! when the last one has reached its size; nothing removes a file but an operator.
+
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use super::AuditError;
+use super::chain::{Chain, Hash};
+use super::record::{FORMAT, Position};
+use crate::storage::{Access, Disk, DiskFile, Lock, Locking};
+
+/// A locked directory of files.
+#[derive(Debug)]
+pub(super) struct Files {
+    disk: Arc<dyn Disk>,
+    directory: PathBuf,
+    _lock: Lock,
+}
+
+/// A file that can be continued.
+#[derive(Debug)]
+pub(super) struct Open {
+    pub(super) number: u32,
+    pub(super) file: Box<dyn DiskFile>,
+    /// Number of bytes of whole lines.
+    pub(super) length: u64,
+    pub(super) chain: Chain,
+    pub(super) position: Position,
+    /// The cluster whose log the position is in.
+    pub(super) cluster_id: String,
+    /// Number of bytes of an unfinished line that were cut off.
+    pub(super) cut: u64,
+}
+
+impl Files {
+    /// Creates the directory if necessary, takes away what other users may do with it, and locks it.
+    pub(super) fn lock(disk: Arc<dyn Disk>, directory: &Path) -> Result<Files, AuditError> {
+        let failed = |source| AuditError::Io { path: directory.to_owned(), source };
+        disk.create_directory(directory).map_err(failed)?;
+        disk.make_private(directory).map_err(failed)?;
+        match disk.lock(&directory.join("lock")).map_err(failed)? {
+            Locking::Locked(lock) => Ok(Files { disk, directory: directory.to_owned(), _lock: lock }),
+            Locking::Taken(process) => Err(AuditError::Taken { path: directory.to_owned(), process }),
+        }
+    }
+
+    /// Opens the last file, if there is one, and checks all its lines. An unfinished last line is cut
+    /// off: the process ended while it wrote it. A file without its first line is removed.
+    pub(super) fn open_last(&self) -> Result<Option<Open>, AuditError> {
+        let failed = |source| AuditError::Io { path: self.directory.clone(), source };
+        let mut numbers: Vec<u32> =
+            self.disk.list(&self.directory).map_err(failed)?.iter().filter_map(|name| number(name.to_str()?)).collect();
+        numbers.sort_unstable();
+        let mut cut = 0;
+        while let Some(last) = numbers.pop() {
+            let path = self.path(last);
+            let failed = |source| AuditError::Io { path: path.clone(), source };
+            let content = self.disk.read(&path).map_err(failed)?;
+            let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
+            cut += (content.len() - whole) as u64;
+            if whole == 0 {
+                self.disk.remove(&path).map_err(failed)?;
+                self.disk.sync_directory(&self.directory).map_err(failed)?;
+                continue;
+            }
+            let (chain, position, cluster_id) =
+                read(&content[..whole]).map_err(|(line, why)| AuditError::Damaged { path: path.clone(), line, why })?;
+            let file = self.disk.open(&path, Access::Continue).map_err(failed)?;
+            let length = whole as u64;
+            if whole < content.len() {
+                file.set_length(length).and_then(|()| file.sync_all()).map_err(failed)?;
+            }
+            return Ok(Some(Open { number: last, file, length, chain, position, cluster_id, cut }));
+        }
+        Ok(None)
+    }
+
+    /// Creates a file. Its name is durable afterwards.
+    pub(super) fn create(&self, number: u32) -> io::Result<Box<dyn DiskFile>> {
+        let file = self.disk.open(&self.path(number), Access::Create)?;
+        self.disk.sync_directory(&self.directory)?;
+        Ok(file)
+    }
+
+    pub(super) fn path(&self, number: u32) -> PathBuf {
+        self.directory.join(file_name(number))
+    }
+}
+
+pub(super) fn file_name(number: u32) -> String {
+    format!("audit-{number:08}.jsonl")
+}
+
+/// The number of the file of this name, if it is one of an audit log.
+pub(super) fn number(name: &str) -> Option<u32> {
+    let number = name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok()?;
+    (file_name(number) == name).then_some(number)
+}
+
+/// Checks the lines of a file; returns the end of the chain, the position in the cluster's log, and the
+/// cluster's ID.
+/// An error has the number of the line.
+fn read(content: &[u8]) -> Result<(Chain, Position, String), (u64, String)> {
+    let (mut chain, mut position, mut cluster_id) = (Chain::EMPTY, Position::default(), String::new());
+    for (line, number) in content.split_inclusive(|&byte| byte == b'\n').zip(1..) {
+        let line = line.strip_suffix(b"\n").unwrap_or(line);
+        if number == 1 {
+            chain = first(line).map_err(|why| (1, why))?;
+        }
+        let fields = chain.check(line).map_err(|why| (number, why))?;
+        position = match fields {
+            _ if number == 1 => {
+                cluster_id = fields.cluster_id.unwrap_or_default();
+                Position { index: fields.through.unwrap_or(0), parts: fields.parts }
+            }
+            super::chain::Fields { index: Some(index), .. } => position.after_entry(index),
+            super::chain::Fields { through: Some(through), .. } => position.through(through),
+            _ => position,
+        };
+    }
+    Ok((chain, position, cluster_id))
+}
+
+/// The chain before a file, from the file's first line.
+///
+/// # Errors
+/// What is wrong with the line.
+pub(super) fn first(line: &[u8]) -> Result<Chain, String> {
+    #[derive(serde::Deserialize)]
+    struct First {
+        n: u64,
+        event: String,
+        format: u64,
+        prev: String,
+    }
+    let not_first = |error| format!("it is not the first line of a file of an audit log: {error}");
+    let first: First = serde_json::from_slice(line).map_err(|error| not_first(error.to_string()))?;
+    if first.event != "file" {
+        return Err(not_first(format!("its event is `{}`", first.event)));
+    }
+    if first.format != FORMAT {
+        return Err(format!("it has format {}, and this program reads format {FORMAT}", first.format));
+    }
+    let hash = Hash::parse(first.prev.as_bytes()).ok_or_else(|| not_first("`prev` is not a hash".into()))?;
+    let count = first.n.checked_sub(1).ok_or_else(|| not_first("`n` is 0".into()))?;
+    Ok(Chain { count, hash })
+}

@@ -1,0 +1,365 @@
+//! The records, and their lines.
+
+use std::fmt::Display;
+use std::io::Write;
+
+use palisade_spec::lock::{Key, Principal, Token};
+use palisade_spec::raft::NodeId;
+
+use super::chain::Hash;
+use crate::addresses::RemoteAddress;
+
+/// A client: the name that it has proved, and where it is.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Client {
+    /// None without TLS, and for what no client has caused.
+    pub principal: Principal,
+    /// Known to the node that the client is connected to.
+    pub address: Option<RemoteAddress>,
+}
+
+/// What an applied entry did. Every node has the same of these for an entry, in the same order; only the
+/// client's address is known to one node alone.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Deed {
+    Granted { key: Key, session: u64, token: Token },
+    Released { key: Key, session: u64, token: Token },
+    Broken { key: Key, session: u64, token: Token, operator: Principal },
+    Withdrawn { key: Key, session: u64 },
+    Expired { session: u64 },
+    Closed { session: u64 },
+    Denied { key: Key, session: u64 },
+    AccessSet { revision: u64, rules: Option<usize> },
+    MemberAdded { member: NodeId, member_addr: String },
+    MemberPromoted { member: NodeId },
+    MemberRemoved { member: NodeId },
+    MemberReplaced { member: NodeId, lost: NodeId, member_addr: String },
+}
+
+/// An administrative act that a client requests.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// To break a grant.
+    Break {
+        /// The key of the lock.
+        key: String,
+        /// The token of the grant.
+        token: u64,
+        /// What the operator gave as the reason.
+        reason: String,
+    },
+    /// To replace the access rules of this revision.
+    SetAccess {
+        /// The revision.
+        revision: u64,
+    },
+    /// To change the members.
+    ChangeMembers {
+        /// `add`, `promote`, `remove` or `replace`.
+        change: &'static str,
+        /// The member's node ID.
+        member: u16,
+    },
+    /// To transfer leadership.
+    Transfer {
+        /// The voter that is to lead, if one is named.
+        to: Option<u16>,
+    },
+    /// To take a snapshot.
+    TakeSnapshot,
+    /// To download the newest snapshot.
+    ReadSnapshot,
+}
+
+/// The cluster of the node.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Cluster {
+    pub(super) name: String,
+    /// In hexadecimal digits, as the status shows it. Another cluster counts its entries anew.
+    pub(super) id: String,
+}
+
+/// A record: what one line says.
+#[derive(Clone, Debug)]
+pub(super) enum Record {
+    /// The first line of a file.
+    File { number: u32, cluster: Cluster, position: Position, prev: Hash },
+    /// The process has started.
+    Started,
+    /// The process stops in an orderly way; everything up to this index is recorded.
+    Stopped { through: u64 },
+    /// Everything up to this index is recorded, and the log may lose its entries.
+    Checkpoint { through: u64 },
+    /// The node did not apply these entries itself: a snapshot replaced them.
+    Unseen { from: u64, through: u64 },
+    /// This many bytes of an unfinished line were cut off.
+    Cut { bytes: u64 },
+    /// This many records were not written.
+    Dropped { records: u64, why: String },
+    /// An applied entry did this.
+    Entry { index: u64, term: u64, deed: Deed, client: Client },
+    /// A client requests an administrative act.
+    Intent { act: Act, client: Client },
+    /// The result of an intent: `done`, or an error code.
+    Answered { intent: u64, result: String },
+    /// This node refused what the client may not do.
+    Refused { why: String, client: Client },
+}
+
+/// How far the log of the cluster is recorded: the last index, and how many of its records there are;
+/// `None` means all.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Position {
+    pub(super) index: u64,
+    pub(super) parts: Option<u64>,
+}
+
+impl Position {
+    /// The position after a record of this entry.
+    pub(super) fn after_entry(self, index: u64) -> Position {
+        let before = if self.index == index { self.parts.unwrap_or(0) } else { 0 };
+        Position { index, parts: Some(before + 1) }
+    }
+
+    /// The position when everything up to `through` is recorded, or was never seen.
+    pub(super) fn through(self, through: u64) -> Position {
+        if through >= self.index { Position { index: through, parts: None } } else { self }
+    }
+
+    /// The position after a record.
+    pub(super) fn after(self, record: &Record) -> Position {
+        match record {
+            Record::Entry { index, .. } => self.after_entry(*index),
+            Record::Stopped { through } | Record::Checkpoint { through } | Record::Unseen { through, .. } => {
+                self.through(*through)
+            }
+            _ => self,
+        }
+    }
+}
+
+impl Deed {
+    fn event(&self) -> &'static str {
+        match self {
+            Deed::Granted { .. } => "granted",
+            Deed::Released { .. } => "released",
+            Deed::Broken { .. } => "broken",
+            Deed::Withdrawn { .. } => "withdrawn",
+            Deed::Expired { .. } => "expired",
+            Deed::Closed { .. } => "closed",
+            Deed::Denied { .. } => "denied",
+            Deed::AccessSet { .. } => "access_set",
+            Deed::MemberAdded { .. } => "member_added",
+            Deed::MemberPromoted { .. } => "member_promoted",
+            Deed::MemberRemoved { .. } => "member_removed",
+            Deed::MemberReplaced { .. } => "member_replaced",
+        }
+    }
+
+    fn write(&self, line: &mut Line<'_>) {
+        match self {
+            Deed::Granted { key, session, token } | Deed::Released { key, session, token } => {
+                line.text("key", key.as_str()).number("token", token.0).number("session", *session);
+            }
+            Deed::Broken { key, session, token, operator } => {
+                line.text("key", key.as_str()).number("token", token.0).number("session", *session);
+                line.named("operator", operator);
+            }
+            Deed::Withdrawn { key, session } | Deed::Denied { key, session } => {
+                line.text("key", key.as_str()).number("session", *session);
+            }
+            Deed::Expired { session } | Deed::Closed { session } => {
+                line.number("session", *session);
+            }
+            Deed::AccessSet { revision, rules } => {
+                line.number("revision", *revision).flag("enabled", rules.is_some());
+                line.number("rules", rules.map_or(0, |rules| rules as u64));
+            }
+            Deed::MemberAdded { member, member_addr } => {
+                line.shown("member", member).text("member_addr", member_addr);
+            }
+            Deed::MemberPromoted { member } | Deed::MemberRemoved { member } => {
+                line.shown("member", member);
+            }
+            Deed::MemberReplaced { member, lost, member_addr } => {
+                line.shown("member", member).shown("lost", lost).text("member_addr", member_addr);
+            }
+        }
+    }
+}
+
+impl Act {
+    fn write(&self, line: &mut Line<'_>) {
+        match self {
+            Act::Break { key, token, reason } => {
+                line.text("act", "break").text("key", key).number("token", *token).text("reason", reason);
+            }
+            Act::SetAccess { revision } => {
+                line.text("act", "set_access").number("revision", *revision);
+            }
+            Act::ChangeMembers { change, member } => {
+                line.text("act", &format!("{change}_member")).shown("member", member);
+            }
+            Act::Transfer { to } => {
+                line.text("act", "transfer_leadership");
+                if let Some(to) = to {
+                    line.shown("to", to);
+                }
+            }
+            Act::TakeSnapshot => {
+                line.text("act", "take_snapshot");
+            }
+            Act::ReadSnapshot => {
+                line.text("act", "read_snapshot");
+            }
+        }
+    }
+}
+
+impl Record {
+    fn event(&self) -> &'static str {
+        match self {
+            Record::File { .. } => "file",
+            Record::Started => "started",
+            Record::Stopped { .. } => "stopped",
+            Record::Checkpoint { .. } => "checkpoint",
+            Record::Unseen { .. } => "unseen",
+            Record::Cut { .. } => "cut",
+            Record::Dropped { .. } => "dropped",
+            Record::Entry { deed, .. } => deed.event(),
+            Record::Intent { .. } => "intent",
+            Record::Answered { .. } => "answered",
+            Record::Refused { .. } => "refused",
+        }
+    }
+
+    /// Appends the record's line without its hash.
+    pub(super) fn write(&self, n: u64, time: &str, node: &str, text: &mut Vec<u8>) {
+        text.push(b'{');
+        let mut line = Line { text };
+        line.first_number("n", n).text("time", time).text("node", node).text("event", self.event());
+        match self {
+            Record::File { number, cluster, position, prev } => {
+                line.number("format", FORMAT).text("cluster", &cluster.name).text("cluster_id", &cluster.id);
+                line.number("file", u64::from(*number));
+                line.number("through", position.index);
+                if let Some(parts) = position.parts {
+                    line.number("parts", parts);
+                }
+                line.shown("prev", prev);
+            }
+            Record::Started => {
+                line.text("version", env!("CARGO_PKG_VERSION"));
+            }
+            Record::Stopped { through } | Record::Checkpoint { through } => {
+                line.number("through", *through);
+            }
+            Record::Unseen { from, through } => {
+                line.number("from", *from).number("through", *through);
+            }
+            Record::Cut { bytes } => {
+                line.number("bytes", *bytes);
+            }
+            Record::Dropped { records, why } => {
+                line.number("records", *records).text("why", why);
+            }
+            Record::Entry { index, term, deed, client } => {
+                line.number("index", *index).number("term", *term);
+                deed.write(&mut line);
+                line.client(client);
+            }
+            Record::Intent { act, client } => {
+                act.write(&mut line);
+                line.client(client);
+            }
+            Record::Answered { intent, result } => {
+                line.number("intent", *intent).text("result", result);
+            }
+            Record::Refused { why, client } => {
+                line.text("why", why).client(client);
+            }
+        }
+    }
+}
+
+/// The version of the records.
+pub(super) const FORMAT: u64 = 1;
+
+/// A JSON object under construction.
+struct Line<'a> {
+    text: &'a mut Vec<u8>,
+}
+
+impl Line<'_> {
+    fn first_number(&mut self, name: &str, value: u64) -> &mut Self {
+        let _ = write!(self.text, "\"{name}\":{value}");
+        self
+    }
+
+    fn number(&mut self, name: &str, value: u64) -> &mut Self {
+        self.text.push(b',');
+        self.first_number(name, value)
+    }
+
+    fn flag(&mut self, name: &str, value: bool) -> &mut Self {
+        let _ = write!(self.text, ",\"{name}\":{value}");
+        self
+    }
+
+    /// A value whose text needs no escape.
+    fn shown(&mut self, name: &str, value: &impl Display) -> &mut Self {
+        let _ = write!(self.text, ",\"{name}\":\"{value}\"");
+        self
+    }
+
+    fn text(&mut self, name: &str, value: &str) -> &mut Self {
+        let _ = write!(self.text, ",\"{name}\":");
+        serde_json::to_writer(&mut *self.text, value).expect("a vector takes all that is written to it");
+        self
+    }
+
+    fn named(&mut self, name: &str, principal: &Principal) -> &mut Self {
+        if principal.is_none() { self } else { self.text(name, principal.as_str()) }
+    }
+
+    fn client(&mut self, client: &Client) -> &mut Self {
+        self.named("principal", &client.principal);
+        match client.address {
+            Some(address) => self.shown("address", &address),
+            None => self,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn record_is_one_line_whatever_its_names_are() {
+        let client = Client { principal: "a\"b\n".into(), address: Some("[::1]:7".parse().unwrap()) };
+        let deed = Deed::Granted { key: Key::from("k\\\n\u{7}\u{2028}"), session: 3, token: Token(9) };
+        let mut text = Vec::new();
+        Record::Entry { index: 5, term: 2, deed, client }.write(1, "now", "1", &mut text);
+        assert!(!text.contains(&b'\n'));
+        text.push(b'}');
+        let parsed: serde_json::Value = serde_json::from_slice(&text).unwrap();
+        assert_eq!(
+            parsed,
+            serde_json::json!({
+                "n": 1, "time": "now", "node": "1", "event": "granted", "index": 5, "term": 2, "key": "k\\\n\u{7}\u{2028}",
+                "token": 9, "session": 3, "principal": "a\"b\n", "address": "[::1]:7"
+            })
+        );
+    }
+
+    #[test]
+    fn position_counts_the_records_of_an_entry() {
+        let start = Position::default();
+        let twice = start.after_entry(4).after_entry(4);
+        assert_eq!(twice, Position { index: 4, parts: Some(2) });
+        assert_eq!(twice.after_entry(6), Position { index: 6, parts: Some(1) });
+        assert_eq!(twice.through(3), twice, "an older checkpoint takes nothing back");
+        assert_eq!(twice.through(4), Position { index: 4, parts: None });
+    }
+}

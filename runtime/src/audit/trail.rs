@@ -1,0 +1,258 @@
+//! What the core records: everything that the entries which it applies do.
+//!
+//! Every node applies every entry, so every node's audit log is complete by itself. Entries that a
+//! restart applies again are recorded already, and are skipped; entries that a snapshot replaced are
+//! named as unseen.
+
+use std::collections::HashMap;
+
+use palisade_spec::lock::{Command, Event, LockTable, Outcome, Principal, Reply, SessionId};
+use palisade_spec::raft::{Entry, Index, Members, Node, NodeId, Payload, Standing, Term};
+
+use super::Audit;
+use super::record::{Client, Deed, Position, Record};
+use crate::addresses::RemoteAddress;
+
+/// The core's side of the audit log.
+#[derive(Debug)]
+pub struct Trail {
+    audit: Audit,
+    /// The principals of the sessions that have one: the end of a session is reported when the table
+    /// no longer has it.
+    principals: HashMap<u64, Principal>,
+    /// How far the log was recorded before this process started.
+    recorded: Position,
+    /// The last index that is recorded or known to be unseen.
+    seen: u64,
+    records: Vec<Record>,
+}
+
+/// The clients that this node knows of.
+pub trait Clients {
+    /// The client whose request became the entry at this index and term.
+    fn requester(&self, index: Index, term: Term) -> Client;
+
+    /// The address of a client that waits here for what the event decides.
+    fn waiter(&self, event: &Event) -> Option<RemoteAddress>;
+}
+
+impl Trail {
+    pub(super) fn new(audit: Audit, recorded: Position) -> Trail {
+        Trail { audit, principals: HashMap::new(), recorded, seen: recorded.index, records: Vec::new() }
+    }
+
+    /// The node begins with this table.
+    pub fn recovered(&mut self, table: &LockTable) {
+        let known = table.sessions().iter().filter(|(_, session)| !session.principal.is_none());
+        self.principals = known.map(|(id, session)| (id.number, session.principal.clone())).collect();
+    }
+
+    /// The node has applied an entry.
+    pub fn applied(
+        &mut self,
+        node: &Node<LockTable>,
+        (index, term): (Index, Term),
+        outcome: &Outcome,
+        clients: &impl Clients,
+    ) {
+        let skip = match self.recorded {
+            Position { index: last, .. } if index.0 > last => 0,
+            Position { index: last, parts: Some(parts) } if index.0 == last => usize::try_from(parts).unwrap_or(0),
+            _ => usize::MAX,
+        };
+        if index.0 > self.seen + 1 {
+            // A snapshot replaced the table and the entries up to this one.
+            self.records.push(Record::Unseen { from: self.seen + 1, through: index.0 - 1 });
+            self.recovered(node.machine());
+        }
+        self.seen = self.seen.max(index.0);
+        // The entry is missing only if a snapshot that was installed in the same iteration replaced it.
+        let entry = node.log().get(index).filter(|entry| entry.term == term);
+        self.learn_principal(entry, outcome.reply.as_ref());
+        if skip < usize::MAX {
+            let deeds = self.deeds(node, (index, term), entry, outcome, clients);
+            let records = deeds.into_iter().skip(skip);
+            let term = term.0;
+            self.records.extend(records.map(|(deed, client)| Record::Entry { index: index.0, term, deed, client }));
+        }
+        for event in &outcome.events {
+            if let Event::Closed { session } | Event::Expired { session, .. } = event {
+                self.principals.remove(&session.number);
+            }
+        }
+    }
+
+    /// A session that the entry has opened has this principal.
+    fn learn_principal(&mut self, entry: Option<&Entry<Command>>, reply: Option<&Reply>) {
+        let opening = match entry.map(|entry| &entry.payload) {
+            Some(Payload::Command(Command::Open { opening } | Command::AcquireOnce { opening, .. })) => opening,
+            _ => return,
+        };
+        if opening.principal.is_none() {
+            return;
+        }
+        if let Some(Reply::Opened { session } | Reply::Granted { session, .. } | Reply::Queued { session, .. }) = reply
+        {
+            self.principals.insert(session.number, opening.principal.clone());
+        }
+    }
+
+    /// What the entry did, each with the client concerned: the session's principal, and the address of
+    /// the request that this node answers with it.
+    fn deeds(
+        &self,
+        node: &Node<LockTable>,
+        at: (Index, Term),
+        entry: Option<&Entry<Command>>,
+        outcome: &Outcome,
+        clients: &impl Clients,
+    ) -> Vec<(Deed, Client)> {
+        let command = match entry.map(|entry| &entry.payload) {
+            Some(Payload::Command(command)) => Some(command),
+            Some(Payload::Members(members)) => {
+                let client = clients.requester(at.0, at.1);
+                let deeds = member_deeds(node.log().members_at(at.0.previous()), members);
+                return deeds.into_iter().map(|deed| (deed, client.clone())).collect();
+            }
+            Some(Payload::Noop) | None => None,
+        };
+        let reply = outcome.reply.as_ref();
+        let set = match (reply, command) {
+            (Some(Reply::AccessSet { revision }), Some(Command::SetAccess { principal, rules, .. })) => {
+                let rules = rules.as_ref().map(|rules| rules.rules().len());
+                Some((Deed::AccessSet { revision: revision.0, rules }, principal.clone()))
+            }
+            _ => None,
+        };
+        if outcome.events.is_empty() && set.is_none() {
+            return Vec::new();
+        }
+        let address = clients.requester(at.0, at.1).address;
+        let acting = command.and_then(|command| acting(command, reply));
+        let events = outcome.events.iter().filter_map(|event| {
+            let (deed, session) = deed(event, command)?;
+            let principal = match event {
+                Event::Denied { principal, .. } => principal.clone(),
+                _ => self.principals.get(&session.number).cloned().unwrap_or_default(),
+            };
+            let is_requested = acting == Some(session) || matches!(deed, Deed::Broken { .. });
+            let address = clients.waiter(event).or(address.filter(|_| is_requested));
+            Some((deed, Client { principal, address }))
+        });
+        events.chain(set.map(|(deed, principal)| (deed, Client { principal, address }))).collect()
+    }
+
+    /// Hands over the records of an iteration.
+    pub fn hand_over(&mut self) {
+        if !self.records.is_empty() {
+            self.audit.send(std::mem::take(&mut self.records));
+        }
+    }
+
+    /// A snapshot up to this index is durable: the log may lose the entries before it.
+    pub fn snapshot_taken(&mut self, through: Index) {
+        self.records.push(Record::Checkpoint { through: through.0 });
+        self.hand_over();
+    }
+
+    /// The node stops.
+    pub fn stop(&mut self) {
+        self.hand_over();
+        self.audit.stop(self.seen);
+    }
+}
+
+/// The session whose own request the command is.
+fn acting(command: &Command, reply: Option<&Reply>) -> Option<SessionId> {
+    match (command, reply) {
+        (Command::Acquire { session, .. } | Command::Release { session, .. } | Command::Close { session }, _) => {
+            Some(*session)
+        }
+        (Command::AcquireOnce { .. }, Some(Reply::Granted { session, .. } | Reply::Queued { session, .. })) => {
+            Some(*session)
+        }
+        _ => None,
+    }
+}
+
+/// The record of an event, and the session that the event is about. The end of a session that an acquire
+/// opened for one lock has no record: it is that of its claim.
+fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
+    Some(match event.clone() {
+        Event::Granted { key, session, token } => (Deed::Granted { key, session: session.number, token }, session),
+        Event::Released { key, session, token } => (Deed::Released { key, session: session.number, token }, session),
+        Event::Broken { key, session, token } => {
+            let operator = match command {
+                Some(Command::Break { principal, .. }) => principal.clone(),
+                _ => Principal::default(),
+            };
+            (Deed::Broken { key, session: session.number, token, operator }, session)
+        }
+        Event::Withdrawn { key, session } => (Deed::Withdrawn { key, session: session.number }, session),
+        Event::Expired { session, .. } => (Deed::Expired { session: session.number }, session),
+        Event::Closed { session } => match command {
+            Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
+            _ => (Deed::Closed { session: session.number }, session),
+        },
+        Event::Denied { key, session, .. } => (Deed::Denied { key, session: session.number }, session),
+    })
+}
+
+/// How an entry changed the members.
+fn member_deeds(before: &Members, after: &Members) -> Vec<Deed> {
+    let mut deeds = Vec::new();
+    for (member, now) in after.iter() {
+        let member_addr = now.address.to_string();
+        match before.get(member) {
+            None => match lost(before, after, member) {
+                Some(lost) => deeds.push(Deed::MemberReplaced { member, lost, member_addr }),
+                None => deeds.push(Deed::MemberAdded { member, member_addr }),
+            },
+            Some(then) if then.standing != Standing::Voter && now.standing == Standing::Voter => {
+                deeds.push(Deed::MemberPromoted { member });
+            }
+            Some(_) => {}
+        }
+    }
+    let is_gone = |&member: &NodeId| after.by_number(member.number()).is_none();
+    deeds.extend(before.ids().filter(is_gone).map(|member| Deed::MemberRemoved { member }));
+    deeds
+}
+
+/// The member that a new member replaces.
+fn lost(before: &Members, after: &Members, member: NodeId) -> Option<NodeId> {
+    before.by_number(member.number()).filter(|&lost| after.get(lost).is_none())
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_spec::raft::{Address, Change};
+
+    use super::*;
+
+    /// Goal: each change of one member is named as what it is.
+    #[test]
+    fn change_of_members_has_a_record_of_its_kind() {
+        let [one, two, again] = [NodeId::new(1, 0), NodeId::new(2, 0), NodeId::new(2, 1)];
+        let address = Address::from("b:2");
+        let member_addr = address.to_string();
+        let mut members = Members::founding([(one, Address::from("a:1"))]);
+        for (change, expected) in [
+            (
+                Change::Add { id: two, address: address.clone() },
+                Deed::MemberAdded { member: two, member_addr: member_addr.clone() },
+            ),
+            (Change::Promote(two), Deed::MemberPromoted { member: two }),
+            (
+                Change::Replace { lost: two, by: again, address },
+                Deed::MemberReplaced { member: again, lost: two, member_addr },
+            ),
+            (Change::Promote(again), Deed::MemberPromoted { member: again }),
+            (Change::Remove(again), Deed::MemberRemoved { member: again }),
+        ] {
+            let after = members.with(&change).unwrap();
+            assert_eq!(member_deeds(&members, &after), [expected]);
+            members = after;
+        }
+    }
+}

@@ -1,0 +1,197 @@
+//! Audit logs of real nodes: who did what, from where, and what a crash leaves of it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::os::unix::fs::PermissionsExt;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use palisade_client::Security;
+use serde_json::{Value, json};
+
+use crate::support::certificates::Certificates;
+use crate::support::cluster::Cluster;
+use crate::support::http::Response;
+use crate::support::process::{output, palisade};
+use crate::support::{eventually, http, https};
+
+/// Gives each node an audit log beside its data.
+fn keep(_: u16, command: &mut Command) {
+    let data = command.get_args().skip_while(|flag| *flag != "--data").nth(1).map(PathBuf::from);
+    let directory = beside(&data.expect("a node has a data directory"));
+    command.arg("--audit").arg(directory);
+}
+
+fn beside(data: &Path) -> PathBuf {
+    data.with_extension("audit")
+}
+
+fn directory(cluster: &Cluster, id: u16) -> PathBuf {
+    beside(&cluster.data(id))
+}
+
+/// The records of a node's first file.
+fn records(cluster: &Cluster, id: u16) -> Vec<Value> {
+    let content = fs::read_to_string(directory(cluster, id).join("audit-00000001.jsonl")).unwrap_or_default();
+    let whole = content.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+}
+
+fn verify(cluster: &Cluster, id: u16) {
+    let result = output(palisade().args(["audit", "verify"]).arg(directory(cluster, id)));
+    let said = String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr);
+    assert!(result.status.success() && said.contains("the chain is whole"), "{said}");
+}
+
+/// What an applied entry did, as every node has it: without the client's address.
+fn deeds(records: &[Value]) -> Vec<Value> {
+    let applied = records.iter().filter(|record| record.get("term").is_some());
+    let same = applied.map(|record| {
+        let mut record = record.clone();
+        let fields = record.as_object_mut().unwrap();
+        ["n", "time", "node", "address", "hash"].iter().for_each(|field| drop(fields.remove(*field)));
+        // The leader alone knows who asked for a change of the members; the others have its entry.
+        if fields["event"].as_str().unwrap().starts_with("member_") {
+            fields.remove("principal");
+        }
+        record
+    });
+    same.collect()
+}
+
+fn find<'a>(records: &'a [Value], event: &str, key: Option<&str>) -> &'a Value {
+    let fits = |record: &&Value| record["event"] == event && key.is_none_or(|key| record["key"] == key);
+    records.iter().find(fits).unwrap_or_else(|| panic!("no record {event} {key:?} in {records:#?}"))
+}
+
+fn send(address: &str, security: &Security, method: &str, path: &str, body: &Value) -> Response {
+    let body = if body.is_null() { String::new() } else { body.to_string() };
+    https::send(address, security, method, path, &body).unwrap()
+}
+
+/// Goal: every node's log has every grant, release, break, expiry, member and rule change, with the
+/// principal; the node that answered has the client's address, and what administrators meant to do.
+#[test]
+fn every_node_records_what_happened_and_who_did_it() {
+    let ours = Certificates::of("billing", 3);
+    ours.issue_client("worker-7", &[]);
+    let secured = ours.adjust();
+    let adjust = move |id: u16, command: &mut Command| {
+        secured(id, command);
+        keep(id, command);
+    };
+    let mut cluster = Cluster::start_adjusted_secured(3, adjust, ours.client("test"));
+    let leader = cluster.wait_ready();
+    let address = cluster.client_addr(leader);
+    let (alice, worker) = (ours.administrator("alice"), ours.client("worker-7"));
+    let acquire = |key: &str, ttl: u64| {
+        let options = json!({ "ttl_ms": ttl, "wait_ms": 30_000 });
+        send(&address, &worker, "POST", &format!("/v1/locks/{key}/acquire"), &options).ok()
+    };
+
+    let grant = acquire("released", 60_000);
+    let body = json!({ "session": grant["session"], "token": grant["token"] });
+    send(&address, &worker, "POST", "/v1/locks/released/release", &body).ok();
+    acquire("expires", 300);
+    let taken = acquire("broken", 60_000);
+    let order = json!({ "token": taken["token"], "reason": "stuck\nfor an hour" });
+    send(&address, &alice, "POST", "/v1/locks/broken/break", &order).ok();
+    let rules = json!({ "revision": 0, "rules": [{ "subject": "*", "prefix": "", "rights": ["read", "acquire"] }] });
+    send(&address, &alice, "PUT", "/v1/access", &rules).ok();
+    send(&address, &worker, "DELETE", "/v1/members/3", &Value::Null).refused(403, "denied");
+    let learner = json!({ "id": 9, "peer_addr": "127.0.0.1:1" });
+    send(&address, &alice, "POST", "/v1/members", &learner).ok();
+    send(&address, &alice, "DELETE", "/v1/members/9", &Value::Null).ok();
+
+    let all = eventually("every node has recorded the same", || {
+        let all: Vec<_> = cluster.ids().into_iter().map(|id| records(&cluster, id)).collect();
+        let deeds: Vec<_> = all.iter().map(|records| deeds(records)).collect();
+        let is_whole =
+            ["expired", "member_removed"].iter().all(|event| deeds[0].iter().any(|deed| deed["event"] == *event));
+        (is_whole && deeds.iter().all(|other| *other == deeds[0])).then_some(all)
+    });
+    for (id, records) in cluster.ids().into_iter().zip(&all) {
+        let is_leader = id == leader;
+        let of = |event, key| find(records, event, key);
+        for (event, key) in
+            [("granted", "released"), ("released", "released"), ("granted", "expires"), ("released", "expires")]
+        {
+            assert_eq!(of(event, Some(key))["principal"], "worker-7");
+        }
+        let has_address = |record: &Value| record["address"].as_str().is_some_and(|at| at.starts_with("127.0.0.1:"));
+        assert_eq!(of("expired", None)["principal"], "worker-7");
+        let broken = of("broken", Some("broken"));
+        assert_eq!((&broken["principal"], &broken["operator"]), (&json!("worker-7"), &json!("admin/alice")));
+        assert_eq!(of("access_set", None)["principal"], "admin/alice");
+        assert_eq!(of("member_added", None)["member"], "9");
+        for record in
+            [of("granted", Some("released")), of("released", Some("released")), broken, of("access_set", None)]
+        {
+            assert_eq!(has_address(record), is_leader, "{record}");
+        }
+        assert!(!has_address(of("released", Some("expires"))), "no request released it");
+        if is_leader {
+            assert_eq!(of("member_added", None)["principal"], "admin/alice");
+            let intent = of("intent", None);
+            assert_eq!((&intent["act"], &intent["reason"]), (&json!("break"), &json!("stuck\nfor an hour")));
+            assert_eq!(intent["principal"], "admin/alice");
+            let answers = |intent: &Value| {
+                let of_intent = records.iter().filter(|record| record["intent"] == intent["n"]);
+                of_intent.map(|record| record["result"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+            };
+            assert_eq!(answers(intent), ["done"]);
+            let denied = records.iter().find(|record| record["act"] == "remove_member").unwrap();
+            assert_eq!((&denied["principal"], answers(denied)), (&json!("worker-7"), vec!["denied".to_owned()]));
+            assert_eq!(of("refused", None)["principal"], "worker-7");
+            let places: Vec<_> = ["intent", "broken", "answered"]
+                .iter()
+                .map(|event| records.iter().position(|record| record["event"] == *event).unwrap())
+                .collect();
+            assert!(places.is_sorted(), "the intent comes first: {places:?}");
+        }
+        let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let directory = directory(&cluster, id);
+        assert_eq!((mode(directory.clone()), mode(directory.join("audit-00000001.jsonl"))), (0o700, 0o600));
+    }
+    for id in cluster.ids() {
+        cluster.stop(id);
+        verify(&cluster, id);
+        assert_eq!(records(&cluster, id).last().unwrap()["event"], "stopped");
+    }
+}
+
+/// Goal: a crash at any moment repeats nothing in the log and loses nothing of it: what was not
+/// written comes from the cluster's log at the next start.
+#[test]
+fn crash_repeats_nothing_and_loses_nothing() {
+    let mut cluster = Cluster::start_adjusted(1, &["--snapshot-log-bytes", "20000", "--snapshot-margin", "4"], keep);
+    let mut tokens = 0;
+    for round in 0..4 {
+        cluster.wait_ready();
+        let address = cluster.client_addr(1);
+        for number in 0..30 {
+            let key = format!("{round}-{number}");
+            let grant = http::post(&address, &format!("/v1/locks/{key}/acquire"), "{\"ttl_ms\":60000}").unwrap().ok();
+            tokens = grant["token"].as_u64().unwrap();
+            let body = json!({ "session": grant["session"], "token": tokens }).to_string();
+            http::post(&address, &format!("/v1/locks/{key}/release"), &body).unwrap().ok();
+        }
+        cluster.kill(1);
+        cluster.restart(1);
+    }
+    cluster.wait_ready();
+    let records = eventually("all grants are recorded", || {
+        let records = records(&cluster, 1);
+        (records.iter().filter(|record| record["event"] == "released").count() as u64 >= tokens).then_some(records)
+    });
+    for event in ["granted", "released"] {
+        let of = records.iter().filter(|record| record["event"] == event);
+        let recorded: Vec<u64> = of.map(|record| record["token"].as_u64().unwrap()).collect();
+        assert!(recorded.iter().copied().eq(1..=tokens), "{event}: {recorded:?}");
+    }
+    let starts = records.iter().filter(|record| record["event"] == "started").count();
+    assert_eq!(starts, 5);
+    let places: BTreeSet<String> = deeds(&records).iter().map(Value::to_string).collect();
+    assert_eq!(places.len(), deeds(&records).len(), "no record is there twice");
+    verify(&cluster, 1);
+}
