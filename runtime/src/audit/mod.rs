@@ -91,6 +91,8 @@ pub enum AuditError {
 #[derive(Clone, Debug)]
 pub struct Audit {
     messages: Sender<Message>,
+    /// Ends the writer's pause.
+    urgent: Sender<()>,
     shared: Arc<Shared>,
 }
 
@@ -150,9 +152,10 @@ pub fn start(
     let writer = Writer::open(Files::lock(disk, directory)?, identity.node, cluster, Arc::clone(&shared))?;
     let recorded = writer.position();
     let (messages, receiver) = crossbeam_channel::bounded(MESSAGES);
-    let run = move || writer.run(&receiver);
+    let (urgent, hurried) = crossbeam_channel::bounded(1);
+    let run = move || writer.run(&receiver, &hurried);
     let thread = std::thread::Builder::new().name("audit".into()).spawn(run).map_err(AuditError::Thread)?;
-    let audit = Audit { messages, shared };
+    let audit = Audit { messages, urgent, shared };
     let trail = Trail::new(audit.clone(), recorded);
     Ok((audit, trail, thread))
 }
@@ -184,6 +187,8 @@ impl Audit {
             TrySendError::Full(_) => "too many records are waiting for the disk".to_owned(),
             TrySendError::Disconnected(_) => "its writer has ended".to_owned(),
         })?;
+        // If the channel is full, the pause ends anyway.
+        let _ = self.urgent.try_send(());
         match timeout(INTENT_TIMEOUT, replied).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("its writer has ended".into()),

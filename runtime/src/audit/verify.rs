@@ -50,9 +50,9 @@ pub enum Flaw {
     )]
     Missing {
         /// The hash of the last record.
-        hash: Hash,
+        hash: String,
         /// The hash that was expected.
-        expected: Hash,
+        expected: String,
     },
     /// A file or directory cannot be read.
     #[error("cannot read {}: {source}", .path.display())]
@@ -89,7 +89,7 @@ pub fn verify(paths: &[PathBuf], expected: Option<Hash>) -> Result<Report, Flaw>
     let Some(first) = verifier.first else { return Err(Flaw::Empty(paths.first().cloned().unwrap_or_default())) };
     let hash = verifier.chain.hash;
     if let Some(expected) = expected.filter(|_| !verifier.met_expected) {
-        return Err(Flaw::Missing { hash, expected });
+        return Err(Flaw::Missing { hash: hash.to_string(), expected: expected.to_string() });
     }
     let records = verifier.chain.count - first.0 + 1;
     let (times, unfinished, dropped) = ((first.1, verifier.last), verifier.unfinished, verifier.dropped);

@@ -13,7 +13,7 @@ use super::chain::Chain;
 use super::clock::Moment;
 use super::files::{Files, Open};
 use super::record::{Cluster, Position, Record};
-use super::{AuditError, Shared};
+use super::{AuditError, MESSAGES, Shared};
 use crate::storage::DiskFile;
 
 /// A file is followed by the next one when it has this many bytes.
@@ -26,6 +26,10 @@ const UNSYNCED_BYTES: usize = 8 * 1024 * 1024;
 
 /// The result of an intent: its number, or why it was not written.
 pub(super) type IntentReply = oneshot::Sender<Result<u64, String>>;
+
+/// Pause between two writes, unless an intent waits: one write and one wake-up for many iterations of the
+/// core. A killed process can lose what it has not written; the node then records it again.
+pub(super) const PAUSE: Duration = Duration::from_millis(5);
 
 /// What the writer's thread is sent.
 #[derive(Debug)]
@@ -133,15 +137,16 @@ impl Writer {
     }
 
     /// Handles messages until the node stops.
-    pub(super) fn run(mut self, messages: &Receiver<Message>) {
+    pub(super) fn run(mut self, messages: &Receiver<Message>, urgent: &Receiver<()>) {
         loop {
+            let _ = urgent.recv_timeout(PAUSE);
             let message = match messages.recv_timeout(SYNC_EVERY) {
                 Ok(message) => Some(message),
                 Err(RecvTimeoutError::Timeout) => None,
                 Err(RecvTimeoutError::Disconnected) => break,
             };
             let mut intents = Vec::new();
-            for message in message.into_iter().chain(messages.try_iter().take(64)) {
+            for message in message.into_iter().chain(messages.try_iter().take(MESSAGES)) {
                 match message {
                     Message::Records(records, at) => self.take(&records, at),
                     Message::Intent(record, reply) => intents.push((record, reply)),

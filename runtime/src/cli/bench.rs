@@ -102,7 +102,8 @@ impl Bench {
             let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
             let arguments = arguments.map(str::to_owned);
             let Bench { nodes, port, tls, audit, .. } = self;
-            let mut cluster = Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
+            let mut cluster =
+                Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
             let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
             let result = if self.end_leader.is_some() {
                 tokio::select! {

@@ -251,7 +251,8 @@ fn records_beyond_the_channel_are_counted() {
     let mut writer = open(&audit);
     let (messages, receiver) = crossbeam_channel::bounded(1);
     let shared = Arc::clone(&writer.shared);
-    let sender = super::super::Audit { messages, shared };
+    let (urgent, _hurried) = crossbeam_channel::bounded(1);
+    let sender = super::super::Audit { messages, urgent, shared };
     sender.send(vec![granted(1)]);
     sender.send(vec![granted(2), granted(3)]);
     assert_eq!(writer.shared.metrics.audit_dropped.get(), 2);
