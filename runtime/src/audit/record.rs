@@ -36,6 +36,26 @@ pub(super) enum Deed {
     MemberReplaced { member: NodeId, lost: NodeId, member_addr: String },
 }
 
+impl Deed {
+    /// Whether it was an administrative act, which has an intent and its result in the log too.
+    pub(super) fn is_administrative(&self) -> bool {
+        match self {
+            Deed::Broken { .. }
+            | Deed::AccessSet { .. }
+            | Deed::MemberAdded { .. }
+            | Deed::MemberPromoted { .. }
+            | Deed::MemberRemoved { .. }
+            | Deed::MemberReplaced { .. } => true,
+            Deed::Granted { .. }
+            | Deed::Released { .. }
+            | Deed::Withdrawn { .. }
+            | Deed::Expired { .. }
+            | Deed::Closed { .. }
+            | Deed::Denied { .. } => false,
+        }
+    }
+}
+
 /// An administrative act that a client requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Act {

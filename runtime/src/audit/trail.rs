@@ -71,9 +71,14 @@ impl Trail {
         self.learn_principal(entry, outcome.reply.as_ref());
         if skip < usize::MAX {
             let deeds = self.deeds(node, (index, term), entry, outcome, clients);
+            let is_administrative = deeds.iter().any(|(deed, _)| deed.is_administrative());
             let records = deeds.into_iter().skip(skip);
             let term = term.0;
             self.records.extend(records.map(|(deed, client)| Record::Entry { index: index.0, term, deed, client }));
+            if is_administrative {
+                // The core answers the administrator next, and the record of the answer comes after the act's.
+                self.hand_over();
+            }
         }
         for event in &outcome.events {
             if let Event::Closed { session } | Event::Expired { session, .. } = event {
@@ -226,9 +231,49 @@ fn lost(before: &Members, after: &Members, member: NodeId) -> Option<NodeId> {
 
 #[cfg(test)]
 mod tests {
-    use palisade_spec::raft::{Address, Change};
+    use palisade_spec::lock::{Key, Proof, Token};
+    use palisade_spec::raft::{Address, Change, Config, Durable};
 
+    use super::super::Shared;
+    use super::super::writer::Message;
     use super::*;
+    use crate::metrics::Metrics;
+
+    /// A node that knows of no client.
+    struct NoClients;
+
+    impl Clients for NoClients {
+        fn requester(&self, _: Index, _: Term) -> Client {
+            Client::default()
+        }
+
+        fn waiter(&self, _: &Event) -> Option<RemoteAddress> {
+            None
+        }
+    }
+
+    /// Goal: what an administrator did is on its way to the log before the answer can be, since the answer
+    /// has a record too; other records wait for the end of the iteration.
+    #[test]
+    fn administrative_deed_is_handed_over_before_its_answer() {
+        let (messages, sent) = crossbeam_channel::unbounded();
+        let (urgent, _hurried) = crossbeam_channel::bounded(1);
+        let audit = Audit { messages, urgent, shared: Shared::new(Metrics::new()) };
+        let mut trail = Trail::new(audit, Position::default());
+        let id = NodeId::new(1, 0);
+        let durable = Durable::blank(LockTable::default(), Members::of([id]));
+        let node = Node::recover(Config::new(id), durable);
+        let (key, session, token) = (Key::from("key"), SessionId { number: 1, proof: Proof::default() }, Token(1));
+        let mut apply = |index, event| {
+            let outcome = Outcome { reply: None, events: vec![event] };
+            trail.applied(&node, (Index(index), Term(1)), &outcome, &NoClients);
+            sent.try_iter()
+                .map(|message| matches!(message, Message::Records(records, _) if records.len() == 2))
+                .collect::<Vec<_>>()
+        };
+        assert!(apply(1, Event::Granted { key: key.clone(), session, token }).is_empty());
+        assert_eq!(apply(2, Event::Broken { key, session, token }), [true]);
+    }
 
     /// Goal: each change of one member is named as what it is.
     #[test]
