@@ -136,5 +136,5 @@ lab: programs
 # Needs protoc and Redis.
 # The lab's tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
 lab-fast: programs
-    cargo test --profile lab -p palisade-lab --lib --bins --test resource --test pages
+    cargo test --profile lab -p palisade-lab --lib --test resource --test pages
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
