@@ -5,6 +5,7 @@
 //! connection ends. A session's numbered operations rely on both.
 
 use std::future::pending;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -16,11 +17,11 @@ use axum::http::header::AUTHORIZATION;
 use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
-use futures_util::{SinkExt, StreamExt};
+use futures_util::{SinkExt, Stream, StreamExt};
 use palisade_client::codec;
 use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse, UNASKED};
 use tokio::sync::Semaphore;
-use tokio::time::{Instant, interval_at, timeout};
+use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 
 use super::listen::ConnectionPermit;
 use super::sockets::Socket;
@@ -108,15 +109,16 @@ struct Reason(u16, &'static str);
 
 /// Receives requests until the client disconnects, falls silent or violates the protocol.
 async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) -> Reason {
+    let mut silence = pin!(sleep(SILENCE_TIMEOUT));
     loop {
-        let message = match timeout(SILENCE_TIMEOUT, stream.next()).await {
+        let message = match next(&mut stream, silence.as_mut(), SILENCE_TIMEOUT).await {
             Ok(Some(Ok(message))) => message,
             Ok(Some(Err(_))) => {
                 connection.app.metrics.frames_rejected.inc();
                 return Reason(close_code::PROTOCOL, "the frame is invalid or too long");
             }
             Ok(None) => return Reason(close_code::NORMAL, "the client ended the connection"),
-            Err(_) => return Reason(close_code::POLICY, "the client sent nothing for 60 s, not even a pong"),
+            Err(Silent) => return Reason(close_code::POLICY, "the client sent nothing for 60 s, not even a pong"),
         };
         let (request, text) = match &message {
             Message::Text(text) => (serde_json::from_str(text).map_err(|error| error.to_string()), true),
@@ -139,6 +141,32 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
         connection.socket.text.store(text, Ordering::Relaxed);
         let room = connection.room(&request.op).await;
         connection.dispatch(request, text, room);
+    }
+}
+
+/// The client sent nothing for so long as it may.
+struct Silent;
+
+/// The next message. The timer is moved only when it ends, not for every message: it costs a lock that
+/// all connections share.
+async fn next<S: Stream + Unpin>(
+    stream: &mut S,
+    mut silence: Pin<&mut Sleep>,
+    allowed: Duration,
+) -> Result<Option<S::Item>, Silent> {
+    let began = Instant::now();
+    loop {
+        tokio::select! {
+            biased;
+            message = stream.next() => return Ok(message),
+            () = silence.as_mut() => {
+                let end = began + allowed;
+                if Instant::now() >= end {
+                    return Err(Silent);
+                }
+                silence.as_mut().reset(end);
+            }
+        }
     }
 }
 
@@ -244,5 +272,28 @@ fn encode(response: &WireResponse, text: bool) -> Message {
         let mut bytes = Vec::new();
         codec::encode_into(response, &mut bytes);
         Message::Binary(bytes.into())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::stream;
+
+    use super::*;
+
+    /// Goal: a client that sends now and then is not silent, however long that goes on; one that sends
+    /// nothing any more is.
+    #[tokio::test]
+    async fn silence_is_counted_from_the_last_message() {
+        let allowed = Duration::from_millis(200);
+        let mut silence = pin!(sleep(allowed));
+        let mut messages = pin!(stream::unfold(0, |number| async move {
+            sleep(allowed / 10).await;
+            (number < 30).then_some((number, number + 1))
+        }));
+        for expected in (0..30).map(Some).chain([None]) {
+            assert_eq!(next(&mut messages, silence.as_mut(), allowed).await.ok(), Some(expected));
+        }
+        assert!(next(&mut stream::pending::<()>(), silence.as_mut(), allowed).await.is_err());
     }
 }
