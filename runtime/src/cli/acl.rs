@@ -157,7 +157,10 @@ fn print_rules(rules: &AccessRules) {
 
 fn print_set(AccessRules { revision, enabled, rules, .. }: &AccessRules) {
     match enabled {
-        true => outln!("access control is on with {} rules (revision {revision})", rules.len()),
+        true => {
+            let rules = if rules.len() == 1 { "1 rule".to_owned() } else { format!("{} rules", rules.len()) };
+            outln!("access control is on with {rules} (revision {revision})");
+        }
         false => outln!("access control is off (revision {revision}): each client may do everything"),
     }
 }

@@ -256,6 +256,13 @@ impl Cluster {
         let endpoints = self.endpoints().join(",");
         outln!("  {program} lock report --endpoints {endpoints}{flags} -- sh -c 'echo token $PALISADE_TOKEN; sleep 5'");
         outln!("  {program} status --endpoints {endpoints}{flags}");
+        if let Some(certificates) = &self.certificates {
+            let administrator = certificates.administrator_flags();
+            let rules = r#"{"rules":[{"subject":"*","prefix":"","rights":["acquire"]}]}"#;
+            outln!("");
+            outln!("As the administrator, let all clients take locks, and do nothing else:");
+            outln!("  echo '{rules}' | {program} acl set - --endpoints {endpoints}{administrator}");
+        }
         outln!("");
         outln!("Kill any one node, even the leader: the cluster goes on serving clients.");
         for node in &self.nodes {

@@ -1,5 +1,5 @@
-//! The certificates of `palisade dev --tls`: a CA, one for each node, and one for a client. Those that
-//! an earlier run left are used again.
+//! The certificates of `palisade dev --tls`: a CA, one for each node, one for a client and one for an
+//! administrator. Those that an earlier run left are used again.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,8 +11,8 @@ use super::quoted;
 
 /// How long the certificates are valid.
 const VALID: Duration = Duration::from_secs(365 * 24 * 60 * 60);
-/// The client's name.
-const CLIENT: &str = "dev";
+/// The name of the client, and of the administrator.
+const NAME: &str = "dev";
 /// The cluster's name, as the nodes' command lines have it.
 pub(super) const CLUSTER: &str = "dev";
 
@@ -32,8 +32,11 @@ impl Certificates {
             for id in (1..=nodes).filter(|id| !certificates.path(&format!("node-{id}.pem")).exists()) {
                 authority.node(id, &["127.0.0.1".to_owned(), "localhost".to_owned()], validity)?;
             }
-            if !certificates.path(&format!("client-{CLIENT}.pem")).exists() {
-                authority.client(CLIENT, validity)?;
+            if !certificates.client().0.exists() {
+                authority.client(NAME, validity)?;
+            }
+            if !certificates.administrator().0.exists() {
+                authority.administrator(NAME, validity)?;
             }
             Ok::<_, palisade::tls::TlsError>(())
         };
@@ -50,7 +53,11 @@ impl Certificates {
     }
 
     fn client(&self) -> (PathBuf, PathBuf) {
-        (self.path(&format!("client-{CLIENT}.pem")), self.path(&format!("client-{CLIENT}-key.pem")))
+        (self.path(&format!("client-{NAME}.pem")), self.path(&format!("client-{NAME}-key.pem")))
+    }
+
+    fn administrator(&self) -> (PathBuf, PathBuf) {
+        (self.path(&format!("admin-{NAME}.pem")), self.path(&format!("admin-{NAME}-key.pem")))
     }
 
     /// The options of a node's command line.
@@ -71,7 +78,15 @@ impl Certificates {
 
     /// The options of a client's command line, each behind a space.
     pub(super) fn flags(&self) -> String {
-        let (cert, key) = self.client();
+        self.flags_with(self.client())
+    }
+
+    /// The same for the administrator.
+    pub(super) fn administrator_flags(&self) -> String {
+        self.flags_with(self.administrator())
+    }
+
+    fn flags_with(&self, (cert, key): (PathBuf, PathBuf)) -> String {
         [("--ca", self.ca()), ("--cert", cert), ("--key", key)]
             .iter()
             .map(|(flag, file)| format!(" {flag} {}", quoted(&file.display().to_string())))

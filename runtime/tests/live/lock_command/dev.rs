@@ -153,13 +153,23 @@ fn what_dev_prints_with_tls_works() {
     let mut dev = Dev::start_with(None, &["--tls"]);
     let urls: Vec<String> = (1..=3).map(|node| format!("https://{}", dev.address(node))).collect();
     assert_eq!(dev.printed.last().unwrap(), &format!("ready {}", urls.join(" ")));
-    for (what, answer) in [("curl -sL", "\"token\":"), (" lock ", "token "), (" status ", "leader")] {
+    let proposals = [
+        ("curl -sL", "\"token\":"),
+        (" lock ", "token "),
+        (" status ", "leader"),
+        (" acl set ", "access control is on with 1 rule ("),
+    ];
+    for (what, answer) in proposals {
         let proposed = dev.wait_for(what, |line| line.contains(what)).replace("sleep 5", "true");
         let tried = process::output(&mut shell(&proposed));
         let said = String::from_utf8_lossy(&tried.stdout).into_owned();
         assert!(said.contains(answer), "{proposed}: {said}{}", String::from_utf8_lossy(&tried.stderr));
         assert!(!proposed.contains("http://"), "{proposed}");
     }
+    let status = dev.printed.iter().find(|line| line.contains(" status ")).unwrap();
+    let refused = process::output(&mut shell(&status.replace(" status ", " acl get ")));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(!refused.status.success() && said.contains("may not administer"), "{said}");
     assert!(http::get(&dev.address(1), "/v1/status").is_err(), "nothing is answered without TLS");
 }
 
