@@ -8,6 +8,7 @@
 mod crowd;
 
 use std::future::pending;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -62,6 +63,9 @@ pub(super) struct Bench {
     /// Start the nodes with an audit log each
     #[arg(long, conflicts_with = "running")]
     audit: bool,
+    /// Start the nodes with this signing key, from `palisade fence issue --cluster dev`
+    #[arg(long, conflicts_with = "running", value_name = "FILE")]
+    sign_grants: Option<PathBuf>,
     #[command(flatten)]
     endpoints: Endpoints,
 }
@@ -100,7 +104,10 @@ impl Bench {
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
             let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
-            let arguments = arguments.map(str::to_owned);
+            let mut arguments = arguments.map(str::to_owned).to_vec();
+            if let Some(key) = &self.sign_grants {
+                arguments.extend(["--sign-grants".to_owned(), key.display().to_string()]);
+            }
             let Bench { nodes, port, tls, audit, .. } = self;
             let mut cluster =
                 Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
