@@ -2,15 +2,18 @@
 
 use std::fs;
 use std::path::Path;
-use std::sync::OnceLock;
+use std::sync::{Arc, OnceLock};
 
 use palisade::peers::PinnedPeers;
 use palisade::recording::{self, Reading};
 use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
 use palisade_client::codec;
-use palisade_spec::lock::LockTable;
+use palisade_spec::lock::{
+    Claim, Command, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Revision, Right, Rights, Role,
+    RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+};
 use palisade_spec::raft::{
-    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
+    Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
 };
 use tempfile::TempDir;
 
@@ -18,6 +21,8 @@ type Disk = Durable<LockTable>;
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;
+/// The last entry in the snapshot: locks are held, sessions wait, and access rules are in force.
+const SNAPSHOT: Index = Index(7);
 
 fn identity() -> Identity {
     Identity::of(0xC1, NodeId(2))
@@ -34,21 +39,68 @@ fn open(directory: &Path) -> Result<(Wal<LockTable>, Disk), StorageError> {
     Ok((opened.0, opened.1))
 }
 
-/// The files of a directory with a log of several segments and a snapshot.
+/// Every kind of entry, in an order in which each command changes something when it comes first.
+fn payloads() -> Vec<Payload<Command>> {
+    let session = |number: u64| SessionId { number, proof: Proof::from(u128::from(number) << 60) };
+    let opening = |number| Opening {
+        proof: session(number).proof,
+        owner: Owner::from("job"),
+        principal: Principal::from("worker-7"),
+        ttl: Ttl(60_000),
+    };
+    let [a, b] = ["a", "billing/b"].map(Key::from);
+    let (alice, operators) = (Principal::from("admin/alice"), Role::from("operators"));
+    let members = RoleMembers { role: operators.clone(), members: vec![Principal::from("worker-7")] };
+    let rule = |subject, prefix, rights| Rule { subject, prefix: Prefix::from(prefix), rights };
+    let rules = vec![
+        rule(Subject::Everyone, "", Rights::of([Right::Acquire, Right::Break])),
+        rule(Subject::Role(operators), "billing/", Rights::of([Right::Acquire])),
+    ];
+    let rules = Some(Arc::new(Rules::new(vec![members], rules)));
+    let acquire = |session, key: &Key, number| Command::Acquire {
+        session,
+        sequence: Some(Sequence(number)),
+        key: key.clone(),
+        wait: true,
+    };
+    let release = |session, key: &Key, claim| Command::Release { session, sequence: None, key: key.clone(), claim };
+    let commands = [
+        Command::Open { opening: opening(1) },
+        acquire(session(1), &a, 1),
+        Command::AcquireOnce { opening: opening(2), key: a.clone(), wait: true },
+        Command::AcquireOnce { opening: opening(3), key: b.clone(), wait: false },
+        acquire(session(1), &b, 2),
+        Command::KeepAlive { sessions: vec![session(1), session(2)] },
+        Command::SetAccess { principal: alice.clone(), revision: Revision(0), rules },
+        Command::Break { key: b.clone(), token: Token(2), principal: alice.clone() },
+        release(session(1), &a, Claim::Held(Token(1))),
+        acquire(session(1), &a, 3),
+        release(session(1), &a, Claim::Waiting),
+        release(session(2), &a, Claim::Either),
+        Command::SetAccess { principal: alice, revision: Revision(1), rules: None },
+        Command::Close { session: session(1) },
+    ];
+    let rest = [Payload::Noop, Payload::Members(Members::of([NodeId(2), NodeId(3)]).into())];
+    commands.into_iter().map(Payload::Command).chain(rest).collect()
+}
+
+/// The files of a directory with a log of several segments and a snapshot in its middle: its table has
+/// a holder, waiters, sessions and access rules.
 fn sound_directory() -> &'static [(String, Vec<u8>)] {
     static FILES: OnceLock<Vec<(String, Vec<u8>)>> = OnceLock::new();
     FILES.get_or_init(|| {
         let directory = directory();
-        let (mut wal, _) = open(directory.path()).expect("a new log");
-        wal.write(&[Persist::HardState(HardState { term: Term(1), vote: Some(NodeId(2)) })]).expect("a vote");
-        for index in 1..=60 {
-            let entry = Entry { term: Term(1), index: Index(index), stamp: Stamp(index), payload: Payload::Noop };
-            wal.write(&[Persist::Entries([entry].into())]).expect("an entry");
+        let (mut wal, mut durable) = open(directory.path()).expect("a new log");
+        let mut write = |write: Persist<LockTable>| {
+            wal.write(std::slice::from_ref(&write)).expect("a write");
+            durable.apply(&write);
+        };
+        write(Persist::HardState(HardState { term: Term(1), vote: Some(NodeId(2)) }));
+        for (index, payload) in (1..=64).zip(payloads().into_iter().cycle()) {
+            let entry = Entry { term: Term(1), index: Index(index), stamp: Stamp(index), payload };
+            write(Persist::Entries([entry].into()));
         }
-        let last = Position { term: Term(1), index: Index(20) };
-        let snapshot =
-            Snapshot { last, stamp: Stamp(20), members: Members::default().into(), machine: LockTable::default() };
-        wal.snapshots().write(&snapshot).expect("a snapshot");
+        wal.snapshots().write(&durable.snapshot_at(SNAPSHOT)).expect("a snapshot");
         drop(wal);
         let files = fs::read_dir(directory.path()).expect("the directory").map(|entry| entry.expect("a file"));
         let files = files.filter(|file| file.file_type().is_ok_and(|kind| kind.is_file()));
@@ -130,9 +182,19 @@ pub(super) fn snapshot(data: &[u8]) -> bool {
 
 pub(super) fn snapshot_seeds() -> Vec<Vec<u8>> {
     let files = sound_directory().iter().filter(|(name, _)| name.ends_with(".snap"));
-    let mut state = vec![1];
-    codec::encode_into(&LockTable::default(), &mut state);
-    files.map(|(_, content)| [&[0], content.as_slice()].concat()).chain([state]).collect()
+    let mut table = LockTable::default();
+    let states = std::iter::once(table.clone()).chain((1..).zip(payloads()).map(|(stamp, payload)| {
+        table.apply_payload(Stamp(stamp), &payload);
+        table.clone()
+    }));
+    let states: Vec<Vec<u8>> = states
+        .map(|state| {
+            let mut bytes = vec![1];
+            codec::encode_into(&state, &mut bytes);
+            bytes
+        })
+        .collect();
+    files.map(|(_, content)| [&[0], content.as_slice()].concat()).chain(states).collect()
 }
 
 /// `identity.json` (an even first byte) or `peers.json` of a data directory.

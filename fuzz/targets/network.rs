@@ -12,7 +12,7 @@ use palisade_spec::raft::{Config, Durable, Input, Members, Message, Node, NodeId
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
-/// Decodes the bytes as the payload of a frame; what decodes has one encoding, which decodes to the same.
+/// Decodes the bytes as the payload of a frame; what decodes has one encoding, which decodes to the same value.
 fn round_trip<T: Serialize + DeserializeOwned + Debug>(data: &[u8]) -> bool {
     let Ok(value) = codec::decode::<T>(data) else { return false };
     let (mut once, mut twice) = (Vec::new(), Vec::new());
@@ -20,6 +20,7 @@ fn round_trip<T: Serialize + DeserializeOwned + Debug>(data: &[u8]) -> bool {
     let again: T = codec::decode(&once).unwrap_or_else(|error| panic!("{value:?} does not decode again: {error}"));
     codec::encode_into(&again, &mut twice);
     assert_eq!(once, twice, "{value:?} has two encodings");
+    assert_eq!(format!("{value:?}"), format!("{again:?}"), "it decodes to another value");
     true
 }
 
