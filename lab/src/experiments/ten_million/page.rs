@@ -183,7 +183,9 @@ fn expiries(results: &Results<Figures>) -> String {
             used(&at),
             mib(at.resident),
             gone.map_or_else(|| format!("{} left", last.locks), |seconds| format!("{seconds:.1}")),
-            gone.map_or_else(String::new, |seconds| format!("{:.0}", case.taken as f64 / seconds)),
+            // Locks that ended before the last TTL was over were removed while others were acquired.
+            gone.filter(|_| at.locks > 0)
+                .map_or_else(String::new, |seconds| format!("{:.0}", case.taken as f64 / seconds)),
             used(&last),
             mib(last.resident),
         ]);
