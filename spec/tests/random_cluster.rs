@@ -14,8 +14,8 @@ use std::sync::Arc;
 use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Claim, Command, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Revision, Right, Rights, Role,
-    RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    Claim, Command, Event, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Reply, Revision, Right, Rights,
+    Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
 };
 use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
 use palisade_spec::violated;
@@ -43,6 +43,7 @@ fn runs(nodes: u32) {
     }
     let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
     let (mut applied, mut installed, mut changed, mut read) = (0, 0, 0, 0);
+    let (mut broken, mut denied, mut rules_set) = (0, 0, 0);
     for seed in seeds {
         let mut run = Run::new(nodes, seed);
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
@@ -53,6 +54,11 @@ fn runs(nodes: u32) {
                 let is_change = |agreed: &&Agreed<LockTable>| matches!(agreed.entry.payload, Payload::Members(_));
                 changed += agreed.entries().filter(is_change).count() as u64;
                 read += run.world.read;
+                let events = agreed.entries().flat_map(|agreed| &agreed.outcome.events);
+                broken += events.filter(|event| matches!(event, Event::Broken { .. })).count() as u64;
+                let replies = || agreed.entries().filter_map(|agreed| agreed.outcome.reply.as_ref());
+                denied += replies().filter(|reply| **reply == Reply::Denied).count() as u64;
+                rules_set += replies().filter(|reply| matches!(reply, Reply::AccessSet { .. })).count() as u64;
             }
             Ok(Err(violation)) => report_failure(nodes, seed, &violation.to_string()),
             Err(_) => report_failure(nodes, seed, "a panic, see above"),
@@ -64,6 +70,9 @@ fn runs(nodes: u32) {
         (installed, RUNS / 2, "snapshots were installed"),
         (changed, RUNS / 3, "changes of the members were committed"),
         (read, 2 * RUNS, "reads were answered"),
+        (broken, RUNS / 20, "grants were broken"),
+        (denied, RUNS / 4, "commands were denied"),
+        (rules_set, RUNS / 4, "changes of the access rules were done"),
     ] {
         assert!(given("SEED").is_some() || count > least, "only {count} {what} in all runs");
     }
@@ -311,9 +320,13 @@ impl Run {
             11..12 => Command::AcquireOnce { opening, key, wait },
             12..14 => Command::Release { session, sequence, key, claim },
             14 => {
+                // Few locks are held at any moment, and rules permit few breaks.
+                let key = self.table().locks().keys().cycle().nth(number as usize).cloned().unwrap_or(key);
                 let granted = self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token);
-                let token = Token(granted.0 - self.random.below(2).min(granted.0 - 1));
-                Command::Break { key, token, principal: self.principal() }
+                let token = Token(granted.0 - (self.random.below(4) / 3).min(granted.0 - 1));
+                let client = self.principal();
+                let principal = if number > 2 { Principal::from("admin/eve") } else { client };
+                Command::Break { key, token, principal }
             }
             15 => self.set_access(),
             _ => return Payload::Noop,

@@ -51,7 +51,7 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 12] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 13] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -60,6 +60,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 12] {
         ExactlyOnce,
         NoForeignChange,
         NoDeniedGrant,
+        BreaksAreReported,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,

@@ -320,7 +320,8 @@ impl Case for Tables {
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
-                NoForeignChange, NoDeniedGrant, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
+                NoForeignChange, NoDeniedGrant, BreaksAreReported, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness,
+                Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }

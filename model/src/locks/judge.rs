@@ -5,8 +5,8 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Property, exactly_once, fifo_order, key_asked_for, mutual_exclusion, no_denied_grant,
-    no_early_expiry, no_foreign_change, table_is_sound, token_monotonicity,
+    Check, Holders, Property, breaks_are_reported, exactly_once, fifo_order, key_asked_for, mutual_exclusion,
+    no_denied_grant, no_early_expiry, no_foreign_change, table_is_sound, token_monotonicity,
 };
 use palisade_spec::lock::{
     Command, Event, Key, Lock, LockTable, Outcome, Owner, Principal, Reply, Sequence, Session, SessionId, Token, Ttl,
@@ -40,6 +40,7 @@ pub fn judge(
     token_monotonicity(greatest, &outcome.events)?;
     release_drops_only_its_claim(step)?;
     no_denied_grant(before, at, command, outcome, after)?;
+    breaks_are_reported(before, command, outcome)?;
     if let Some(command) = command {
         exactly_once(before, at, command, after)?;
         no_foreign_change(before, at, command, after)?;
@@ -162,7 +163,7 @@ fn attributes(session: &Session) -> (&Owner, &Principal, Ttl, bool) {
 }
 
 /// Checks that a claim, held or waiting, keeps the number of the last request for it, which
-/// identifies repetitions.
+/// identifies repetitions. A denied acquire changes no claim.
 fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
     for key in step.after.locks().keys() {
         let before = numbers(step.before, key);
@@ -170,7 +171,10 @@ fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
             let known = before.get(&id).copied().flatten();
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, key: asked, .. })
-                    if (*session, asked) == (id, key) && step.lives(id) && !step.is_repeated(id, *sequence) =>
+                    if (*session, asked) == (id, key)
+                        && step.lives(id)
+                        && !step.is_repeated(id, *sequence)
+                        && step.outcome.reply != Some(Reply::Denied) =>
                 {
                     sequence.or(known)
                 }

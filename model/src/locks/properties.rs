@@ -26,6 +26,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         ExactlyOnce,
         NoForeignChange,
         NoDeniedGrant,
+        BreaksAreReported,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,

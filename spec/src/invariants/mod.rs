@@ -6,6 +6,7 @@
 //! state takes that state; a property of a step takes the state before, what happened, and the
 //! state after.
 
+mod breaks_are_reported;
 mod clock_monotonicity;
 mod committed_by_a_majority;
 mod elected_by_a_majority;
@@ -40,6 +41,7 @@ use alloc::string::String;
 use core::fmt;
 
 use crate::lock::{Command, Key};
+pub use breaks_are_reported::breaks_are_reported;
 pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;
 pub use elected_by_a_majority::elected_by_a_majority;

@@ -139,6 +139,8 @@ properties! {
     NoForeignChange = "no foreign change",
     /// The access rules in force permit every grant, and only administrators change them.
     NoDeniedGrant = "no denied grant",
+    /// Every break of a grant is reported as it happened, and no other break is.
+    BreaksAreReported = "breaks are reported",
     /// The parts of a lock table fit one another.
     TableSoundness = "table soundness",
     /// A release drops only the claim that it names.
