@@ -11,7 +11,7 @@ use support::{Size, correct};
 /// How much faster than the recorder's clock a clock of the service may run, in millionths.
 const DRIFT_PPM: u32 = 1_000;
 
-const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true };
+const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true, operators: true };
 
 fn histories() -> Vec<History> {
     let mut histories: Vec<History> =

@@ -217,6 +217,19 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
+    /// Take a lock from its holder, by order of an operator.
+    Break {
+        /// The lock.
+        key: Key,
+        /// The token of the grant to end.
+        token: u64,
+    },
+    /// Replace the access rules. The record does not have the rules: from this call on, the service may
+    /// deny any request that they can be about.
+    SetAccess {
+        /// The revision that the operator has read.
+        revision: u64,
+    },
     /// Read a lock's holder and queue.
     Read {
         /// The lock.
@@ -248,11 +261,14 @@ impl Call {
             Call::Acquire { key, .. }
             | Call::Withdraw { key, .. }
             | Call::Release { key, .. }
+            | Call::Break { key, .. }
             | Call::Read { key, .. }
             | Call::Access { key, .. } => Some(key),
-            Call::OpenSession { .. } | Call::KeepAlive { .. } | Call::CloseSession { .. } | Call::NoteLoss { .. } => {
-                None
-            }
+            Call::OpenSession { .. }
+            | Call::KeepAlive { .. }
+            | Call::CloseSession { .. }
+            | Call::SetAccess { .. }
+            | Call::NoteLoss { .. } => None,
         }
     }
 
@@ -265,7 +281,11 @@ impl Call {
             | Call::Release { session, .. }
             | Call::NoteLoss { session } => Some(session),
             Call::Acquire { session, .. } => session.as_ref(),
-            Call::OpenSession { .. } | Call::Read { .. } | Call::Access { .. } => None,
+            Call::OpenSession { .. }
+            | Call::Break { .. }
+            | Call::SetAccess { .. }
+            | Call::Read { .. }
+            | Call::Access { .. } => None,
         }
     }
 }
@@ -310,6 +330,16 @@ pub enum Answer {
     Withdrawn,
     /// The holder has released the lock.
     Released,
+    /// The grant was broken.
+    Broken {
+        /// The session that held the lock.
+        session: Session,
+    },
+    /// The access rules were replaced.
+    AccessSet {
+        /// Their revision.
+        revision: u64,
+    },
     /// A lock's state.
     Lock {
         /// The holder, if any.
@@ -350,10 +380,13 @@ pub enum Refusal {
     Timeout,
     /// Another request withdrew the queue position.
     Withdrawn,
-    /// The session does not hold the lock with this token, or has ended.
+    /// The session does not hold the lock with this token, or has ended. Of a break: no session holds
+    /// the lock with this token.
     NotHolder,
     /// The session has ended. An acquire that waited left the queue with it.
     NoSession,
+    /// The access rules do not permit it. An acquire that waited is denied when its turn comes.
+    Denied,
     /// The resource refused the token.
     Refused,
     /// The service rejected the request at admission: a limit, an invalid request, or no leader.

@@ -114,7 +114,7 @@ impl Operation {
         match &self.call {
             Call::Read { .. } => true,
             Call::Acquire { number: Some(_), .. } => {
-                matches!(refusal, Refusal::Held { .. } | Refusal::Timeout | Refusal::Withdrawn)
+                matches!(refusal, Refusal::Held { .. } | Refusal::Timeout | Refusal::Withdrawn | Refusal::Denied)
             }
             _ => false,
         }
@@ -140,17 +140,21 @@ impl Operation {
             (Call::Acquire { .. }, End::Ok(answer)) => matches!(answer, Answer::Granted { .. }),
             (Call::Withdraw { .. }, End::Ok(answer)) => matches!(answer, Answer::Withdrawn),
             (Call::Release { .. }, End::Ok(answer)) => matches!(answer, Answer::Released),
+            (Call::Break { .. }, End::Ok(answer)) => matches!(answer, Answer::Broken { .. }),
+            (Call::SetAccess { .. }, End::Ok(answer)) => matches!(answer, Answer::AccessSet { .. }),
             (Call::Read { .. }, End::Ok(answer)) => matches!(answer, Answer::Lock { .. }),
             (Call::Access { .. }, End::Ok(answer)) => matches!(answer, Answer::Accepted),
             (Call::NoteLoss { .. }, End::Ok(answer)) => matches!(answer, Answer::Noted),
             (Call::KeepAlive { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NoSession),
             (Call::Acquire { wait_ms: 0, .. }, End::Fail(refusal)) => {
-                matches!(refusal, Refusal::Held { .. } | Refusal::NoSession)
+                matches!(refusal, Refusal::Held { .. } | Refusal::NoSession | Refusal::Denied)
             }
             (Call::Acquire { .. }, End::Fail(refusal)) => {
-                matches!(refusal, Refusal::Timeout | Refusal::Withdrawn | Refusal::NoSession)
+                matches!(refusal, Refusal::Timeout | Refusal::Withdrawn | Refusal::NoSession | Refusal::Denied)
             }
             (Call::Release { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder),
+            (Call::Break { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder | Refusal::Denied),
+            (Call::SetAccess { .. } | Call::Read { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Denied),
             (Call::Access { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Refused),
             (_, End::Fail(_)) => false,
         };
@@ -295,6 +299,8 @@ impl fmt::Display for Operation {
             Call::Release { key, session, token, .. } => {
                 write!(f, "release of {key} with token {token} by session {session}")?;
             }
+            Call::Break { key, token } => write!(f, "break of {key} with token {token}")?,
+            Call::SetAccess { revision } => write!(f, "change of the access rules of revision {revision}")?,
             Call::Read { key, stale: false } => write!(f, "read of {key}")?,
             Call::Read { key, stale: true } => write!(f, "stale read of {key}")?,
             Call::Access { key, token } => write!(f, "access to {key} with token {token}")?,
@@ -322,6 +328,8 @@ impl fmt::Display for Answer {
             Answer::Granted { session, token } => write!(f, "granted to {session} with token {token}"),
             Answer::Withdrawn => f.write_str("withdrawn"),
             Answer::Released => f.write_str("released"),
+            Answer::Broken { session } => write!(f, "taken from session {session}"),
+            Answer::AccessSet { revision } => write!(f, "revision {revision}"),
             Answer::Lock { holder, queue, .. } => {
                 match holder {
                     Some(holder) => write!(f, "held by {} with token {}", holder.session, holder.token)?,
@@ -346,6 +354,7 @@ impl fmt::Display for Refusal {
             Refusal::Withdrawn => f.write_str("withdrawn"),
             Refusal::NotHolder => f.write_str("not the holder"),
             Refusal::NoSession => f.write_str("no such session"),
+            Refusal::Denied => f.write_str("denied by the access rules"),
             Refusal::Refused => f.write_str("the token is too low"),
             Refusal::NotTaken { message } => f.write_str(message),
         }

@@ -78,7 +78,9 @@ pub(crate) fn spread(history: &History) -> History {
 fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
     let change = |token: &mut u64| *token = map(*token);
     for operation in &mut history.operations {
-        if let Call::Release { token, .. } | Call::Access { token, .. } = &mut operation.call {
+        if let Call::Release { token, .. } | Call::Break { token, .. } | Call::Access { token, .. } =
+            &mut operation.call
+        {
             change(token);
         }
         match operation.end.as_mut().map(|(_, end)| end) {
@@ -92,7 +94,8 @@ fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
 /// A valid history and the facts that its corruptions need.
 pub(crate) struct Valid<'h> {
     history: &'h History,
-    /// Answered acquires, the first for each token, in the order of their invocations.
+    /// Answered acquires, the first for each token, in the order of their invocations; without grants
+    /// that a break names, which may have ended at any time after it.
     grants: Vec<Grant<'h>>,
     /// Sessions whose opening was answered.
     opened: BTreeSet<&'h Session>,
@@ -124,7 +127,11 @@ impl<'h> Valid<'h> {
                 releases.entry(*token).or_default().push((place, operation));
             }
         }
-        let mut tokens = BTreeSet::new();
+        let mut tokens: BTreeSet<&u64> = BTreeSet::new();
+        tokens.extend(history.operations.iter().filter_map(|operation| match &operation.call {
+            Call::Break { token, .. } => Some(token),
+            _ => None,
+        }));
         for (place, operation) in history.operations.iter().enumerate() {
             let (Call::Acquire { key, .. }, Some(Answer::Granted { session, token })) =
                 (&operation.call, operation.answer())

@@ -5,10 +5,12 @@
 //! history is linearizable by construction. The same seed generates the same history.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
 use palisade_spec::lock::{
-    self, Claim, Command, LockTable, Opening, Outcome, Owner, Principal, Proof, Reply, Sequence, SessionId, Token, Ttl,
+    self, Claim, Command, LockTable, Opening, Outcome, Owner, Prefix, Principal, Proof, Reply, Revision, Right, Rights,
+    Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -24,6 +26,8 @@ pub(crate) struct Size {
     pub(crate) ttl_ms: u64,
     /// Whether clients access the resource and make stale reads.
     pub(crate) resource: bool,
+    /// Whether operators break grants and change the access rules.
+    pub(crate) operators: bool,
 }
 
 /// Generates a correct history.
@@ -113,6 +117,10 @@ fn name(key: usize) -> Key {
     Key::from(format!("k{key}").as_str())
 }
 
+fn principal(client: usize) -> Principal {
+    Principal::from(format!("c{client}").as_str())
+}
+
 fn session_name(session: SessionId) -> Session {
     Session::from(format!("s{}", session.number).as_str())
 }
@@ -149,6 +157,10 @@ impl World {
         let client = self.random.random_range(0..self.clients.len());
         if self.clients[client].open >= 2 {
             return;
+        }
+        if self.size.operators && self.random.random_bool(0.12) {
+            let call = self.order();
+            return self.invoke(client, call, None);
         }
         let key = name(self.random.random_range(0..self.size.keys));
         let sessions = self.clients[client].sessions.len();
@@ -187,6 +199,49 @@ impl World {
         self.invoke(client, call, session);
     }
 
+    /// What an operator asks for: most breaks name the holder's token, the others the one before or
+    /// after it.
+    fn order(&mut self) -> Call {
+        if self.random.random_bool(0.25) {
+            let current = self.table.access().revision().0;
+            return Call::SetAccess { revision: current.saturating_sub(u64::from(self.random.random_bool(0.2))) };
+        }
+        let key = name(self.random.random_range(0..self.size.keys));
+        let holder = self.table.lock(&lock::Key::from(&*key.0)).map(|lock| lock.holder.token.0);
+        let token = match (holder, self.random.random_range(0..6)) {
+            (Some(token), 0) => token + 1,
+            (Some(token), 1) => token - 1,
+            (Some(token), _) => token,
+            (None, _) => self.table.next_token().0 - 1,
+        };
+        Call::Break { key, token }
+    }
+
+    /// No rules, or rules that deny one client everything, or every client one key.
+    fn rules(&mut self) -> Option<Arc<Rules>> {
+        let (denied, key) =
+            (self.random.random_range(0..self.size.clients), self.random.random_range(0..self.size.keys));
+        let rule = |prefix: &str, subject, rights: &[Right]| Rule {
+            prefix: Prefix::from(prefix),
+            subject,
+            rights: Rights::of(rights.iter().copied()),
+        };
+        let all = rule("", Subject::Everyone, &[Right::Acquire, Right::Break]);
+        let but = match self.random.random_range(0..3) {
+            0 => return None,
+            1 => {
+                let subject = |client| Subject::Principal(principal(client));
+                let others = (0..self.size.clients).filter(|client| *client != denied);
+                return Some(Arc::new(Rules::new(
+                    vec![],
+                    others.map(|client| rule("", subject(client), &[Right::Acquire])).collect(),
+                )));
+            }
+            _ => rule(&name(key).0, Subject::Everyone, &[Right::Read]),
+        };
+        Some(Arc::new(Rules::new(vec![], vec![all, but])))
+    }
+
     fn invoke(&mut self, client: usize, mut call: Call, session: Option<SessionId>) {
         let mut sequence = None;
         // A session uses its next number when the outcome of the previous one is known.
@@ -220,10 +275,11 @@ impl World {
     fn apply(&mut self, place: usize) {
         let request = &self.requests[place];
         let (session, sequence, copy) = (request.session, request.sequence, request.copy);
+        let principal = principal(request.client);
         let opening = |ttl_ms| Opening {
             proof: Proof::default(),
             owner: Owner::from(""),
-            principal: Principal::default(),
+            principal: principal.clone(),
             ttl: Ttl(ttl_ms),
         };
         let of = |key: &Key| lock::Key::from(&*key.0);
@@ -246,6 +302,13 @@ impl World {
             Call::Release { key, token, .. } => {
                 let session = session.unwrap();
                 (Command::Release { session, sequence, key: of(&key), claim: Claim::Held(Token(token)) }, false)
+            }
+            Call::Break { key, token } => {
+                (Command::Break { key: of(&key), token: Token(token), principal: principal.clone() }, false)
+            }
+            Call::SetAccess { revision } => {
+                let (principal, revision) = (Principal::from("admin/root"), Revision(revision));
+                (Command::SetAccess { principal, revision, rules: self.rules() }, false)
             }
             Call::Read { key, stale } => {
                 let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
@@ -310,6 +373,10 @@ impl World {
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
             (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
+            (_, Reply::Broken { session, .. }) => Ok(Answer::Broken { session: session_name(session) }),
+            (Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),
+            (_, Reply::AccessSet { revision }) => Ok(Answer::AccessSet { revision: revision.0 }),
+            (_, Reply::Denied) => Err(Refusal::Denied),
             // A sending of this acquire was applied before, and its claim is gone: the outcome is
             // unknown.
             _ => return RequestState::Unknown,
@@ -332,7 +399,9 @@ impl World {
                 lock::Event::Expired { session, .. } | lock::Event::Closed { session } => {
                     (None, session, Err(Refusal::NoSession))
                 }
-                lock::Event::Released { .. } | lock::Event::Broken { .. } | lock::Event::Denied { .. } => continue,
+                // The withdrawal of this waiter follows, and finds no request that waits.
+                lock::Event::Denied { key, session, .. } => (Some(key), session, Err(Refusal::Denied)),
+                lock::Event::Released { .. } | lock::Event::Broken { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);

@@ -1,6 +1,6 @@
 //! Random changes of histories. The result may still be valid.
 
-use palisade_history::{Answer, Call, End, History, Holder, Refusal, Time};
+use palisade_history::{Answer, Call, End, History, Holder, Refusal, Session, Time};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -43,6 +43,8 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
             *end = match (call, &end) {
                 (Call::Release { .. }, End::Ok(_)) => End::Fail(Refusal::NotHolder),
                 (Call::Release { .. }, End::Fail(_)) => End::Ok(Answer::Released),
+                (Call::Break { .. }, End::Ok(_)) => End::Fail(Refusal::NotHolder),
+                (Call::Break { .. }, End::Fail(_)) => End::Ok(Answer::Broken { session: session_of(history, random)? }),
                 (Call::KeepAlive { .. }, End::Ok(_)) => End::Fail(Refusal::NoSession),
                 (Call::KeepAlive { .. }, End::Fail(_)) => End::Ok(Answer::KeptAlive),
                 (Call::Acquire { session: Some(session), .. }, End::Fail(_)) => {
@@ -84,6 +86,11 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
     }
     // Invalid histories are discarded.
     History::from_events(mutant.events()).ok()
+}
+
+/// The session of some operation.
+fn session_of(history: &History, random: &mut StdRng) -> Option<Session> {
+    history.operations[random.random_range(0..history.operations.len())].call.session().cloned()
 }
 
 fn token_of(end: &mut Option<(Time, End)>) -> Option<&mut u64> {

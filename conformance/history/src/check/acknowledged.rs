@@ -5,9 +5,10 @@
 //! 1. From the moment a client was shown a grant until something may have ended it, every
 //!    linearizable read finds the grant: none may find the lock free.
 //! 2. A release by the holder is not answered "not the holder" while nothing may have ended the
-//!    grant.
+//!    grant; nor is a break of the grant.
 //! 3. After each acknowledged sign of life a session lives for its time-to-live, unless a close was
-//!    requested: no client is told earlier that the session is gone.
+//!    requested or a grant of the session may have been broken: no client is told earlier that the
+//!    session is gone.
 //! 4. A session that is gone has no further effect: none of its acquires, keepalives and releases
 //!    succeeds; no acquire is refused because the session holds the lock; and after a close no read
 //!    shows it.
@@ -119,19 +120,26 @@ fn free_while_held(facts: &Facts<'_>, periods: &Periods, operation: &Operation) 
 }
 
 fn holder_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Violation> {
-    let (Call::Release { token, session, key, .. }, Some(Refusal::NotHolder)) = (&operation.call, operation.refusal())
-    else {
-        return None;
+    let Some(Refusal::NotHolder) = operation.refusal() else { return None };
+    let (token, key, session) = match &operation.call {
+        Call::Release { token, key, session, .. } => (token, key, Some(session)),
+        Call::Break { token, key } => (token, key, None),
+        _ => return None,
     };
     let grant = facts.grant_of(*token)?;
-    let same = grant.session == facts.session_named(session) && facts.key_named(key) == Some(grant.key);
-    let held = same && grant.seen.0 < operation.invoked && grant.acts() > operation.completed();
+    let is_its = session.is_none_or(|session| grant.session == facts.session_named(session));
+    let same = is_its && facts.key_named(key) == Some(grant.key);
+    // A holder that is past its deadline cannot release the lock, and can still be broken.
+    let (rule, until) = match session {
+        Some(_) => ("the holder can release its lock", grant.acts()),
+        None => ("an operator can break a grant", grant.lasts()),
+    };
+    let held = same && grant.seen.0 < operation.invoked && until > operation.completed();
     held.then(|| {
         let shown = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         Violation(format!(
-            "the holder can release its lock, but {operation} failed, although the grant was there by {} and could not have ended before {}: {shown}",
+            "{rule}, but {operation} failed, although the grant was there by {} and could not have ended before {until}: {shown}",
             grant.seen.0,
-            grant.acts(),
         ))
     })
 }

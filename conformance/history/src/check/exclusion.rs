@@ -8,8 +8,8 @@
 //!    the lower token. And no grant is seen before it was requested.
 //! 3. Periods of one key do not overlap: once a grant has been seen, those with lower tokens have
 //!    ended. So no operation may find them there later, and the history must contain something that
-//!    can have ended them (a release, a withdrawal, a close, the time-to-live).
-//! 4. An ended grant stays ended: no operation finds a grant after its release or close was
+//!    can have ended them (a release, a withdrawal, a close, a break, the time-to-live).
+//! 4. An ended grant stays ended: no operation finds a grant after its release, close or break was
 //!    answered.
 //! 5. A session holds a lock only if it requested it and at least one attempt was not refused.
 //!

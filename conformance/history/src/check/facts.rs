@@ -10,13 +10,17 @@
 //! - g is not after the completion of any operation that showed the grant (`seen`);
 //! - e is not before the invocation of any operation that still found the grant (`held`);
 //! - e is not before the first event that can have ended the grant (`may_end`): a requested
-//!   release, withdrawal or close, answered or not, or the end of the session's time-to-live;
+//!   release, withdrawal, close or break, answered or not, or the end of the session's time-to-live;
 //! - e is not after the completion of an operation that certainly ended the grant (`ended`).
 //!
 //! **A session** lives on for its time-to-live after each sign of life. Every answered sign
 //! precedes the session's end, because the service accepts none after it. So the session cannot
 //! expire before *the last sign's* invocation plus the time-to-live: this one bound is enough,
-//! whatever came in between.
+//! whatever came in between. The session also ends with its last claim if an operator breaks that
+//! (`broken`).
+//!
+//! **Access rules** are not on record. From the first change of the rules on, any acquire may be
+//! denied: at once, or when its turn comes (`denies_since`). A grant stays when the rules change.
 //!
 //! # Which acquire can have made a grant
 //!
@@ -71,6 +75,8 @@ pub(super) struct SessionFacts<'h> {
     pub(super) borrowed: bool,
     /// For a borrowed session: when its claim may first have been dropped.
     dropped: Time,
+    /// When a grant of the session may first have been broken: with its last claim it ends.
+    broken: Time,
     /// Since when the session is certainly gone for every request: a close was answered, or a
     /// request was refused because it is gone.
     pub(super) gone: Option<Sighting>,
@@ -82,7 +88,12 @@ impl SessionFacts<'_> {
     /// The session cannot have ended before this time.
     pub(super) fn may_end(&self) -> Time {
         let dropped = if self.borrowed { self.dropped } else { Time::NEVER };
-        self.may_expire().min(self.close_asked).min(dropped)
+        self.may_expire().min(self.close_asked).min(dropped).min(self.broken)
+    }
+
+    /// No grant of the session can have been broken before this time.
+    pub(super) fn may_be_broken(&self) -> Time {
+        self.broken
     }
 
     /// The session cannot have expired before this time.
@@ -152,6 +163,8 @@ pub(super) struct Facts<'h> {
     pub(super) contradictions: Vec<(u64, OperationIndex)>,
     /// Since when each acquire was certainly in the queue.
     pub(super) queued: Vec<Option<Time>>,
+    /// No waiter was denied the lock before this time.
+    pub(super) denies_since: Time,
     session_names: HashMap<&'h Session, usize>,
     key_names: HashMap<&'h Key, usize>,
     claims: HashMap<(usize, usize), Claims>,
@@ -171,6 +184,7 @@ impl<'h> Facts<'h> {
             grants: Vec::new(),
             contradictions: Vec::new(),
             queued: Vec::new(),
+            denies_since: Time::NEVER,
             session_names: HashMap::new(),
             key_names: HashMap::new(),
             claims: HashMap::new(),
@@ -181,6 +195,7 @@ impl<'h> Facts<'h> {
         facts.learn_sessions();
         facts.learn_claims();
         facts.learn_grants();
+        facts.learn_operators();
         facts.bound_grants();
         facts.learn_queues();
         facts.end_by_withdrawals();
@@ -240,6 +255,7 @@ impl<'h> Facts<'h> {
                 close_asked: Time::NEVER,
                 borrowed: false,
                 dropped: Time::NEVER,
+                broken: Time::NEVER,
                 gone: None,
                 closed: None,
             });
@@ -374,6 +390,14 @@ impl<'h> Facts<'h> {
                         earlier(&mut grant.ended, done);
                     }
                 }
+                // A break finds a holder that is past its deadline, too.
+                (Call::Break { token, .. }, Some(Answer::Broken { session }), _) => {
+                    let session = self.session(session);
+                    if let Some(grant) = self.sight(*token, key, Some(session), done) {
+                        later(&mut grant.held, begun);
+                        earlier(&mut grant.ended, done);
+                    }
+                }
                 (Call::Read { stale: false, .. }, Some(Answer::Lock { holder: Some(holder), .. }), _) => {
                     let session = self.session(&holder.session);
                     if let Some(grant) = self.sight(holder.token, key, Some(session), done) {
@@ -398,6 +422,24 @@ impl<'h> Facts<'h> {
             if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
                 let (key, session) = (self.key_names[key], self.session(&holder.session));
                 self.sight(holder.token, key, Some(session), (operation.completed(), place));
+            }
+        }
+    }
+
+    /// What operators may have done: a break of a grant whose holder is unknown may have been of any
+    /// session's grant.
+    fn learn_operators(&mut self) {
+        for operation in self.history.operations.iter().filter(|operation| operation.refusal().is_none()) {
+            match &operation.call {
+                Call::SetAccess { .. } => self.denies_since = self.denies_since.min(operation.invoked),
+                Call::Break { token, .. } => {
+                    let holder = self.grant_of(*token).and_then(|grant| grant.session);
+                    let range = holder.map_or(0..self.sessions.len(), |session| session..session + 1);
+                    for session in &mut self.sessions[range] {
+                        session.broken = session.broken.min(operation.invoked);
+                    }
+                }
+                _ => {}
             }
         }
     }
@@ -437,7 +479,9 @@ impl<'h> Facts<'h> {
     fn bound_grants(&mut self) {
         let mut releases: HashMap<u64, Time> = HashMap::new();
         for operation in &self.history.operations {
-            if let (Call::Release { token, .. }, None) = (&operation.call, operation.refusal()) {
+            if let (Call::Release { token, .. } | Call::Break { token, .. }, None) =
+                (&operation.call, operation.refusal())
+            {
                 let first = releases.entry(*token).or_insert(Time::NEVER);
                 *first = (*first).min(operation.invoked);
             }

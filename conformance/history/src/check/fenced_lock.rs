@@ -68,8 +68,14 @@ pub(super) enum Act {
     RefuseGone { party: Party, acquire: u8 },
     /// An acquire whose client no longer waits may lose its queue position.
     Abandon { acquire: u8 },
+    /// An acquire is denied by the access rules: when it arrives, or when its turn comes.
+    Deny { acquire: u8 },
     /// A holder releases the lock.
     Release { party: Option<Party>, token: u64 },
+    /// An operator breaks a grant. `holder` is the session that the answer names.
+    Break { token: u64, holder: Option<Shown> },
+    /// A session whose grant was broken ends, if it has no claim left.
+    EndBroken { party: Party },
     /// A session drops its claim.
     Withdraw { party: Party },
     /// A session is closed.
@@ -232,7 +238,18 @@ impl FencedLock {
                 self.leave(*acquire);
                 Ok(())
             }
+            (Act::Deny { acquire }, _) => {
+                require(self.state.granted & bit(*acquire) == 0)?;
+                self.leave(*acquire);
+                Ok(())
+            }
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
+            (Act::Break { token, holder }, seen) => self.break_grant(*token, holder.as_ref(), seen),
+            // As with a deadline, it matters only if a client was told that the session is gone.
+            (Act::EndBroken { party }, _) if !self.has_claim(*party) && self.context.told_gone & bit(*party) != 0 => {
+                self.state.ended |= bit(*party);
+                Ok(())
+            }
             (Act::Withdraw { party }, _) => {
                 self.end_due_holder()?;
                 // A due session cannot act: it keeps its queue position until it is swept.
@@ -259,7 +276,7 @@ impl FencedLock {
             }
             (Act::Read, Seen::Lock(holder, queue)) => self.read(holder.as_ref(), queue),
             (Act::Seen { acquires }, _) => require(self.state.granted & acquires == *acquires),
-            (Act::Never | Act::Look { .. } | Act::Read | Act::Due { .. }, _) => Err(Misfit),
+            (Act::Never | Act::Look { .. } | Act::Read | Act::Due { .. } | Act::EndBroken { .. }, _) => Err(Misfit),
         }
     }
 
@@ -347,11 +364,36 @@ impl FencedLock {
         Ok(())
     }
 
-    fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
-        let is = |claim: &Claim, shown: &Shown| {
-            let nameless = self.context.nameless & bit(claim.party) != 0;
-            shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
+    /// A break names one grant, of a session that is due or not.
+    fn break_grant(&mut self, token: u64, shown: Option<&Shown>, seen: &Seen) -> Result<(), Misfit> {
+        let known = self.state.holder.as_ref().map(|holder| holder.token);
+        let breaks = match seen {
+            Seen::Done => {
+                let holder = self.state.holder.as_ref().ok_or(Misfit)?;
+                require(shown.is_some_and(|shown| self.shows(holder, shown)))?;
+                true
+            }
+            Seen::NotHolder => {
+                require(known != Some(Some(token)))?;
+                false
+            }
+            _ => known.is_some_and(|known| known.is_none_or(|known| known == token)),
         };
+        if breaks {
+            self.holder_has(token)?;
+            self.pass_on()?;
+        }
+        Ok(())
+    }
+
+    /// Whether the session that an answer showed may be that of the claim.
+    fn shows(&self, claim: &Claim, shown: &Shown) -> bool {
+        let nameless = self.context.nameless & bit(claim.party) != 0;
+        shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
+    }
+
+    fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
+        let is = |claim: &Claim, shown: &Shown| self.shows(claim, shown);
         let mut shown = queue.iter().peekable();
         for waiter in &self.state.queue {
             // A due waiter may have been swept already.

@@ -13,12 +13,13 @@
 //! # Why it is sound
 //!
 //! Once A is in the queue, it stays there until it is granted or something removes it: its own
-//! timeout, a withdrawal, the end of its session, a broken connection. If A was granted and nothing
-//! can have removed it before, it was in the queue all the time, and B, which came later, was
-//! granted later: B's token is higher. If A was never granted, it was in the queue until the first
-//! of those events at the earliest (`leaves`); a B that was seen to be granted before that has
-//! overtaken A. Where two acquires of one session for one key were under way together, or one with
-//! an unknown session, the checker concludes nothing from either: they share a queue position.
+//! timeout, a withdrawal, the end of its session, a broken connection, access rules that deny it
+//! the lock. If A was granted and nothing can have removed it before, it was in the queue all the
+//! time, and B, which came later, was granted later: B's token is higher. If A was never granted,
+//! it was in the queue until the first of those events at the earliest (`leaves`); a B that was
+//! seen to be granted before that has overtaken A. Where two acquires of one session for one key
+//! were under way together, or one with an unknown session, the checker concludes nothing from
+//! either: they share a queue position.
 //!
 //! # What it does not find
 //!
@@ -98,7 +99,8 @@ impl Waiter {
             // session cannot have: it was granted.
             Some((_, End::Ok(_))) if leaves < Time::NEVER => return None,
             Some((_, End::Ok(_))) => {}
-            None => leaves = leaves.min(gives_up),
+            // When its turn came, the access rules may have denied it the lock.
+            None => leaves = leaves.min(gives_up).min(facts.denies_since),
             Some((answered, End::Fail(Refusal::Timeout))) => leaves = leaves.min(gives_up).min(*answered),
             Some((_, End::Fail(_) | End::Info(_))) => return None,
         }

@@ -48,6 +48,9 @@ impl Index {
                 keys[key].push(place);
             }
             parties[key].extend(session);
+            if let Some(Answer::Broken { session }) = operation.answer() {
+                parties[key].extend(facts.session_named(session));
+            }
             if let Some(Answer::Lock { holder, queue, .. }) = operation.answer() {
                 let shown = holder.iter().map(|holder| &holder.session).chain(queue);
                 parties[key].extend(shown.filter_map(|session| facts.session_named(session)));
@@ -141,7 +144,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         let (from, to) = (operation.invoked, operation.completed());
         let done = if to == Time::NEVER { Seen::Unknown } else { Seen::Done };
         match &operation.call {
-            Call::OpenSession { .. } | Call::Access { .. } | Call::NoteLoss { .. } => {}
+            Call::OpenSession { .. } | Call::SetAccess { .. } | Call::Access { .. } | Call::NoteLoss { .. } => {}
             Call::KeepAlive { session } => {
                 let lives = operation.answer().map(|_| true).or(operation.refusal().map(|_| false));
                 if let (Some(lives), Some(party)) = (lives, self.session(session)) {
@@ -161,6 +164,15 @@ impl<'f, 'h> Steps<'f, 'h> {
             Call::Release { session, token, .. } => {
                 let seen = if operation.refusal().is_some() { Seen::NotHolder } else { done };
                 self.add(from, to, Act::Release { party: self.session(session), token: *token }, seen);
+            }
+            Call::Break { token, .. } => {
+                let (holder, seen) = match (operation.answer(), operation.refusal()) {
+                    (_, Some(Refusal::Denied)) => return,
+                    (_, Some(_)) => (None, Seen::NotHolder),
+                    (Some(Answer::Broken { session }), None) => (Some(self.shown(session)), Seen::Done),
+                    (_, None) => (None, Seen::Unknown),
+                };
+                self.add(from, to, Act::Break { token: *token, holder }, seen);
             }
             Call::Acquire { wait_ms, .. } => self.acquire(place, operation, *wait_ms),
             Call::Read { stale, .. } => {
@@ -205,6 +217,10 @@ impl<'f, 'h> Steps<'f, 'h> {
         let session = self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(place));
         let party = self.party(session).expect("the session of an acquire is a party of its key");
         let (from, to) = (operation.invoked, operation.completed());
+        if let (Some(Refusal::Denied), 0) = (operation.refusal(), wait_ms) {
+            // It was denied when it arrived, and had no effect.
+            return;
+        }
         let ask = Act::Ask { party, acquire, wait: wait_ms > 0 };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
             Note::Queued { ahead } => Some((*time, ahead.map_or(Seen::Done, Seen::Queued))),
@@ -215,7 +231,9 @@ impl<'f, 'h> Steps<'f, 'h> {
         let (asked, seen) = match (queued, end) {
             (Some((time, seen)), _) => (time.min(to), seen),
             (None, Some(End::Fail(Refusal::Held { token }))) => (to, Seen::Held(*token)),
-            (None, Some(End::Fail(Refusal::NoSession) | End::Info(_)) | None) => (Time::NEVER, Seen::Unknown),
+            (None, Some(End::Fail(Refusal::NoSession | Refusal::Denied) | End::Info(_)) | None) => {
+                (Time::NEVER, Seen::Unknown)
+            }
             (None, Some(End::Ok(_) | End::Fail(_))) => (to, Seen::Done),
         };
         self.add(from, asked, ask.clone(), seen);
@@ -223,11 +241,15 @@ impl<'f, 'h> Steps<'f, 'h> {
             Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Told { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Withdrawn)) => self.add(from, to, Act::GiveUp { acquire }, Seen::Done),
+            Some(End::Fail(Refusal::Denied)) => self.add(from, to, Act::Deny { acquire }, Seen::Done),
             Some(End::Fail(Refusal::NoSession)) => {
                 self.add(from, to, Act::RefuseGone { party, acquire }, Seen::Done);
             }
             Some(End::Info(_)) if wait_ms > 0 => self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
-            None if wait_ms > 0 => self.add(gives_up, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown),
+            None if wait_ms > 0 => {
+                let leaves = gives_up.min(self.facts.denies_since).max(from);
+                self.add(leaves, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
+            }
             _ => {}
         }
         if operation.was_disconnected() {
@@ -242,14 +264,20 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    /// Lets sessions pass their deadlines and be swept from the earliest time on, if that is before
-    /// the last answer.
+    /// Lets sessions pass their deadlines and be swept from the earliest time on, and lets those end
+    /// whose grants may have been broken, if that is before the last answer.
     fn expiry(&mut self) {
         let ends = self.timed.iter().map(|(_, to, _, _)| *to).filter(|to| *to < Time::NEVER);
         let last = ends.max().unwrap_or(Time(0));
         let parties: Vec<_> = self.parties.keys().copied().collect();
         for id in parties {
             let party = self.party(id).expect("the party is listed");
+            if let PartyId::Session(session) = id {
+                let broken = self.facts.sessions[session].may_be_broken();
+                if broken < last {
+                    self.add(broken, Time::NEVER, Act::EndBroken { party }, Seen::Unknown);
+                }
+            }
             let due = match id {
                 PartyId::Session(session) => self.facts.sessions[session].may_expire(),
                 PartyId::Nameless(place) => {
@@ -292,7 +320,9 @@ impl<'f, 'h> Steps<'f, 'h> {
                         context.refusals[usize::from(acquire)] |= bit(place);
                     }
                 }
-                Act::GiveUp { acquire } => context.refusals[usize::from(acquire)] |= bit(place),
+                Act::GiveUp { acquire } | Act::Deny { acquire } => {
+                    context.refusals[usize::from(acquire)] |= bit(place);
+                }
                 Act::RefuseGone { party, acquire } => {
                     context.refusals[usize::from(acquire)] |= bit(place);
                     context.told_gone |= bit(party);
