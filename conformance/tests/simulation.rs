@@ -37,6 +37,8 @@ fn every_property_holds_and_every_fault_occurs() {
         grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed, ..
     } = sum;
     let Tally { streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states, .. } = sum;
+    let Tally { breaks, breaks_missed, rules_set, denials, .. } = sum;
+    assert!([breaks, breaks_missed, rules_set, denials].into_iter().all(|count| count > 0), "{sum}");
     let work = [grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed];
     let more = [streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states];
     assert!(work.into_iter().chain(more).all(|count| count > 0), "{sum}");

@@ -1,5 +1,6 @@
 //! Clients: they open sessions, acquire and release locks, wait, withdraw, repeat unanswered
-//! requests, pause while they hold a lock, and die.
+//! requests, pause while they hold a lock, and die. Some act as operators: they break the grant that a
+//! read has shown, and, in a cluster with access control, set access rules.
 //!
 //! A client has one operation at a time, besides keeping its session alive. It repeats a numbered
 //! operation under the same number, on a new connection and at the node that it takes for the
@@ -7,12 +8,16 @@
 
 use palisade_spec::invariants::Property;
 use palisade_spec::violated;
+use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{ConnectionId, NO_PRINCIPAL, Query, Request, Secret, session_id, session_proof};
+use palisade::core::{ConnectionId, Query, Request, Secret, session_id, session_proof};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView, SessionId};
 use palisade_history::{self as history, Call, Note, OpId, Refusal};
-use palisade_spec::lock::{self, Claim, Command, Key, Opening, Owner, Principal, Sequence, Token, Ttl};
+use palisade_spec::lock::{
+    self, Claim, Command, Key, Opening, Owner, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence,
+    Subject, Token, Ttl,
+};
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
 use rand::rngs::SmallRng;
@@ -30,6 +35,10 @@ use super::tally::Tally;
 const PATIENCE: Duration = Duration::from_millis(700);
 /// The locks' keys.
 const KEYS: [&str; 3] = ["ledger", "mailbox", "printer"];
+/// The clients' names in a cluster with access control: several clients share one.
+const NAMES: [&str; 3] = ["ann", "bob", "carol"];
+/// Has the certificate of an administrator.
+pub(super) const ADMINISTRATOR: &str = "admin/root";
 
 /// A client's environment.
 pub(super) struct Environment<'a> {
@@ -41,6 +50,8 @@ pub(super) struct Environment<'a> {
     pub(super) history: &'a mut HistoryRecorder,
     /// The nodes that clients know.
     pub(super) nodes: &'a [NodeId],
+    /// The cluster has access control.
+    pub(super) has_access_control: bool,
     /// Clients begin nothing new.
     pub(super) closing: bool,
 }
@@ -60,8 +71,12 @@ pub(super) struct Client {
     id: ClientId,
     /// The client's name in the history.
     name: history::Client,
+    /// The name that it has proved.
+    principal: Principal,
     ttl: Duration,
     session: Option<Session>,
+    /// The last grant that a read has shown.
+    shown: Option<(Key, Token)>,
     held: Option<Held>,
     pending: Option<PendingOperation>,
     renewal: Option<Renewal>,
@@ -132,16 +147,21 @@ enum Operation {
     Release { key: Key, token: Token, session: SessionId },
     Withdraw { key: Key },
     Read { key: Key, consistency: Consistency },
+    Break { key: Key, token: Token },
+    SetAccess { principal: Principal, revision: Revision, rules: Option<Arc<Rules>> },
 }
 
 impl Client {
-    pub(super) fn new(id: ClientId, rng: &mut SmallRng) -> Client {
-        Client::with_life(id, 0, rng)
+    pub(super) fn new(id: ClientId, has_access_control: bool, rng: &mut SmallRng) -> Client {
+        let name = if has_access_control { NAMES[usize::from(id.0) % NAMES.len()] } else { "" };
+        Client::with_life(id, 0, Principal::from(name), rng)
     }
 
-    fn with_life(id: ClientId, life: u64, rng: &mut SmallRng) -> Client {
+    fn with_life(id: ClientId, life: u64, principal: Principal, rng: &mut SmallRng) -> Client {
         Client {
             id,
+            principal,
+            shown: None,
             name: history::Client::from(format!("c{}.{life}", id.0).as_str()),
             ttl: Duration::from_millis(rng.random_range(400..4000)),
             session: None,
@@ -174,7 +194,8 @@ impl Client {
         self.connection += 1;
         let (id, connections, calls) = (self.id, self.connection, self.calls);
         let notice = rng.random::<bool>().then_some(ClientAction::HangUp(self.leader, connection));
-        *self = Client { connection: connections, calls, ..Client::with_life(id, connections, rng) };
+        let principal = self.principal.clone();
+        *self = Client { connection: connections, calls, ..Client::with_life(id, connections, principal, rng) };
         notice
     }
 
@@ -204,7 +225,7 @@ impl Client {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
             let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
-            let request = Request::KeepAlive { session: identity(id), secret: Secret::of(id) };
+            let request = Request::KeepAlive { session: self.identity(id), secret: Secret::of(id) };
             let sent = self.send(request, now, actions);
             self.renewal = Some(Renewal { op, sent });
         }
@@ -249,7 +270,12 @@ impl Client {
         }
         let key = Key::from(KEYS[rng.random_range(0..KEYS.len())]);
         let wait = |rng: &mut SmallRng| Duration::from_millis(rng.random_range(100..6000));
-        let operation = match rng.random_range(0..20) {
+        let operation = match rng.random_range(0..if env.has_access_control { 23 } else { 22 }) {
+            20..=21 => match self.shown.take() {
+                Some((key, token)) => Operation::Break { key, token: mistaken(token, rng) },
+                None => Operation::Read { key, consistency: Consistency::Linearizable },
+            },
+            22 => self.change_of_rules(env),
             0 => Operation::Once { key, wait: wait(rng) },
             1 => Operation::Once { key, wait: Duration::ZERO },
             2 => Operation::Read { key, consistency: Consistency::Stale },
@@ -260,6 +286,29 @@ impl Client {
             _ => Operation::Acquire { key, wait: wait(rng) },
         };
         Some(operation)
+    }
+
+    /// A change of the access rules, mostly by an administrator that has read the present revision.
+    fn change_of_rules(&self, env: &mut Environment<'_>) -> Operation {
+        let judge = env.judge.lock();
+        let known = judge.checker.reference().map_or(0, |agreed| agreed.machine().access().revision().0);
+        drop(judge);
+        let rng = &mut *env.rng;
+        let principal = if rng.random_bool(0.2) { self.principal.clone() } else { Principal::from(ADMINISTRATOR) };
+        let revision = Revision(if rng.random_bool(0.2) { known.saturating_sub(1) } else { known });
+        // Without rules, or with many, the other operations have effects.
+        let rules = rng.random_bool(0.6).then(|| {
+            let rules = (0..rng.random_range(1..6)).map(|_| Rule {
+                prefix: Prefix::from(["", "", "ledger", "mail"][rng.random_range(0..4)]),
+                subject: match rng.random_range(0..2 * NAMES.len()) {
+                    name if name < NAMES.len() => Subject::Principal(Principal::from(NAMES[name])),
+                    _ => Subject::Everyone,
+                },
+                rights: Rights::of(Right::ALL.into_iter().filter(|_| rng.random_bool(0.7))),
+            });
+            Arc::new(Rules::new(Vec::new(), rules.collect()))
+        });
+        Operation::SetAccess { principal, revision, rules }
     }
 
     fn begin(&mut self, operation: Operation, env: &mut Environment<'_>, actions: &mut Vec<ClientAction>) {
@@ -346,6 +395,8 @@ impl Client {
             Operation::Read { key, consistency } => {
                 Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
             }
+            Operation::Break { key, token } => Call::Break { key: history_recorder::key(key), token: token.0 },
+            Operation::SetAccess { revision, .. } => Call::SetAccess { revision: revision.0 },
         }
     }
 
@@ -356,8 +407,8 @@ impl Client {
         let sequence = pending.number;
         let opening = |secret: Secret, ttl: Duration| {
             let ttl = Ttl(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
-            let (owner, principal) = (Owner::from("client"), Principal::default());
-            Opening { proof: session_proof(secret, NO_PRINCIPAL), owner, principal, ttl }
+            let (owner, principal) = (Owner::from("client"), self.principal.clone());
+            Opening { proof: session_proof(secret, principal.as_str()), owner, principal, ttl }
         };
         // The secret of the session that the command opens or names.
         let mut secret = session.map(Secret::of);
@@ -367,10 +418,10 @@ impl Client {
                 let secret = *secret.insert(draw(env.rng));
                 Command::Open { opening: opening(secret, self.ttl) }
             }
-            Operation::Close => Command::Close { session: identity(session?) },
+            Operation::Close => Command::Close { session: self.identity(session?) },
             Operation::Acquire { key, wait: longest } => {
                 wait = (pending.begun + longest).saturating_sub(env.now);
-                Command::Acquire { session: identity(session?), sequence, key, wait: !wait.is_zero() }
+                Command::Acquire { session: self.identity(session?), sequence, key, wait: !wait.is_zero() }
             }
             Operation::Once { key, wait: longest } => {
                 wait = longest;
@@ -379,16 +430,25 @@ impl Client {
             }
             Operation::Release { key, token, session } => {
                 secret = Some(Secret::of(session));
-                Command::Release { session: identity(session), sequence, key, claim: Claim::Held(token) }
+                Command::Release { session: self.identity(session), sequence, key, claim: Claim::Held(token) }
             }
             Operation::Withdraw { key } => {
-                Command::Release { session: identity(session?), sequence, key, claim: Claim::Either }
+                Command::Release { session: self.identity(session?), sequence, key, claim: Claim::Either }
             }
             Operation::Read { key, consistency } => {
-                return Some((Request::Read(Query::Lock(key), consistency, Principal::default()), Duration::ZERO));
+                return Some((Request::Read(Query::Lock(key), consistency, self.principal.clone()), Duration::ZERO));
+            }
+            // Operators' commands have no session, and their secrets are never used.
+            Operation::Break { key, token } => {
+                secret = Some(draw(env.rng));
+                Command::Break { key, token, principal: self.principal.clone() }
+            }
+            Operation::SetAccess { principal, revision, rules } => {
+                secret = Some(draw(env.rng));
+                Command::SetAccess { principal, revision, rules }
             }
         };
-        let secret = secret.expect("every command has a session");
+        let secret = secret.expect("every other command has a session");
         Some((Request::Propose { command, secret, wait }, wait))
     }
 
@@ -397,6 +457,11 @@ impl Client {
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
         actions.push(ClientAction::Request(self.leader, call, ask));
         Sent { call, at: now }
+    }
+
+    /// A session of the client as the lock table knows it.
+    fn identity(&self, credential: SessionId) -> lock::SessionId {
+        session_id(credential, self.principal.as_str())
     }
 
     fn connection_id(&self) -> ConnectionId {
@@ -437,7 +502,8 @@ impl Client {
         match reply {
             Ok(_) => {
                 session.alive = session.alive.max(sent.at);
-                env.judge.lock().client_leased(identity(session.id), sent.at, slowest(self.ttl));
+                let id = session_id(session.id, self.principal.as_str());
+                env.judge.lock().client_leased(id, sent.at, slowest(self.ttl));
             }
             Err(Failure { error: Code::NoSession, .. }) => self.lose_session(env),
             Err(failure) => {
@@ -480,18 +546,19 @@ impl Client {
         let check = match (&pending.operation, answer) {
             (Operation::Open, Answer::Session(lease)) => {
                 let id = lease.session;
-                judge.client_leased(identity(id), sent, slowest(self.ttl));
+                judge.client_leased(self.identity(id), sent, slowest(self.ttl));
                 let renew_at = env.now + self.ttl / 3;
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
             (Operation::Acquire { key, .. } | Operation::Once { key, .. }, Answer::Acquired(acquired)) => {
                 let (session, token) = (acquired.session, Token(acquired.token));
-                judge.client_leased(identity(session), pending.begun, slowest(self.ttl));
+                let holder = self.identity(session);
+                judge.client_leased(holder, pending.begun, slowest(self.ttl));
                 env.tally.grants_heard += 1;
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
                 self.held = Some(Held { key: key.clone(), token, session, until, access_at: env.now });
-                judge.clients.client_granted(key, identity(session), token)
+                judge.clients.client_granted(key, holder, token)
             }
             (Operation::Release { key, token, .. }, Answer::Released) => {
                 env.tally.releases_heard += 1;
@@ -507,6 +574,7 @@ impl Client {
                 env.tally.reads += 1;
                 match (consistency, answer) {
                     (Consistency::Linearizable, Answer::Lock(view)) => {
+                        self.shown = view.holder.as_ref().map(|holder| (key.clone(), Token(holder.token)));
                         judge.clients.client_read(key, pending.since, &lock_state(&view))
                     }
                     (Consistency::Stale, Answer::StaleLock(stale)) => {
@@ -518,6 +586,14 @@ impl Client {
                     }
                 }
             }
+            (Operation::Break { key, token }, Answer::Broken(broken)) => {
+                env.tally.breaks += 1;
+                judge.clients.client_broke(key, broken.session, *token)
+            }
+            (Operation::SetAccess { .. }, Answer::Access(_)) => {
+                env.tally.rules_set += 1;
+                Ok(())
+            }
             (Operation::Withdraw { .. }, Answer::Withdrawn) => Ok(()),
             (operation, answer) => unreachable!("{operation:?} was answered with {answer:?}"),
         };
@@ -527,17 +603,24 @@ impl Client {
     fn fail(&mut self, mut pending: PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
         match history_recorder::refusal(failure) {
             // An earlier attempt whose answer was lost may have done it: then nothing was left to
-            // do.
+            // do, or the access rules were changed since.
             Some(Refusal::NotHolder | Refusal::NoSession) if pending.in_doubt => {
                 env.history.info(pending.op, env.now, &failure.message);
             }
+            Some(Refusal::Denied) if pending.in_doubt && !matches!(pending.operation, Operation::Acquire { .. }) => {
+                env.history.info(pending.op, env.now, &failure.message);
+            }
             Some(refusal) => env.history.fail(pending.op, env.now, refusal),
-            None if failure.error == Code::Gone => env.history.info(pending.op, env.now, &failure.message),
+            None if matches!(failure.error, Code::Gone | Code::AccessChanged) => {
+                env.history.info(pending.op, env.now, &failure.message);
+            }
             None => {}
         }
         match failure.error {
-            Code::Held | Code::Timeout | Code::Withdrawn | Code::Gone => {}
+            Code::Held | Code::Timeout | Code::Withdrawn | Code::Gone | Code::AccessChanged => {}
+            Code::NotHolder if matches!(pending.operation, Operation::Break { .. }) => env.tally.breaks_missed += 1,
             Code::NotHolder => self.held = None,
+            Code::Denied => env.tally.denials += 1,
             Code::NoSession => self.lose_session(env),
             Code::NotLeader
             | Code::NoLeader
@@ -564,9 +647,13 @@ impl Client {
     }
 }
 
-/// The session as the lock table knows it.
-fn identity(credential: SessionId) -> lock::SessionId {
-    session_id(credential, NO_PRINCIPAL)
+/// The token that an operator names: sometimes the one before, or the next one.
+fn mistaken(token: Token, rng: &mut SmallRng) -> Token {
+    match rng.random_range(0..8) {
+        0 => Token(token.0 - 1),
+        1 => Token(token.0 + 1),
+        _ => token,
+    }
 }
 
 /// A secret from the simulation's own randomness.

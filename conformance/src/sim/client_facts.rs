@@ -43,6 +43,8 @@ struct Grant {
     session: SessionId,
     /// The entry that ended the grant.
     ended: Option<Index>,
+    /// Whether an operator ended it.
+    is_broken: bool,
 }
 
 /// A client's view of its session's lease.
@@ -93,7 +95,8 @@ impl ClientFacts {
         match event {
             Event::Granted { key, session, token } => {
                 self.counts.grants += 1;
-                self.grants.insert(*token, Grant { key: key.clone(), session: *session, ended: None });
+                self.grants
+                    .insert(*token, Grant { key: key.clone(), session: *session, ended: None, is_broken: false });
                 if self.grants.len() > WINDOW {
                     self.grants.pop_first();
                 }
@@ -114,7 +117,12 @@ impl ClientFacts {
                 }
             }
             Event::Closed { session } => drop(self.leases.remove(session)),
-            Event::Broken { .. } | Event::Withdrawn { .. } | Event::Denied { .. } => {}
+            Event::Broken { token, .. } => {
+                if let Some(grant) = self.grants.get_mut(token) {
+                    grant.is_broken = true;
+                }
+            }
+            Event::Withdrawn { .. } | Event::Denied { .. } => {}
         }
         Ok(())
     }
@@ -168,6 +176,24 @@ impl ClientFacts {
                 Property::ReplyAfterCommit,
                 "the client was told that {key} is released with token {token}, and it is still held"
             ),
+            _ => Ok(()),
+        }
+    }
+
+    /// A client is told that it has broken the grant of a session.
+    pub(super) fn client_broke(&self, key: &Key, session: u64, token: Token) -> Check {
+        match self.grants.get(&token) {
+            Some(grant)
+                if !grant.is_broken
+                    || grant.ended.is_none()
+                    || (&grant.key, grant.session.number) != (key, session) =>
+            {
+                violated!(
+                    Property::ReplyAfterCommit,
+                    "the client was told that the grant of {key} with token {token} to session {session} is broken; the \
+                     grant of that token is {grant:?}"
+                )
+            }
             _ => Ok(()),
         }
     }

@@ -116,6 +116,7 @@ impl Note {
             Code::Timeout => "timeout",
             Code::NotHolder => "not the holder",
             Code::NoSession => "no session",
+            Code::Denied => "denied",
             Code::Gone => "gone",
             Code::Withdrawn => "withdrawn",
             Code::NotLeader => "not the leader",

@@ -98,6 +98,8 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
         }
         wire::Answer::Released => Answer::Released,
         wire::Answer::Withdrawn => Answer::Withdrawn,
+        wire::Answer::Broken(broken) => Answer::Broken { session: numbered_session(broken.session) },
+        wire::Answer::Access(rules) => Answer::AccessSet { revision: rules.revision },
         wire::Answer::Lock(view) => lock(view, None),
         wire::Answer::StaleLock(stale) => lock(&stale.view, stale.age_ms),
         other => unreachable!("no client here asks for what {other:?} answers"),
@@ -120,6 +122,7 @@ pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
         Code::Withdrawn => Some(Refusal::Withdrawn),
         Code::NotHolder => Some(Refusal::NotHolder),
         Code::NoSession => Some(Refusal::NoSession),
+        Code::Denied => Some(Refusal::Denied),
         _ => None,
     }
 }

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     /// Time that a follower needs to load a received snapshot: longer than the interval to the next
     /// one, in some clusters.
     pub(super) loading: Duration,
+    /// Whether the clients have names, and set access rules.
+    pub(super) has_access_control: bool,
 }
 
 /// Duration of a storm, in which faults happen.
@@ -63,6 +65,7 @@ impl Plan {
             chunk: rng.random_range(64..2048),
             // Drawn from a copy of the generator, so that later draws do not depend on it.
             loading: Duration::from_millis(rng.clone().random_range(0..3000_u64).saturating_sub(1500)),
+            has_access_control: rng.random_bool(0.4),
         }
     }
 }

@@ -42,6 +42,14 @@ tally! {
     grants_heard: "grants learned of",
     /// Releases that clients learned of.
     releases_heard: "releases learned of",
+    /// Breaks that clients learned of.
+    breaks: "grants broken",
+    /// Breaks whose grant had ended, or was never made.
+    breaks_missed: "breaks of grants that were not there",
+    /// Access rules that clients have set.
+    rules_set: "changes of the access rules",
+    /// Requests that the access rules denied.
+    denials: "requests denied by the access rules",
     /// Reads answered.
     reads: "reads answered",
     /// Sessions that clients found expired or closed.

@@ -166,7 +166,7 @@ impl World {
             world.after(Duration::ZERO, EventKind::Start(id));
         }
         for number in 0..plan.clients {
-            let client = Client::new(ClientId(number), &mut world.rng);
+            let client = Client::new(ClientId(number), plan.has_access_control, &mut world.rng);
             world.clients.push(client);
             world.turns.push(Duration::ZERO);
             world.after(Duration::ZERO, EventKind::Client(ClientId(number)));

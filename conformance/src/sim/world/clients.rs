@@ -42,6 +42,7 @@ impl World {
             tally: &mut self.tally,
             history: &mut self.history,
             nodes: &nodes,
+            has_access_control: self.plan.has_access_control,
             closing: self.closing,
         };
         act(&mut self.clients[usize::from(id.0)], &mut env);

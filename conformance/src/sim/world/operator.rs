@@ -11,6 +11,7 @@ use rand::seq::IndexedRandom;
 use tokio::sync::oneshot;
 
 use super::super::call::{CallId, ClientId};
+use super::super::client::ADMINISTRATOR;
 use super::servers::{Death, Fitness};
 use super::{EventKind, World};
 
@@ -105,7 +106,7 @@ impl World {
             1..=3 => {
                 self.tally.transfers += 1;
                 let to = voters.choose(&mut self.rng).copied().filter(|_| self.rng.random());
-                return Some(Request::Transfer(to, Principal::default()));
+                return Some(Request::Transfer(to, Principal::from(ADMINISTRATOR)));
             }
             4 if voters.len() > self.operator.wanted || (voters.len() > 3 && self.rng.random()) => {
                 return voters.choose(&mut self.rng).map(|&voter| request(Change::Remove(voter)));
@@ -141,7 +142,7 @@ impl World {
     }
 }
 
-/// A request for a change, of a client without a name.
+/// A request for a change, by an administrator: no access rules deny it.
 fn request(change: Change) -> Request {
-    Request::Change(change, Principal::default())
+    Request::Change(change, Principal::from(ADMINISTRATOR))
 }
