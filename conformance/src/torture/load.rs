@@ -9,11 +9,11 @@
 //! not show which sessions these use, nor what the Rust client releases in the background, so a
 //! checker can say little about their order. Other clients are therefore [plain]: they open
 //! sessions themselves, number and repeat their requests, and record all of them. Some clients only
-//! [read](plain).
+//! [read](plain), and now and then break the grant that they have read, as operators do.
 
 mod plain;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
@@ -45,6 +45,10 @@ pub(super) struct Counts {
     pub(super) pauses: AtomicU64,
     pub(super) writes: AtomicU64,
     pub(super) stale: AtomicU64,
+    /// Breaks of grants.
+    pub(super) broken: AtomicU64,
+    /// Breaks whose grant had ended, or was never made.
+    pub(super) not_broken: AtomicU64,
     /// Requests that plain clients repeated.
     pub(super) repeated: AtomicU64,
 }
@@ -54,6 +58,8 @@ pub(super) struct Load {
     endpoints: Mutex<Vec<String>>,
     stop: AtomicBool,
     resource: Mutex<BTreeMap<String, u64>>,
+    /// The tokens that breaks have named: such a grant may end within its lease.
+    broken: Mutex<BTreeSet<u64>>,
     recorder: Recorder,
     complaints: Mutex<Vec<String>>,
     pub(super) counts: Counts,
@@ -74,6 +80,7 @@ impl Load {
             endpoints: Mutex::new(endpoints),
             stop: AtomicBool::new(false),
             resource: Mutex::default(),
+            broken: Mutex::default(),
             complaints: Mutex::default(),
             counts: Counts::default(),
         })
@@ -204,7 +211,7 @@ impl Load {
     }
 
     /// Writes to the resource. The client believes that it holds the lock; within its lease it must
-    /// be right.
+    /// be right, unless an operator has broken its grant: the holder learns of that later.
     fn write(&self, key: &str, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
         let mut resource = self.resource.lock();
         let access = self.recorder.invoke(name, Call::Access { key: key.into(), token });
@@ -213,7 +220,7 @@ impl Load {
             increment(&self.counts.stale);
             access.fail(Refusal::Refused);
             // Checked after the refusal: if the lease is valid now, it was valid at the write.
-            if is_good() {
+            if is_good() && !self.broken.lock().contains(&token) {
                 let complaint = format!(
                     "the write to {key} with token {token} is within its lease, but token {highest} has written already"
                 );

@@ -3,8 +3,8 @@
 //!
 //! The faults are drawn from a seed, so that a run can be repeated as far as real threads allow:
 //! the same faults to the same nodes after the same pauses. Meanwhile clients acquire locks, wait,
-//! give up, pause past their leases, write to a fenced resource, and read the locks. At the end the
-//! faults stop, and then
+//! give up, pause past their leases, write to a fenced resource, and read the locks; operators break
+//! grants. At the end the faults stop, and then
 //!
 //! 1. every waiter is granted within a bound,
 //! 2. all members have the same state (by the hash of a snapshot that each takes),
@@ -121,7 +121,7 @@ pub struct Report {
     /// Whether a signal ended the faults early.
     early: bool,
     faults: Vec<(&'static str, u64)>,
-    load: [(&'static str, u64); 11],
+    load: [(&'static str, u64); 13],
     lost: String,
     left_out: Vec<&'static str>,
     granted: Duration,
@@ -216,6 +216,8 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         ("pauses", &counts.pauses),
         ("writes", &counts.writes),
         ("stale writes refused", &counts.stale),
+        ("grants broken", &counts.broken),
+        ("breaks of grants that were not there", &counts.not_broken),
         ("requests repeated", &counts.repeated),
     ];
     let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));
@@ -236,6 +238,8 @@ fn by_kind(history: &History) -> BTreeMap<&'static str, u64> {
             Call::Acquire { .. } => "acquires",
             Call::Withdraw { .. } => "withdrawals",
             Call::Release { .. } => "releases",
+            Call::Break { .. } => "breaks",
+            Call::SetAccess { .. } => "changes of the access rules",
             Call::Read { stale: false, .. } => "reads",
             Call::Read { stale: true, .. } => "stale reads",
             Call::Access { .. } => "accesses to the resource",

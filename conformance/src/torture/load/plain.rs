@@ -22,6 +22,8 @@ use palisade_history::{self as history, Answer, Call, Holder, Note, Pending, Ref
 const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a request is repeated.
 const RETRY_BOUND: Duration = Duration::from_secs(4);
+/// How many of the grants that a reader reads it breaks.
+const BREAKS: f64 = 0.05;
 /// Pause before a repetition.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -275,13 +277,40 @@ impl<'f> Connection<'f> {
         }
     }
 
-    /// Reads a lock from the leader (linearizable).
-    async fn read_linearizable(&mut self, key: &str) {
+    /// Reads a lock from the leader (linearizable). Returns the token of its grant, if it is held.
+    async fn read_linearizable(&mut self, key: &str) -> Option<u64> {
         let pending = self.load.recorder.invoke(&self.name, Call::Read { key: key.into(), stale: false });
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Linearizable };
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
-            Attempted::Done(wire::Answer::Lock(lock)) => pending.ok(lock_answer(&lock, None)),
+            Attempted::Done(wire::Answer::Lock(lock)) => {
+                pending.ok(lock_answer(&lock, None));
+                return lock.holder.map(|holder| holder.token);
+            }
             Attempted::Done(other) => self.unexpected(&other),
+            Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
+            Attempted::Unknown(why) => pending.info(why),
+        }
+        None
+    }
+
+    /// Breaks the grant of a lock, as an operator does. A repetition names the same grant, so it can
+    /// break no other.
+    async fn break_grant(&mut self, key: &str, token: u64) {
+        self.load.broken.lock().insert(token);
+        let pending = self.load.recorder.invoke(&self.name, Call::Break { key: key.into(), token });
+        let order = wire::Break { token, reason: "torture".to_owned() };
+        let op = Op::Break { key: key.to_owned(), order };
+        let counts = &self.load.counts;
+        match self.send_until_answered(op, &pending, Duration::ZERO).await {
+            Attempted::Done(wire::Answer::Broken(broken)) => {
+                increment(&counts.broken);
+                pending.ok(Answer::Broken { session: numbered(broken.session) });
+            }
+            Attempted::Done(other) => self.unexpected(&other),
+            Attempted::Refused(failure) if failure.error == Code::NotHolder => {
+                increment(&counts.not_broken);
+                pending.fail(Refusal::NotHolder);
+            }
             Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
             Attempted::Unknown(why) => pending.info(why),
         }
@@ -351,9 +380,15 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
     while !load.stops() {
         let key = any_key(&mut connection.random);
         if connection.random.random_bool(0.7) {
-            connection.read_linearizable(&key).await
+            let held = connection.read_linearizable(&key).await;
+            if let Some(token) = held.filter(|_| connection.random.random_bool(BREAKS)) {
+                // Some operators mistake the token: that of the grant before, or of the next one.
+                let mistake = connection.random.random_range(0..8);
+                let token = [token - 1, token + 1].get(mistake).copied().unwrap_or(token);
+                connection.break_grant(&key, token).await;
+            }
         } else {
-            connection.read_stale(&key).await
+            connection.read_stale(&key).await;
         }
         sleep(Duration::from_millis(connection.random.random_range(0..30))).await;
     }
