@@ -1,6 +1,7 @@
 use palisade_client::wire::Right::{Acquire, Admin, Break, Read};
 use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{Address, NodeId, Stamp, StateMachine};
+use serde::de::DeserializeOwned;
 
 use super::*;
 
@@ -163,6 +164,24 @@ fn node_changes_only_its_own_membership() {
     for administrator in ["ann", "admin/eve"] {
         assert_eq!(may(administrator), [true; 4], "{administrator}");
     }
+}
+
+/// The names of an enumeration's values, as its decoder lists them when it refuses another one.
+fn names<T: DeserializeOwned + std::fmt::Debug>() -> Vec<String> {
+    let refusal = serde_json::from_str::<T>("\"none\"").unwrap_err().to_string();
+    refusal.split('`').skip(3).step_by(2).map(str::to_owned).collect()
+}
+
+/// Goal: the protocol and the wire have the same rights, under the same names: a right that only one of
+/// them knows could not be given, or would be given as another one.
+#[test]
+fn rights_of_the_wire_are_those_of_the_protocol() {
+    let of_wire = Right::ALL.map(wire_right);
+    assert_eq!(of_wire.map(right), Right::ALL);
+    let of_protocol = Right::ALL.map(|right| format!("{right:?}").to_lowercase());
+    assert_eq!(of_wire.map(wire::Right::name), of_protocol.each_ref().map(String::as_str));
+    assert_eq!(names::<wire::Right>(), of_protocol);
+    assert_eq!(names::<Right>().iter().map(|name| name.to_lowercase()).collect::<Vec<_>>(), of_protocol);
 }
 
 /// Goal: each reason why the rules cannot be changed has its sentence, also if the rules have been
