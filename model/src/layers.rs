@@ -88,6 +88,16 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     revisions: 0,
 };
 
+/// Two sessions with a numbered operation each, and one session that an acquire opens.
+pub(crate) const NUMBERED_AND_ONCE: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    openings: &[Start::Wait],
+    operations: 1,
+    numbered: &[Operation::Wait, Operation::Release],
+    grants: 3,
+    ..LOCKS
+};
+
 pub(crate) const EVERY_OPERATION: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 

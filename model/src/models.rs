@@ -8,8 +8,8 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, REPLACED, cluster, heard,
-    late, membership, prompt, raft, reads, transfer,
+    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, NUMBERED_AND_ONCE, REPLACED,
+    cluster, heard, late, membership, prompt, raft, reads, transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -229,18 +229,8 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "locks-hostile",
-            "2 sessions with a numbered operation each, one that an acquire opens; strangers that know all but their proofs: every request in their names, 3 grants",
-            || {
-                Locks::new(locks::Bounds {
-                    sessions: 2,
-                    openings: &[Start::Wait],
-                    operations: 1,
-                    numbered: &[Operation::Wait, Operation::Release],
-                    grants: 3,
-                    strangers: true,
-                    ..LOCKS
-                })
-            },
+            "2 sessions with a numbered operation each, one that an acquire opens; strangers that know all but a session's proof: every request in its name, 3 grants",
+            || Locks::new(locks::Bounds { strangers: true, ..NUMBERED_AND_ONCE }),
         ),
         holds(
             Tier::Full,
@@ -262,19 +252,8 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "locks-denied",
-            "2 sessions with a numbered operation each, one session more that an acquire opens; breaks, and access rules that change twice at any moment, set by anybody, 3 grants",
-            || {
-                Locks::new(locks::Bounds {
-                    sessions: 2,
-                    openings: &[Start::Wait],
-                    operations: 1,
-                    numbered: &[Operation::Wait, Operation::Release],
-                    grants: 3,
-                    breaks: true,
-                    revisions: 2,
-                    ..LOCKS
-                })
-            },
+            "as locks-hostile, with breaks, and access rules that any client sets twice at any moment, instead of strangers",
+            || Locks::new(locks::Bounds { breaks: true, revisions: 2, ..NUMBERED_AND_ONCE }),
         ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
@@ -441,7 +420,7 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "locks-wide",
-            "4 sessions, 4 that open later, 3 keys, 5 numbered operations each, everything without a number, 9 ticks",
+            "4 sessions, 4 that open later, 3 keys, 5 numbered operations each, everything without a number, breaks, access rules that change 4 times, 9 ticks",
             || {
                 Locks::new(locks::Bounds {
                     sessions: 4,
@@ -453,6 +432,8 @@ fn wide() -> Vec<Named> {
                     grants: 20,
                     ttl: 3,
                     ticks: 9,
+                    breaks: true,
+                    revisions: 4,
                     ..LOCKS
                 })
             },

@@ -200,13 +200,13 @@ impl Locks {
     }
 
     /// The session of a client.
-    fn session(&self, client: usize) -> SessionId {
-        requests::session(&self.bounds, client as u64 + 1)
+    fn session(client: usize) -> SessionId {
+        requests::session(client as u64 + 1)
     }
 
     /// The command that a client sends.
     fn command(&self, number: usize, client: &Client, operation: Operation, key: usize) -> Command {
-        let (session, sequence) = (self.session(number), Some(Sequence(client.sent.len() as u64 + 1)));
+        let (session, sequence) = (Self::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
         let token = client.granted[key].unwrap_or(Token(u64::MAX));
         let key = self.keys[key].clone();
         match operation {
@@ -353,12 +353,19 @@ impl Model for Locks {
 }
 
 impl Presentation for Locks {
-    /// Ticks weigh more, because in most states hundreds of requests may be applied.
+    /// Ticks weigh more, because in most states hundreds of requests may be applied. Operators'
+    /// requests weigh less: most of them name a grant or a revision of the past, and rules that deny
+    /// everything would soon be the last ones.
     fn weight(action: &Action) -> u32 {
         match action {
-            Action::Tick => 12,
-            Action::Send(..) => 4,
-            Action::Apply(..) | Action::Ask(_) | Action::Noop => 1,
+            Action::Tick => 96,
+            Action::Send(..) => 32,
+            Action::Ask(request) => match &**request {
+                Payload::Command(Command::SetAccess { .. }) => 1,
+                Payload::Command(Command::Break { .. }) => 2,
+                Payload::Command(_) | Payload::Noop | Payload::Members(_) => 8,
+            },
+            Action::Apply(..) | Action::Noop => 8,
         }
     }
 

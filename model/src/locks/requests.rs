@@ -8,7 +8,9 @@
 //!
 //! A **stranger** knows everything that is public: the numbers of sessions, also the next one; keys,
 //! tokens, and that no operation has a greater number than [`MAX_NUMBER`]. It sends every request
-//! in the name of every session, and has a proof of its own, which is none of theirs.
+//! in the name of every session, with a proof that is not that session's: the proof of no session,
+//! and, because a client with a session of its own may be a stranger to the others, the proof of
+//! every other session. Each session has its own proof.
 
 use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{MAX_NUMBER, Payload};
@@ -22,8 +24,9 @@ pub type Request = Ref<Payload<Command>>;
 
 /// All requests without a number.
 pub(super) struct Requests {
-    /// The requests that open a session.
-    openings: Vec<Request>,
+    /// The requests that open a session, by the number of sessions opened so far: the next session has
+    /// a proof of its own.
+    openings: Vec<Vec<Request>>,
     /// The requests of each session, each with the token that must have been granted before a
     /// client can know it.
     by_session: Vec<Vec<(Token, Request)>>,
@@ -41,19 +44,26 @@ pub(super) struct Requests {
 impl Requests {
     /// Creates the requests that the bounds allow.
     pub(super) fn new(bounds: &Bounds, keys: &[Key], keep: impl Fn(Command) -> Request) -> Requests {
-        let once = |key: &Key, wait| Command::AcquireOnce { opening: opening(bounds, 0), key: key.clone(), wait };
-        let opens = |start: &Start| match start {
-            Start::Open => vec![Command::Open { opening: opening(bounds, 0) }],
-            Start::Wait => keys.iter().map(|key| once(key, true)).collect(),
-            Start::Try => keys.iter().map(|key| once(key, false)).collect(),
+        let once = |opening: &Opening, key: &Key, wait| {
+            let (opening, key) = (opening.clone(), key.clone());
+            Command::AcquireOnce { opening, key, wait }
         };
-        let together =
-            |last: u64| Command::KeepAlive { sessions: (1..=last + 1).map(|n| session(bounds, n)).collect() };
+        let opens = |start: &Start, number| {
+            let opening = opening(bounds, number);
+            match start {
+                Start::Open => vec![Command::Open { opening }],
+                Start::Wait => keys.iter().map(|key| once(&opening, key, true)).collect(),
+                Start::Try => keys.iter().map(|key| once(&opening, key, false)).collect(),
+            }
+        };
+        let together = |last: u64| Command::KeepAlive { sessions: (1..=last + 1).map(session).collect() };
         Requests {
-            openings: bounds.openings.iter().flat_map(opens).map(&keep).collect(),
+            openings: (1..=bounds.opened + 1)
+                .map(|next| bounds.openings.iter().flat_map(|start| opens(start, next)).map(&keep).collect())
+                .collect(),
             by_session: (1..=bounds.opened)
                 .map(|number| {
-                    let all = session_requests(bounds, keys, session(bounds, number), bounds.unnumbered, None);
+                    let all = session_requests(bounds, keys, session(number), bounds.unnumbered, None);
                     all.into_iter().map(|(token, command)| (token, keep(command))).collect()
                 })
                 .collect(),
@@ -84,7 +94,7 @@ impl Requests {
         let named = self.by_session[..opened].iter().chain(foreign);
         let single = named.flatten().chain(&self.breaks).filter(move |(token, _)| *token <= granted);
         let together = (opened > 0).then(|| self.joint_keepalives[opened]);
-        let all = self.openings.iter().copied().chain(single.map(|(_, request)| *request)).chain(together);
+        let all = self.openings[opened].iter().copied().chain(single.map(|(_, request)| *request)).chain(together);
         all.chain(self.changes.iter().copied())
     }
 }
@@ -100,36 +110,43 @@ pub enum Start {
     Try,
 }
 
-/// The proof of a stranger: that of no session.
-pub(super) fn foreign() -> Proof {
-    Proof::from(2)
+/// A number that no session has.
+const NO_SESSION: u64 = 99;
+
+/// The proof of the session with this number.
+pub(super) fn proof(number: u64) -> Proof {
+    Proof::from(u128::from(number))
 }
 
-fn proof(opens_later: bool) -> Proof {
-    Proof::from(u128::from(opens_later))
+/// The session of this number.
+pub(super) fn session(number: u64) -> SessionId {
+    SessionId { number, proof: proof(number) }
 }
 
-/// The session of this number. Sessions that are opened later have another proof.
-pub(super) fn session(bounds: &Bounds, number: u64) -> SessionId {
-    SessionId { number, proof: proof(number > bounds.sessions) }
-}
-
-/// The opening of a client's session, or of one without a client (0).
-pub(super) fn opening(bounds: &Bounds, client: u64) -> Opening {
-    let owner = if client > 0 { format!("client {client}") } else { String::new() };
-    let (proof, principal) = (proof(client == 0), denials::principal(bounds, client));
+/// The opening of the session with this number. The first sessions have clients.
+pub(super) fn opening(bounds: &Bounds, number: u64) -> Opening {
+    let client = Some(number).filter(|number| *number <= bounds.sessions);
+    let owner = client.map_or_else(String::new, |client| format!("client {client}"));
+    let (proof, principal) = (proof(number), denials::principal(bounds, client.unwrap_or(0)));
     Opening { proof, owner: Owner::from(owner.as_str()), principal, ttl: Ttl(bounds.ttl) }
 }
 
-/// Every request of a stranger in the name of a session, with and without a number; and a keepalive
-/// that the server has joined with that of the session itself.
+/// Every request of strangers in the name of a session, with and without a number: of one that has
+/// no session, and of the clients of the other sessions.
 fn stranger_requests(bounds: &Bounds, keys: &[Key], number: u64) -> Vec<(Token, Command)> {
-    let forged = SessionId { number, proof: foreign() };
+    let others = (1..=bounds.opened).filter(|other| *other != number).chain([NO_SESSION]);
+    others.flat_map(|other| forged_requests(bounds, keys, number, proof(other))).collect()
+}
+
+/// Every request in the name of a session with a proof that is not its own, with and without a number;
+/// and a keepalive that the server has joined with that of the session itself.
+fn forged_requests(bounds: &Bounds, keys: &[Key], number: u64, proof: Proof) -> Vec<(Token, Command)> {
+    let forged = SessionId { number, proof };
     let mut all = session_requests(bounds, keys, forged, &EVERY_OPERATION, None);
     let greatest = Some(Sequence(MAX_NUMBER));
     let numbered = session_requests(bounds, keys, forged, &EVERY_OPERATION, greatest).into_iter();
     all.extend(numbered.filter(|(_, command)| matches!(command, Command::Acquire { .. } | Command::Release { .. })));
-    all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(bounds, number)] }));
+    all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(number)] }));
     all
 }
 

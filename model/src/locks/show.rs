@@ -7,15 +7,17 @@ use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
 
-use super::requests::foreign;
+use super::requests::proof;
 use super::{Action, Locks, Operation, State};
 use crate::diagram::{Diagram, Fate, Tone};
 use crate::state_table::{Field, StateTable};
 use crate::world::Notation;
 
-/// A session's number; with the proof unless that is 0.
+/// A session's number; with the proof unless that is the session's own: its number here, and 0 in
+/// other layers.
 fn session(id: SessionId) -> String {
-    if id.proof == Proof::default() { format!("s{}", id.number) } else { format!("s{id}") }
+    let is_own = [proof(id.number), Proof::default()].contains(&id.proof);
+    if is_own { format!("s{}", id.number) } else { format!("s{id}") }
 }
 
 fn numbered(sequence: Option<Sequence>) -> String {
@@ -309,18 +311,18 @@ fn label(payload: &Payload<Command>) -> &'static str {
 }
 
 /// The number of the session that sends the request; `u64::MAX` for a session that does not exist
-/// yet. A stranger has no session.
+/// yet. A stranger proves another session than the one that it names.
 fn requester(payload: &Payload<Command>) -> Option<u64> {
     match payload {
         Payload::Command(
             Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
-        ) if session.proof == foreign() => None,
+        ) if session.proof != proof(session.number) => None,
         Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
         Payload::Command(
             Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
         ) => Some(session.number),
         Payload::Command(Command::KeepAlive { sessions }) => match sessions[..] {
-            [session] if session.proof != foreign() => Some(session.number),
+            [session] if session.proof == proof(session.number) => Some(session.number),
             _ => None,
         },
         Payload::Command(Command::Break { .. } | Command::SetAccess { .. }) | Payload::Noop | Payload::Members(_) => {
