@@ -23,7 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// How long a request is repeated.
 const RETRY_BOUND: Duration = Duration::from_secs(4);
 /// How many of the grants that a reader reads it breaks.
-const BREAKS: f64 = 0.05;
+const BREAKS: f64 = 0.15;
 /// Pause before a repetition.
 const PAUSE: Duration = Duration::from_millis(20);
 
