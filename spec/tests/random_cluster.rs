@@ -321,7 +321,8 @@ impl Run {
             12..14 => Command::Release { session, sequence, key, claim },
             14 => {
                 // Few locks are held at any moment, and rules permit few breaks.
-                let key = self.table().locks().keys().cycle().nth(number as usize).cloned().unwrap_or(key);
+                let place = usize::try_from(number).expect("a small number");
+                let key = self.table().locks().keys().cycle().nth(place).cloned().unwrap_or(key);
                 let granted = self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token);
                 let token = Token(granted.0 - (self.random.below(4) / 3).min(granted.0 - 1));
                 let client = self.principal();
