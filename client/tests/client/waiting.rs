@@ -108,31 +108,33 @@ async fn a_wait_outlasts_an_overloaded_node() {
     assert_eq!(first.await.unwrap().unwrap().session(), queue[0].0);
 }
 
-/// Goal: a caller that waits for a lock waits for disk space too, whether its session is open or
-/// not, and gets the lock when there is space again.
+/// Goal: a caller that waits for a lock waits for disk space too, and until the node takes more of its
+/// requests, whether its session is open or not, and gets the lock then.
 #[tokio::test]
-async fn a_wait_outlasts_a_full_disk() {
-    let cluster = Cluster::start(1).await;
-    let client = cluster.client().await;
-    cluster.state().faults.no_space = true;
-    let opening = wait_for(&client, "first", LockOptions::default().wait_forever());
-    cluster.until("it asks again for a session", |state| opens(state) >= 3).await;
-    cluster.state().faults.no_space = false;
-    let guard = opening.await.unwrap().unwrap();
+async fn a_wait_outlasts_what_is_for_the_moment() {
+    for code in [Code::NoSpace, Code::TooSoon] {
+        let cluster = Cluster::start(1).await;
+        let client = cluster.client().await;
+        cluster.state().faults.refuse_all = Some(code);
+        let opening = wait_for(&client, "first", LockOptions::default().wait_forever());
+        cluster.until("it asks again for a session", |state| opens(state) >= 3).await;
+        cluster.state().faults.refuse_all = None;
+        let guard = opening.await.unwrap().unwrap();
 
-    client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
-    cluster.state().faults.no_space = true;
-    let opened = opens(&cluster.state());
-    let acquiring = wait_for(&client, "second", LockOptions::default().wait(LONG));
-    let before = acquires(&cluster).len();
-    cluster
-        .until("it asks again for the lock", |state| state.seen.iter().filter(is_acquire).count() >= before + 3)
-        .await;
-    assert_eq!(opens(&cluster.state()), opened, "it had a session");
-    // Holders go on meanwhile.
-    guard.release().await.unwrap();
-    cluster.state().faults.no_space = false;
-    acquiring.await.unwrap().unwrap().release().await.unwrap();
+        client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
+        cluster.state().faults.refuse_all = Some(code);
+        let opened = opens(&cluster.state());
+        let acquiring = wait_for(&client, "second", LockOptions::default().wait(LONG));
+        let before = acquires(&cluster).len();
+        cluster
+            .until("it asks again for the lock", |state| state.seen.iter().filter(is_acquire).count() >= before + 3)
+            .await;
+        assert_eq!(opens(&cluster.state()), opened, "it had a session");
+        // Holders go on meanwhile.
+        guard.release().await.unwrap();
+        cluster.state().faults.refuse_all = None;
+        acquiring.await.unwrap().unwrap().release().await.unwrap();
+    }
 }
 
 fn opens(state: &crate::support::State) -> usize {
@@ -150,11 +152,11 @@ async fn a_full_disk_is_named_in_the_error() {
             if session_is_open {
                 client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
             }
-            cluster.state().faults.no_space = true;
+            cluster.state().faults.refuse_all = Some(Code::NoSpace);
             let error = client.lock("key", LockOptions::default().wait(wait)).await.unwrap_err();
-            assert_eq!(error.to_string(), "the server refused: the disk is nearly full");
+            assert_eq!(error.to_string(), "the server refused: refused for the moment");
             assert!(matches!(&error, Error::Refused(failure) if failure.error == Code::NoSpace));
-            cluster.state().faults.no_space = false;
+            cluster.state().faults.refuse_all = None;
         }
     }
     client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();

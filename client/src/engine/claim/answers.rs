@@ -14,9 +14,9 @@ use crate::route::{backoff, backoff_within};
 use crate::wire::{Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
-/// The longest pause before a leader without disk space is asked again. Space is freed by people and by snapshots, so
-/// there is no hurry.
-const SPACE_PAUSE: Duration = Duration::from_secs(1);
+/// The longest pause before a node is asked again that has no disk space, or that has heard too many requests of this
+/// client in this second. Space is freed by people and by snapshots, so there is no hurry.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Claim {
     /// Its keep-alive was answered.
@@ -95,7 +95,7 @@ impl Claim {
                 };
             }
             Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
-            Outcome::Error(failure) => match self.pause_for_space(now, failure.error) {
+            Outcome::Error(failure) => match self.pause_after(now, failure.error) {
                 Some(pause) => self.step.restart(link, Some(now + pause)),
                 None => self.refused(Error::Refused(failure), Leftover::Nothing),
             },
@@ -125,7 +125,7 @@ impl Claim {
 
     fn acquire_refused(&mut self, now: BootInstant, failure: Failure, link: &mut Link, around: &Surroundings) {
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
-        if let Some(pause) = self.pause_for_space(now, failure.error) {
+        if let Some(pause) = self.pause_after(now, failure.error) {
             return self.step.put_off(link, now + pause);
         }
         match failure.error {
@@ -216,12 +216,13 @@ impl Claim {
         let _ = reply.send(Ok(guard));
     }
 
-    /// How long to wait before a leader without disk space is asked again: only a caller that waits for the lock waits for
-    /// space too, and only while another attempt fits into the wait. All others are told.
-    fn pause_for_space(&mut self, now: BootInstant, error: Code) -> Option<Duration> {
-        let pause = backoff_within(self.setbacks, SPACE_PAUSE);
+    /// How long to wait before a node is asked again that has no disk space, or refuses more requests of this client for
+    /// the moment: only a caller that waits for the lock waits for that too, and only while another attempt fits into the
+    /// wait. All others are told.
+    fn pause_after(&mut self, now: BootInstant, error: Code) -> Option<Duration> {
+        let pause = backoff_within(self.setbacks, REFUSAL_PAUSE);
         let in_time = self.wait_until.is_none_or(|until| now + pause < until);
-        if error != Code::NoSpace || !self.waits || !in_time {
+        if !matches!(error, Code::NoSpace | Code::TooSoon) || !self.waits || !in_time {
             return None;
         }
         self.setbacks = self.setbacks.saturating_add(1);

@@ -47,8 +47,8 @@ pub(crate) struct Faults {
     pub(crate) nameless: bool,
     /// Nodes refuse the next acquires with these codes, before they carry them out.
     pub(crate) refuse_acquires: Vec<Code>,
-    /// The disk is full: nodes open no session and grant no lock.
-    pub(crate) no_space: bool,
+    /// Nodes open no session and grant no lock: the disk is full, or the client sends too many requests.
+    pub(crate) refuse_all: Option<Code>,
     /// Nodes refuse the next releases and withdrawals with these codes, before they carry them out.
     pub(crate) refuse_releases: Vec<Code>,
     /// Nodes are overloaded and refuse every keep-alive.
@@ -321,8 +321,10 @@ impl State {
             Op::Release { .. } | Op::Withdraw { .. } => Some(&mut self.faults.refuse_releases),
             _ => None,
         };
-        if self.faults.no_space && matches!(op, Op::OpenSession(_) | Op::Acquire { .. }) {
-            return self.answer(line, id, Err(Failure::new(Code::NoSpace, "the disk is nearly full")));
+        if let Some(code) = self.faults.refuse_all
+            && matches!(op, Op::OpenSession(_) | Op::Acquire { .. })
+        {
+            return self.answer(line, id, Err(Failure::new(code, "refused for the moment")));
         }
         let overloaded = self.faults.refuse_keepalives && matches!(op, Op::KeepAlive { .. });
         if let Some(code) = refusals.and_then(Vec::pop).or(overloaded.then_some(Code::Overloaded)) {
