@@ -3,6 +3,7 @@
 //! One thread owns the node and runs the functions of [`palisade_spec`]; the other modules carry
 //! inputs to that thread and outputs away from it. docs/architecture.md has the map.
 
+pub mod accounts;
 pub mod addresses;
 pub mod audit;
 pub mod budget;

@@ -36,11 +36,23 @@ pub const SESSIONS: usize = 1_000_000;
 /// The first session number that is not given out. A session's credential has 48 bits for the
 /// number; the margin is for opens in flight, which may exceed a limit.
 pub const SESSION_NUMBERS: u64 = (1 << 48) - (1 << 20);
-/// The part of all sessions that one client address may have, unless `--max-sessions-per-address`
-/// sets a number: one of so many.
+/// The part of all sessions that one client may have, unless `--max-sessions-per-client` sets a
+/// number: one of so many.
 pub const SESSION_SHARE: usize = 10;
 /// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
 pub const LOOPBACK_SESSION_SHARE: usize = 2;
+/// Maximum number of unanswered requests of one client (a principal, or an address) while other
+/// clients are active, unless `--max-unanswered-requests` sets another one. Enough to keep the core
+/// and the disk busy between two syncs, and few enough that another client's request waits little
+/// longer for them (docs/security.md, "Fairness").
+pub const UNANSWERED_REQUESTS: usize = 32;
+/// How many more unanswered requests the client may have that is the only active one.
+pub const SURPLUS_REQUESTS: usize = 1_024;
+/// The part of all client connections that one client may have open at a node, unless
+/// `--max-connections-per-client` sets a number: one of so many.
+pub const CONNECTION_SHARE: usize = 8;
+/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
+pub const LOOPBACK_CONNECTION_SHARE: usize = 2;
 /// Maximum number of members, learners included.
 pub const MEMBERS: usize = 31;
 /// Time for which a leader must have led, and after a client's last request for a transfer, before
@@ -99,6 +111,8 @@ pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 pub const UNKNOWN_NODES: usize = MEMBERS;
 /// Maximum number of clients that read a snapshot at the same time: each keeps its file open.
 pub const SNAPSHOT_READS: usize = 4;
+/// How many of them one client may read.
+pub const CLIENT_SNAPSHOT_READS: usize = 2;
 /// Bytes per second at which a client must read a snapshot at least, after
 /// [`SNAPSHOT_READ_GRACE`]: so long the file takes space on the disk, although newer snapshots have
 /// replaced it.
@@ -108,6 +122,9 @@ pub const SNAPSHOT_READ_GRACE: Duration = Duration::from_secs(10);
 /// Pause after a snapshot that a client has requested before the next request, unless the log has
 /// grown by the snapshot's size or the snapshot is small.
 pub const SNAPSHOT_REQUEST_PAUSE: Duration = Duration::from_secs(10);
+/// The same between the requests of two clients. Shorter, so that a client that requests snapshots in a
+/// loop leaves time for the request of another one.
+pub const SNAPSHOT_CLIENTS_PAUSE: Duration = Duration::from_secs(2);
 /// Maximum size of a snapshot that may be requested again at once, in bytes: it costs little more
 /// than a sync.
 pub const SNAPSHOT_SMALL: u64 = 64 * 1024;

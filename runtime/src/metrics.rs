@@ -17,6 +17,12 @@ pub struct Reason {
     reason: &'static str,
 }
 
+/// The `limit` label of a counter.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+pub struct Limit {
+    limit: &'static str,
+}
+
 /// The metrics of a node.
 #[derive(Debug)]
 pub struct Metrics {
@@ -74,7 +80,10 @@ pub struct Metrics {
     pub audit_records: Counter,
     /// Records of the audit log that were dropped: the disk could not take them.
     pub audit_dropped: Counter,
+    /// Requests that waited because their client had its share of unanswered requests.
+    pub requests_delayed: Counter,
     dropped: Family<Reason, Counter>,
+    limits_reached: Family<Limit, Counter>,
 }
 
 impl Metrics {
@@ -113,7 +122,9 @@ impl Metrics {
             core_iteration_seconds: Histogram::new(exponential_buckets(10e-6, 2.0, 20)),
             audit_records: Counter::default(),
             audit_dropped: Counter::default(),
+            requests_delayed: Counter::default(),
             dropped: Family::default(),
+            limits_reached: Family::default(),
         })
     }
 
@@ -171,6 +182,16 @@ impl Metrics {
         );
         let refused = self.refused_no_space.clone();
         r.register("no_space_refusals", "Requests refused because the disk is nearly full", refused);
+        r.register(
+            "client_limits_reached",
+            "Requests and connections refused because their client has reached this limit",
+            self.limits_reached.clone(),
+        );
+        r.register(
+            "requests_delayed",
+            "Requests that waited because their client had its share of unanswered requests",
+            self.requests_delayed.clone(),
+        );
         self.register_snapshots(r);
         r.register(
             "peer_messages_rejected",
@@ -198,6 +219,11 @@ impl Metrics {
             Unit::Seconds,
             self.core_iteration_seconds.clone(),
         );
+    }
+
+    /// Counts a request or a connection that was refused because its client has reached this limit.
+    pub fn limit_reached(&self, limit: &'static str) {
+        self.limits_reached.get_or_create(&Limit { limit }).inc();
     }
 
     /// Counts a dropped message.

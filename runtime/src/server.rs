@@ -21,12 +21,13 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use self::listeners::Listeners;
+use crate::accounts::{Accounts, ClientLimits};
 use crate::addresses::is_wildcard;
 use crate::audit::{self, AuditError};
 use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
-use crate::http::{self, App, HostNames};
+use crate::http::{self, App, HostNames, Setup};
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
@@ -76,6 +77,8 @@ pub struct ServerConfig {
     pub segment_bytes: u64,
     /// The limits that an operator may set.
     pub quotas: Quotas,
+    /// The limits of each client at this node.
+    pub client_limits: ClientLimits,
     /// The number of free bytes below which a leader refuses new sessions and acquires; by default
     /// computed ([`Space`]).
     pub min_free_bytes: Option<u64>,
@@ -377,7 +380,9 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     }
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
-    let app = App::new(core.clone(), peers, metrics, space, host_names, signer, audit);
+    let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
+    let setup = Setup { host_names, signer, audit, accounts };
+    let app = App::new(core.clone(), peers, metrics, space, setup);
     let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
     info!(
         %node, clients = config.client_addr, nodes = config.peer_addr, tls = tls.is_some(), "listening for clients and nodes"

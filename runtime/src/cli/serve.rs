@@ -7,6 +7,7 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, ValueEnum};
+use palisade::accounts::ClientLimits;
 use palisade::addresses::{host_name, listen_address, reachable_address};
 use palisade::core::{Quotas, SnapshotPolicy, Timing};
 use palisade::descriptors;
@@ -88,11 +89,28 @@ pub(super) struct Serve {
     /// Maximum number of sessions in the cluster; the leader's setting applies
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
-    /// Maximum number of sessions that clients at one address (for IPv6: in one network of 64 bits)
-    /// have opened while this node leads; 0 for no limit. By default a tenth of --max-sessions, and
-    /// half of it for loopback addresses
+    /// Maximum number of sessions that one client has opened while this node leads; 0 for no limit. A
+    /// client is a principal, or without TLS an address (for IPv6: a network of 64 bits). By default a
+    /// tenth of --max-sessions, and half of it for loopback addresses
     #[arg(long, value_name = "N")]
-    max_sessions_per_address: Option<usize>,
+    max_sessions_per_client: Option<usize>,
+    /// Maximum number of acquires of one client that wait in queues while this node leads; 0 for no
+    /// limit. By default as many as by default it may have sessions
+    #[arg(long, value_name = "N")]
+    max_waiters_per_client: Option<usize>,
+    /// Maximum number of connections of one client to this node; 0 for no limit. By default an eighth
+    /// of all that the node accepts, and half of it for loopback addresses
+    #[arg(long, value_name = "N")]
+    max_connections_per_client: Option<usize>,
+    /// Maximum number of requests a second of one client at this node, and of requests at once after a
+    /// second without any; 0 for no limit. Releases, withdrawals, keepalives and closes are never
+    /// refused
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    max_requests_per_second: u32,
+    /// Maximum number of unanswered requests of one client at this node while other clients send
+    /// requests, too: its further requests wait. 0 for no limit
+    #[arg(long, value_name = "N", default_value_t = limits::UNANSWERED_REQUESTS)]
+    max_unanswered_requests: usize,
     /// Pause between two transfers of leadership that clients request: for tests
     #[arg(long, hide = true, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     transfer_pause: Duration,
@@ -221,8 +239,14 @@ impl Serve {
             returns: self.on_damage == OnDamage::Return,
             quotas: Quotas {
                 max_sessions: self.max_sessions,
-                max_sessions_per_address: self.max_sessions_per_address,
+                max_sessions_per_client: self.max_sessions_per_client,
+                max_waiters_per_client: self.max_waiters_per_client,
                 transfer_pause: self.transfer_pause,
+            },
+            client_limits: ClientLimits {
+                requests_per_second: self.max_requests_per_second,
+                unanswered_requests: self.max_unanswered_requests,
+                connections: self.max_connections_per_client,
             },
             min_free_bytes: self.min_free_bytes,
             open_files,

@@ -12,7 +12,7 @@ use super::openers::Openers;
 use super::request::Request;
 use super::respond::Responder;
 use super::waits::Waits;
-use crate::addresses::ClientAddress;
+use crate::accounts::AccountName;
 use crate::limits;
 use crate::storage::{Space, SpaceView};
 
@@ -21,9 +21,12 @@ use crate::storage::{Space, SpaceView};
 pub struct Quotas {
     /// Maximum number of live sessions.
     pub max_sessions: usize,
-    /// Maximum number of live sessions that clients at one address have opened at this leader; 0 for
-    /// no limit, `None` for a share of all sessions.
-    pub max_sessions_per_address: Option<usize>,
+    /// Maximum number of live sessions that one client has opened at this leader; 0 for no limit,
+    /// `None` for a share of all sessions.
+    pub max_sessions_per_client: Option<usize>,
+    /// Maximum number of waiting acquires of one client at this leader; 0 for no limit, `None` for as
+    /// many as by default it may have sessions.
+    pub max_waiters_per_client: Option<usize>,
     /// Pause between two transfers of leadership that clients request, and from the beginning of a
     /// leadership to the first.
     pub transfer_pause: Duration,
@@ -31,25 +34,43 @@ pub struct Quotas {
 
 impl Default for Quotas {
     fn default() -> Quotas {
-        Quotas { max_sessions: limits::SESSIONS, max_sessions_per_address: None, transfer_pause: Duration::ZERO }
+        Quotas {
+            max_sessions: limits::SESSIONS,
+            max_sessions_per_client: None,
+            max_waiters_per_client: None,
+            transfer_pause: Duration::ZERO,
+        }
     }
 }
 
 impl Quotas {
-    /// Whether the sessions of each address are limited, and so are to be counted.
-    pub(super) fn limit_addresses(&self) -> bool {
-        self.max_sessions_per_address != Some(0)
+    /// Whether the sessions of each client are limited, and so are to be counted.
+    pub(super) fn limit_sessions_of_clients(&self) -> bool {
+        self.max_sessions_per_client != Some(0)
     }
 
-    /// Maximum number of sessions of a client at this address.
-    fn sessions_of(&self, address: ClientAddress) -> usize {
-        let is_loopback = address.is_loopback();
-        let share = if is_loopback { limits::LOOPBACK_SESSION_SHARE } else { limits::SESSION_SHARE };
-        match self.max_sessions_per_address {
+    /// A limit of this client: the one that is set, or a share of all sessions.
+    fn of_client(&self, limit: Option<usize>, client: &AccountName) -> usize {
+        let share = if client.is_loopback() { limits::LOOPBACK_SESSION_SHARE } else { limits::SESSION_SHARE };
+        match limit {
             Some(0) => usize::MAX,
-            Some(sessions) => sessions,
+            Some(limit) => limit,
             None => (self.max_sessions / share).max(1),
         }
+    }
+}
+
+/// The rejection of a request.
+#[derive(Debug)]
+pub(super) struct Rejection {
+    pub(super) failure: Failure,
+    /// The limit that the client has reached, if it is a limit of each client.
+    pub(super) limit_of_client: Option<&'static str>,
+}
+
+impl From<Failure> for Rejection {
+    fn from(failure: Failure) -> Rejection {
+        Rejection { failure, limit_of_client: None }
     }
 }
 
@@ -62,25 +83,25 @@ pub(super) fn within_limits(
     space: &Space,
     request: &Request,
     responder: &Responder,
-) -> Result<(), Failure> {
+) -> Result<(), Rejection> {
     if node.log().last().index.0 - node.commit().0 >= limits::UNCOMMITTED {
         let message = "too many log entries are not committed yet: the other nodes do not keep up with the leader; \
                        try again in a moment";
-        return Err(Failure::new(Code::Overloaded, message));
+        return Err(Failure::new(Code::Overloaded, message).into());
     }
     let Request::Propose { command, wait, .. } = request else { return Ok(()) };
     let table = node.machine();
     if space.is_low() && takes_on(table, command) {
-        return Err(no_space(&space.view()));
+        return Err(no_space(&space.view()).into());
     }
     let opens = matches!(command, Command::Open { .. } | Command::AcquireOnce { .. });
     if opens && table.sessions().len() >= quotas.max_sessions {
         return reached("sessions", quotas.max_sessions);
     }
-    if let Some(address) = responder.address().filter(|_| opens) {
-        let limit = quotas.sessions_of(address);
-        if openers.sessions_of(address) >= limit {
-            return Err(too_many_sessions(address, limit));
+    if let Some(client) = responder.client.as_ref().filter(|_| opens) {
+        let limit = quotas.of_client(quotas.max_sessions_per_client, client);
+        if openers.sessions_of(client) >= limit {
+            return Err(too_many_sessions(client, limit));
         }
     }
     if opens && table.next_session() >= limits::SESSION_NUMBERS {
@@ -89,7 +110,7 @@ pub(super) fn within_limits(
              new cluster",
             table.next_session() - 1
         );
-        return Err(Failure::new(Code::Limit, message));
+        return Err(Failure::new(Code::Limit, message).into());
     }
     let (key, claims) = match command {
         Command::Acquire { session, key, .. } => {
@@ -110,6 +131,12 @@ pub(super) fn within_limits(
     }
     if waits.of(responder.connection) >= limits::CONNECTION_WAITS {
         return reached("waiting acquires of one connection", limits::CONNECTION_WAITS);
+    }
+    if let Some(client) = &responder.client {
+        let limit = quotas.of_client(quotas.max_waiters_per_client, client);
+        if waits.of_client(client) >= limit {
+            return Err(too_many_waiters(client, limit));
+        }
     }
     Ok(())
 }
@@ -138,15 +165,24 @@ fn no_space(space: &SpaceView) -> Failure {
     Failure::new(Code::NoSpace, message)
 }
 
-/// The error for a client whose address has all the sessions that one address may have.
-fn too_many_sessions(address: ClientAddress, limit: usize) -> Failure {
+/// The error for a client that has all the sessions that one client may have.
+fn too_many_sessions(client: &AccountName, limit: usize) -> Rejection {
     let message = format!(
-        "the limit of {limit} sessions for one client address is reached by {address}: close sessions, or let the operator \
-         raise --max-sessions-per-address"
+        "the limit of {limit} sessions of one client is reached by {client}: close sessions, or let the operator raise \
+         --max-sessions-per-client"
     );
-    Failure::new(Code::Limit, message)
+    Rejection { failure: Failure::new(Code::Limit, message), limit_of_client: Some("sessions") }
 }
 
-fn reached(what: &str, limit: usize) -> Result<(), Failure> {
-    Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")))
+/// The error for a client that waits for as many locks as one client may wait for.
+fn too_many_waiters(client: &AccountName, limit: usize) -> Rejection {
+    let message = format!(
+        "the limit of {limit} waiting acquires of one client is reached by {client}: withdraw some, or let the operator \
+         raise --max-waiters-per-client"
+    );
+    Rejection { failure: Failure::new(Code::Limit, message), limit_of_client: Some("waiters") }
+}
+
+fn reached(what: &str, limit: usize) -> Result<(), Rejection> {
+    Err(Failure::new(Code::Limit, format!("the limit of {limit} {what} is reached; try again later")).into())
 }

@@ -22,7 +22,7 @@ use palisade_spec::raft::{Change, Index, Input, Node, NodeId, Payload, RequestId
 
 use self::reads::PendingRead;
 use self::requester::{Inflight, Renewer, Requester};
-use super::admission::{Quotas, within_limits};
+use super::admission::{Quotas, Rejection, within_limits};
 use super::openers::Openers;
 use super::request::Request;
 use super::respond::{ConnectionId, Responder};
@@ -126,9 +126,13 @@ impl PendingRequests {
         // Only a leader's table is current; a follower redirects the client to the leader.
         let within = || {
             within_limits(node, &self.waits, &self.quotas, &self.openers, &self.space, &request, &responder)?;
-            self.may_transfer(node, &request, &responder)
+            self.may_transfer(node, &request, &responder).map_err(Rejection::from)
         };
-        if let Some(failure) = if node.is_leader() { within().err() } else { None } {
+        let rejection = if node.is_leader() { within().err() } else { None };
+        if let Some(Rejection { failure, limit_of_client }) = rejection {
+            if let Some(limit) = limit_of_client {
+                self.metrics.limit_reached(limit);
+            }
             if failure.error == Code::NoSpace {
                 self.metrics.refused_no_space.inc();
             }

@@ -6,7 +6,8 @@ use std::time::Instant;
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
-use crate::addresses::{ClientAddress, RemoteAddress};
+use crate::accounts::{AccountName, Turn};
+use crate::addresses::RemoteAddress;
 use crate::outbox::{Outbox, Rejected};
 
 /// A client's connection, or a single request over plain HTTP: when it ends, its waiting acquires
@@ -21,6 +22,10 @@ pub struct Responder {
     pub connection: ConnectionId,
     /// Where the client is, if it is known.
     pub(super) remote: Option<RemoteAddress>,
+    /// Whose limits the request counts towards, if it is known.
+    pub(super) client: Option<AccountName>,
+    /// Held until the request is answered, or waits in a queue.
+    turn: Option<Turn>,
     /// When the request arrived: waits are counted from there.
     pub(super) arrived: Instant,
     channel: Channel,
@@ -59,7 +64,7 @@ impl Responder {
         arrived: Instant,
         sender: oneshot::Sender<Result<Answer, Failure>>,
     ) -> Responder {
-        Responder { connection, remote: None, arrived, channel: Channel::Once(sender) }
+        Responder::new(connection, arrived, Channel::Once(sender))
     }
 
     /// For request `id` of a WebSocket, which arrived at this moment and holds the permits in
@@ -72,7 +77,11 @@ impl Responder {
         room: Option<Room>,
         outbox: Arc<Outbox<StreamReply>>,
     ) -> Responder {
-        Responder { connection, remote: None, arrived, channel: Channel::Stream { id, text, room, outbox } }
+        Responder::new(connection, arrived, Channel::Stream { id, text, room, outbox })
+    }
+
+    fn new(connection: ConnectionId, arrived: Instant, channel: Channel) -> Responder {
+        Responder { connection, remote: None, client: None, turn: None, arrived, channel }
     }
 
     /// The same for a client at this address.
@@ -80,9 +89,9 @@ impl Responder {
         Responder { remote, ..self }
     }
 
-    /// The client's address, for limits.
-    pub(super) fn address(&self) -> Option<ClientAddress> {
-        self.remote.map(|remote| ClientAddress::of(remote.ip()))
+    /// The same for a request that counts towards the limits of this client, and has this turn.
+    pub fn of(self, client: Option<AccountName>, turn: Option<Turn>) -> Responder {
+        Responder { client, turn, ..self }
     }
 
     /// Whether the client can no longer receive the answer. On a WebSocket on which a request was
@@ -95,9 +104,10 @@ impl Responder {
         }
     }
 
-    /// Returns the request's permits: it waits in a queue from now on, for an unknown time. Waits
-    /// have a limit of their own, and small answers.
+    /// Returns the request's turn and permits: it waits in a queue from now on, for an unknown time.
+    /// Waits have limits of their own, and small answers.
     pub fn release_room(&mut self) {
+        self.turn = None;
         if let Channel::Stream { room, .. } = &mut self.channel {
             *room = None;
         }

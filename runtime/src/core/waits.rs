@@ -16,6 +16,7 @@ use palisade_spec::lock::{Key, SessionId};
 
 use super::credential::Secret;
 use super::respond::{ConnectionId, Responder};
+use crate::accounts::AccountName;
 use crate::addresses::RemoteAddress;
 
 /// A session's slot in the queue of a key: a session has at most one for each key.
@@ -62,6 +63,8 @@ pub(super) enum Due {
 pub(super) struct Waits {
     waits: HashMap<QueueSlot, Wait>,
     by_connection: HashMap<ConnectionId, BTreeSet<QueueSlot>>,
+    /// Number of the requests of each client.
+    by_client: HashMap<AccountName, usize>,
     alarms: BTreeSet<(Instant, QueueSlot)>,
 }
 
@@ -86,6 +89,12 @@ impl Wait {
         self.withdrawing
     }
 
+    /// Removes the requests of a connection, and returns their clients.
+    fn take_those_of(&mut self, connection: ConnectionId) -> Vec<AccountName> {
+        let taken = self.waiters.extract_if(.., |waiter| waiter.responder.connection == connection);
+        taken.filter_map(|waiter| waiter.responder.client).collect()
+    }
+
     fn last_end(&self) -> Option<Instant> {
         self.waiters.iter().map(|waiter| waiter.ends).max()
     }
@@ -104,6 +113,11 @@ impl Waits {
     /// Number of queue slots for which a connection waits.
     pub(super) fn of(&self, connection: ConnectionId) -> usize {
         self.by_connection.get(&connection).map_or(0, BTreeSet::len)
+    }
+
+    /// Number of requests of this client that wait.
+    pub(super) fn of_client(&self, client: &AccountName) -> usize {
+        self.by_client.get(client).copied().unwrap_or(0)
     }
 
     /// Where a client is that waits for this slot.
@@ -140,7 +154,10 @@ impl Waits {
             renew_at: renew_every.map(|every| responder.arrived + every),
             withdrawing: false,
         });
-        wait.waiters.retain(|earlier| earlier.responder.connection != responder.connection);
+        self.leave(wait.take_those_of(responder.connection));
+        if let Some(client) = &responder.client {
+            *self.by_client.entry(client.clone()).or_default() += 1;
+        }
         wait.waiters.push(Waiter { responder, ends });
         wait.ends = wait.last_end().expect("one was just added");
         wait.withdrawing = false;
@@ -152,6 +169,7 @@ impl Waits {
         let wait = self.remove_with_alarm(slot)?;
         for waiter in &wait.waiters {
             self.unlink(waiter.responder.connection, slot);
+            self.leave(waiter.responder.client.clone());
         }
         Some(wait)
     }
@@ -159,13 +177,15 @@ impl Waits {
     /// A connection has ended. Waits without a connection are due at once.
     pub(super) fn disconnect(&mut self, connection: ConnectionId, now: Instant) {
         for slot in self.by_connection.remove(&connection).unwrap_or_default() {
+            let mut left = Vec::new();
             self.change(&slot, |wait| {
-                wait.waiters.retain(|waiter| waiter.responder.connection != connection);
+                left = wait.take_those_of(connection);
                 wait.ends = wait.ends.min(wait.last_end().unwrap_or(now));
                 if wait.is_deserted() {
                     wait.renew_at = None;
                 }
             });
+            self.leave(left);
         }
     }
 
@@ -209,6 +229,7 @@ impl Waits {
     /// Removes all waits: this node can no longer answer them with an outcome.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Responder> {
         self.by_connection.clear();
+        self.by_client.clear();
         self.alarms.clear();
         std::mem::take(&mut self.waits).into_values().flat_map(Wait::into_responders)
     }
@@ -234,6 +255,18 @@ impl Waits {
             self.alarms.remove(&(at, slot.clone()));
         }
         Some(wait)
+    }
+
+    /// Requests of these clients wait no longer.
+    fn leave(&mut self, clients: impl IntoIterator<Item = AccountName>) {
+        for client in clients {
+            if let Some(requests) = self.by_client.get_mut(&client) {
+                *requests -= 1;
+                if *requests == 0 {
+                    self.by_client.remove(&client);
+                }
+            }
+        }
     }
 
     fn unlink(&mut self, connection: ConnectionId, slot: &QueueSlot) {

@@ -21,6 +21,7 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::intake::{Counted, Unanswered};
+use crate::accounts::{AccountName, Connected};
 use crate::addresses::{ClientAddress, RemoteAddress};
 use crate::descriptors::ConnectionLimit;
 use crate::metrics::Metrics;
@@ -49,16 +50,18 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
             }
         };
         let Some(permit) = permits.take() else { continue };
-        let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
+        let permit = ConnectionPermit::new(permit, &app.metrics);
         connections.spawn(serve(app.clone(), (stream, address), router.clone(), permit, stop.clone()));
     }
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
-/// Counts a connection towards the limit of open connections. The connection's task and each of its
-/// requests share it, so that the task of a WebSocket can keep it.
+/// Counts a connection towards the limits of open connections: that of all clients, and that of its own
+/// client as soon as it is known. The connection's task and each of its requests share it, so that the
+/// task of a WebSocket can keep it.
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
+    of_client: Option<Connected>,
     metrics: Arc<Metrics>,
 }
 
@@ -66,7 +69,7 @@ impl ConnectionPermit {
     fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
-        ConnectionPermit { _permit: permit, metrics: Arc::clone(metrics) }
+        ConnectionPermit { _permit: permit, of_client: None, metrics: Arc::clone(metrics) }
     }
 }
 
@@ -85,7 +88,7 @@ async fn serve(
     app: App,
     (stream, address): (TcpStream, SocketAddr),
     router: TowerToHyperService<axum::Router>,
-    permit: Arc<ConnectionPermit>,
+    mut permit: ConnectionPermit,
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
@@ -98,8 +101,15 @@ async fn serve(
         () = stopped(&mut stop) => None,
     };
     let Some((stream, access)) = secured else { return };
-    let is_certified = access.as_ref().is_some_and(Access::is_certified);
-    let unanswered = (!is_certified).then(|| Unanswered::new(&app.stranger_bytes, client));
+    let certified = access.as_ref().and_then(Access::certified);
+    let unanswered = certified.is_none().then(|| Unanswered::new(&app.stranger_bytes, client));
+    // With TLS not before the handshake: strangers must not use up the connections of a client at their
+    // address.
+    let name = certified.map_or(AccountName::Address(client), |name| AccountName::Principal(Arc::clone(name)));
+    let Some(connected) = app.connect(name) else { return };
+    let account = Arc::clone(connected.account());
+    permit.of_client = Some(connected);
+    let permit = Arc::new(permit);
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection.
     let mut stream = TimeoutWriter::new(Counted::new(stream, unanswered.clone()));
@@ -108,6 +118,7 @@ async fn serve(
     let shared = Arc::clone(&permit);
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
+        request.extensions_mut().insert(Arc::clone(&account));
         request.extensions_mut().insert(RemoteAddress::from(address));
         if let Some(access) = &access {
             request.extensions_mut().insert(access.clone());

@@ -3,13 +3,54 @@
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
-use palisade_client::wire::{Consistency, Failure, Op};
+use palisade_client::wire::{Answer, Break, Code, Consistency, Failure, Op};
 use serde::Deserialize;
+use tracing::warn;
 
 use super::body::{self, PathParameter};
-use super::{Caller, not_taken, perform, reply};
+use super::{App, Caller, not_taken, perform, reply};
 use crate::core::NotTaken;
 use crate::limits;
+
+impl App {
+    /// Breaks a grant for an operator, and tells every WebSocket of this node. Whatever comes of it is
+    /// logged: this is the only request that takes something from another client.
+    pub(super) async fn break_grant(&self, key: String, order: Break) -> Result<Answer, Failure> {
+        let Break { token, reason } = order.clone();
+        let result = self.request(Op::Break { key: key.clone(), order }).await;
+        let address = self.remote.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+        match &result {
+            Ok(Answer::Broken(broken)) => {
+                let principal = self.principal.as_str();
+                warn!(
+                    ?key,
+                    token,
+                    session = broken.session,
+                    ?reason,
+                    principal,
+                    address,
+                    "an operator broke the grant of a lock"
+                );
+                self.sockets.tell(broken, &self.core.view().access());
+            }
+            Err(failure) => {
+                let outcome = match failure.error {
+                    // An earlier attempt may have broken it.
+                    Code::NotHolder => "an operator's break found no such grant",
+                    Code::LeadershipLost | Code::ShuttingDown => {
+                        "it is unknown whether an operator broke the grant of a lock"
+                    }
+                    _ => "an operator did not break the grant of a lock",
+                };
+                let failure = failure.to_string();
+                let principal = self.principal.as_str();
+                warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
+            }
+            Ok(_) => {}
+        }
+        result
+    }
+}
 
 /// `POST /v1/locks/{key}/acquire`
 pub(super) async fn acquire(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
@@ -25,6 +66,9 @@ pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, 
 
 /// `POST /v1/locks/{key}/break`
 pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
+    }
     let result = async {
         let (key, order) = (body::key(path)?, body::json(body).await?);
         // A task of its own: also a client that does not wait for the answer leaves a line in the log.

@@ -9,10 +9,13 @@ use palisade_client::wire::{MemberChange, MembersView, Op, ReplaceMember, Status
 use serde::Deserialize;
 
 use super::body::{self, PathParameter};
-use super::{Caller, perform};
+use super::{Caller, perform, reply};
 
 /// `GET /v1/members`: the members according to this node.
-pub(super) async fn list(Caller(app): Caller) -> Response {
+pub(super) async fn list(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
+    }
     let StatusView { members, leader, .. } = app.status();
     Json(MembersView { members, leader }).into_response()
 }

@@ -7,6 +7,7 @@ mod access;
 mod admission;
 mod auditing;
 mod body;
+mod client_limits;
 mod handshakes;
 mod intake;
 mod listen;
@@ -34,18 +35,19 @@ use axum::http::request::Parts;
 use axum::middleware;
 use axum::response::Response;
 use axum::routing::{any, delete, get, post};
-use palisade_client::wire::{Answer, Break, Code, Failure, MemberChange, Op};
+use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use palisade_spec::lock::Principal;
 use tokio::sync::{Semaphore, oneshot};
-use tracing::warn;
 
 pub use listen::listen;
 pub use site::HostNames;
 
+use self::client_limits::gives_back;
 use self::handshakes::Handshakes;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
+use crate::accounts::{Account, Accounts};
 use crate::addresses::RemoteAddress;
 use crate::audit::Audit;
 use crate::budget::Budget;
@@ -78,6 +80,9 @@ pub struct App {
     /// Memory for the unfinished requests of clients without a certificate.
     stranger_bytes: Arc<Budget>,
     handshakes: Arc<Handshakes>,
+    accounts: Arc<Accounts>,
+    /// The account of this client.
+    account: Option<Arc<Account>>,
     /// Where this client is.
     remote: Option<RemoteAddress>,
     /// The audit log, if this node has one.
@@ -93,17 +98,23 @@ pub struct App {
     next_connection: Arc<AtomicU64>,
 }
 
+/// What an operator decides of the interface for clients.
+#[derive(Debug)]
+pub struct Setup {
+    /// The names under which this node answers.
+    pub host_names: HostNames,
+    /// Signs grants, if this node does.
+    pub signer: Option<Arc<GrantSigner>>,
+    /// The audit log, if this node has one.
+    pub audit: Option<Audit>,
+    /// What each client uses of the limits.
+    pub accounts: Accounts,
+}
+
 impl App {
     /// Creates the handlers' shared state.
-    pub fn new(
-        core: Core,
-        peers: Arc<Peers>,
-        metrics: Arc<Metrics>,
-        space: Arc<Space>,
-        host_names: HostNames,
-        signer: Option<Arc<GrantSigner>>,
-        audit: Option<Audit>,
-    ) -> App {
+    pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
+        let Setup { host_names, signer, audit, accounts } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -116,6 +127,8 @@ impl App {
             principal: Principal::default(),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
+            accounts: Arc::new(accounts),
+            account: None,
             remote: None,
             audit,
             log_pause: Arc::default(),
@@ -156,10 +169,12 @@ impl App {
     /// withdraws its wait.
     async fn send(&self, op: Op) -> Result<Answer, Failure> {
         let request = self.validate(op)?;
+        let turn = self.turn().await;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
         let responder = Responder::once(connection, Instant::now(), sender).at(self.remote);
+        let responder = responder.of(self.account_name(), turn);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
@@ -185,51 +200,15 @@ impl FromRequestParts<App> for Caller {
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Infallible> {
         let mut app = app.clone();
+        let connection = parts.extensions.get::<Arc<Account>>();
         if let Some(verified) = parts.extensions.get::<tls::Principal>() {
             app.principal = Principal::from(Arc::clone(&verified.name));
+            app.account = connection.map(|connection| app.accounts.of_request(connection, &verified.name));
+        } else {
+            app.account = connection.cloned();
         }
         app.remote = parts.extensions.get::<RemoteAddress>().copied();
         Ok(Caller(app))
-    }
-}
-
-impl App {
-    /// Breaks a grant for an operator, and tells every WebSocket of this node. Whatever comes of it is
-    /// logged: this is the only request that takes something from another client.
-    async fn break_grant(&self, key: String, order: Break) -> Result<Answer, Failure> {
-        let Break { token, reason } = order.clone();
-        let result = self.request(Op::Break { key: key.clone(), order }).await;
-        let address = self.remote.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
-        match &result {
-            Ok(Answer::Broken(broken)) => {
-                let principal = self.principal.as_str();
-                warn!(
-                    ?key,
-                    token,
-                    session = broken.session,
-                    ?reason,
-                    principal,
-                    address,
-                    "an operator broke the grant of a lock"
-                );
-                self.sockets.tell(broken, &self.core.view().access());
-            }
-            Err(failure) => {
-                let outcome = match failure.error {
-                    // An earlier attempt may have broken it.
-                    Code::NotHolder => "an operator's break found no such grant",
-                    Code::LeadershipLost | Code::ShuttingDown => {
-                        "it is unknown whether an operator broke the grant of a lock"
-                    }
-                    _ => "an operator did not break the grant of a lock",
-                };
-                let failure = failure.to_string();
-                let principal = self.principal.as_str();
-                warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
-            }
-            Ok(_) => {}
-        }
-        result
     }
 }
 
@@ -262,7 +241,10 @@ fn not_taken(why: NotTaken) -> Failure {
 /// Carries out an operation, if it could be parsed, and formats the answer.
 async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     let result = match op {
-        Ok(op) => app.request(op).await,
+        Ok(op) => match app.within_rate(gives_back(&op)) {
+            Ok(()) => app.request(op).await,
+            Err((failure, seconds)) => return reply::too_soon(failure, seconds, uri),
+        },
         Err(failure) => Err(failure),
     };
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {

@@ -8,7 +8,7 @@ use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
 use palisade_spec::raft::NodeId;
 
-use super::{App, reply};
+use super::{App, Caller, reply};
 use crate::core::{Contact, member_views};
 use crate::storage::SpaceView;
 
@@ -45,8 +45,11 @@ impl App {
 }
 
 /// `GET /v1/status`
-pub(super) async fn status(State(app): State<App>) -> Response {
-    Json(app.status()).into_response()
+pub(super) async fn status(Caller(app): Caller, uri: Uri) -> Response {
+    match app.within_rate(false) {
+        Ok(()) => Json(app.status()).into_response(),
+        Err((failure, seconds)) => reply::too_soon(failure, seconds, &uri),
+    }
 }
 
 /// `GET /healthz`: the process answers.

@@ -1,6 +1,7 @@
 //! Limits on what clients may make a node do for snapshots. Each one writes the whole state, and each
 //! one that is read keeps its file on the disk.
 
+use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,16 +12,21 @@ use tokio::task::JoinHandle;
 use tokio::time::{Instant, sleep};
 use tracing::warn;
 
-use crate::limits::{SNAPSHOT_READ_GRACE, SNAPSHOT_READ_RATE, SNAPSHOT_REQUEST_PAUSE, SNAPSHOT_SMALL};
-use crate::storage::{DiskFile, SnapshotInfo};
+use crate::accounts::AccountName;
+use crate::limits::{
+    SNAPSHOT_CLIENTS_PAUSE, SNAPSHOT_READ_GRACE, SNAPSHOT_READ_RATE, SNAPSHOT_REQUEST_PAUSE, SNAPSHOT_SMALL,
+};
+use crate::storage::DiskFile;
 use crate::sync::Mutex;
 
-/// Snapshots that clients request: one at a time, with a pause between two.
+/// Snapshots that clients request: one at a time, with a pause between two, which is long for one client
+/// and short for different ones. So a client that requests them in a loop leaves time in which another
+/// client's request is granted.
 #[derive(Debug)]
 pub(super) struct SnapshotRequests {
     one: Arc<Semaphore>,
-    /// When the last one that a client requested was durable.
-    last: Mutex<Option<Instant>>,
+    /// When the last one that each client requested was durable, if its pause is not over.
+    last: Mutex<HashMap<Option<AccountName>, Instant>>,
 }
 
 /// A refusal, and after how many seconds the request may be sent again.
@@ -28,31 +34,40 @@ pub(super) type TooSoon = (Failure, u64);
 
 impl SnapshotRequests {
     pub(super) fn new() -> SnapshotRequests {
-        SnapshotRequests { one: Arc::new(Semaphore::new(1)), last: Mutex::new(None) }
+        SnapshotRequests { one: Arc::new(Semaphore::new(1)), last: Mutex::default() }
     }
 
-    /// Begins a request. `newest` is the newest snapshot, after which `log_bytes` were written to the
-    /// log.
-    pub(super) fn begin(&self, newest: Option<SnapshotInfo>, log_bytes: u64) -> Result<OwnedSemaphorePermit, TooSoon> {
+    /// Begins a request of this client. The newest snapshot has so many bytes, and after it `log_bytes`
+    /// were written to the log.
+    pub(super) fn begin(
+        &self,
+        client: &Option<AccountName>,
+        bytes: u64,
+        log_bytes: u64,
+        now: Instant,
+    ) -> Result<OwnedSemaphorePermit, TooSoon> {
         let Ok(permit) = Arc::clone(&self.one).try_acquire_owned() else {
             let message = "another client has requested a snapshot, which is not durable yet: try again in 1 s";
             return Err((Failure::new(Code::TooSoon, message), 1));
         };
-        let since = self.last.lock().map(|last| last.elapsed());
-        match too_soon(newest.map_or(0, |newest| newest.bytes), log_bytes, since) {
-            Some(refusal) => Err(refusal),
-            None => Ok(permit),
-        }
+        let last = self.last.lock();
+        let own = last.get(client).map(|&last| now.saturating_duration_since(last));
+        let others = last.values().map(|&last| now.saturating_duration_since(last)).min();
+        let refusal = too_soon(bytes, log_bytes, own, SNAPSHOT_REQUEST_PAUSE)
+            .or_else(|| too_soon(bytes, log_bytes, others, SNAPSHOT_CLIENTS_PAUSE));
+        refusal.map_or(Ok(permit), Err)
     }
 
-    /// The requested snapshot is durable.
-    pub(super) fn taken(&self) {
-        *self.last.lock() = Some(Instant::now());
+    /// The snapshot that this client has requested is durable.
+    pub(super) fn taken(&self, client: Option<AccountName>, now: Instant) {
+        let mut last = self.last.lock();
+        last.retain(|_, last| now.saturating_duration_since(*last) < SNAPSHOT_REQUEST_PAUSE);
+        last.insert(client, now);
     }
 }
 
-fn too_soon(bytes: u64, log_bytes: u64, since: Option<Duration>) -> Option<TooSoon> {
-    let pause = SNAPSHOT_REQUEST_PAUSE.checked_sub(since?).filter(|pause| !pause.is_zero())?;
+fn too_soon(bytes: u64, log_bytes: u64, since: Option<Duration>, pause: Duration) -> Option<TooSoon> {
+    let pause = pause.checked_sub(since?).filter(|pause| !pause.is_zero())?;
     if bytes <= SNAPSHOT_SMALL || log_bytes >= bytes {
         return None;
     }
@@ -62,6 +77,13 @@ fn too_soon(bytes: u64, log_bytes: u64, since: Option<Duration>) -> Option<TooSo
          try again in {again} s"
     );
     Some((Failure::new(Code::TooSoon, message), again))
+}
+
+/// Permits for reading a snapshot.
+#[derive(Debug)]
+pub(super) struct ReadPermit {
+    pub(super) _of_all: OwnedSemaphorePermit,
+    pub(super) _of_client: Option<OwnedSemaphorePermit>,
 }
 
 /// A snapshot that a client reads: its file is open until the client has it or the time for it is
@@ -75,12 +97,12 @@ pub(super) struct Download {
 #[derive(Clone, Debug)]
 struct OpenFile {
     file: Arc<dyn DiskFile>,
-    _permit: Arc<OwnedSemaphorePermit>,
+    _permit: Arc<ReadPermit>,
 }
 
 impl Download {
     /// Begins the time for reading this file of so many bytes.
-    pub(super) fn begin(file: Box<dyn DiskFile>, bytes: u64, permit: OwnedSemaphorePermit) -> Download {
+    pub(super) fn begin(file: Box<dyn DiskFile>, bytes: u64, permit: ReadPermit) -> Download {
         let open = OpenFile { file: Arc::from(file), _permit: Arc::new(permit) };
         let file = Arc::new(Mutex::new(Some(open)));
         let (allowed, late) = (time_for(bytes), Arc::clone(&file));
@@ -119,21 +141,44 @@ mod tests {
     #[test]
     fn requests_pause_unless_the_log_has_grown_or_the_snapshot_is_small() {
         let soon = Some(Duration::from_secs(3));
-        assert_eq!(too_soon(1_000_000, 999_999, None), None, "the first request");
-        let (failure, again) = too_soon(1_000_000, 999_999, soon).unwrap();
+        let refusal = |bytes, log_bytes, since| too_soon(bytes, log_bytes, since, SNAPSHOT_REQUEST_PAUSE);
+        assert_eq!(refusal(1_000_000, 999_999, None), None, "the first request");
+        let (failure, again) = refusal(1_000_000, 999_999, soon).unwrap();
         assert_eq!((failure.error, again), (Code::TooSoon, 8));
         assert!(failure.message.contains("try again in 8 s"), "{failure}");
-        assert_eq!(too_soon(1_000_000, 1_000_000, soon), None);
-        assert_eq!(too_soon(SNAPSHOT_SMALL, 0, soon), None);
-        assert_eq!(too_soon(1_000_000, 0, Some(SNAPSHOT_REQUEST_PAUSE)), None);
+        assert_eq!(refusal(1_000_000, 1_000_000, soon), None);
+        assert_eq!(refusal(SNAPSHOT_SMALL, 0, soon), None);
+        assert_eq!(refusal(1_000_000, 0, Some(SNAPSHOT_REQUEST_PAUSE)), None);
     }
 
     #[test]
     fn one_request_at_a_time() {
         let requests = SnapshotRequests::new();
-        let first = requests.begin(None, 0).unwrap();
-        assert_eq!(requests.begin(None, 0).unwrap_err().0.error, Code::TooSoon);
+        let begin = || requests.begin(&None, 0, 0, Instant::now());
+        let first = begin().unwrap();
+        assert_eq!(begin().unwrap_err().0.error, Code::TooSoon);
         drop(first);
-        assert!(requests.begin(None, 0).is_ok());
+        assert!(begin().is_ok());
+    }
+
+    /// Goal: a client that requests snapshots in a loop, at the very moment at which it may, leaves time
+    /// for another client's request.
+    #[test]
+    fn a_loop_of_one_client_leaves_time_for_another() {
+        let requests = SnapshotRequests::new();
+        let start = Instant::now();
+        let [looping, other] = ["looping", "other"].map(|name| Some(AccountName::Principal(name.into())));
+        let again = |client: &Option<AccountName>, now| {
+            requests.begin(client, 1_000_000, 0, now).map_or_else(|(_, seconds)| seconds, |_| 0)
+        };
+        assert_eq!(again(&looping, start), 0);
+        requests.taken(looping.clone(), start);
+        assert_eq!((again(&looping, start), again(&other, start)), (11, 3));
+        let later = start + SNAPSHOT_CLIENTS_PAUSE;
+        assert_eq!((again(&looping, later), again(&other, later)), (9, 0));
+        requests.taken(other.clone(), later);
+        assert_eq!((again(&looping, later), again(&other, later)), (9, 11));
+        let over = later + SNAPSHOT_REQUEST_PAUSE;
+        assert_eq!((again(&looping, over), again(&other, over)), (0, 0));
     }
 }

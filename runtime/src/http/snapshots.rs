@@ -10,10 +10,11 @@ use axum::http::{HeaderMap, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::{Stream, stream};
 use palisade_client::wire::{Code, Failure, SnapshotView};
-use tokio::sync::{OwnedSemaphorePermit, oneshot};
+use tokio::sync::oneshot;
 use tokio::task::spawn_blocking;
+use tokio::time::Instant;
 
-use super::snapshot_limits::Download;
+use super::snapshot_limits::{Download, ReadPermit};
 use super::{App, Caller, not_taken, reply};
 use crate::audit::Act;
 use crate::core::{Event, NotTaken};
@@ -37,7 +38,7 @@ impl App {
         let (reply, taken) = oneshot::channel();
         self.core.send(Event::TakeSnapshot(reply)).map_err(not_taken)?;
         let snapshot = taken.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))?;
-        self.snapshot_requests.taken();
+        self.snapshot_requests.taken(self.account_name(), Instant::now());
         Ok(self.show(snapshot))
     }
 
@@ -50,6 +51,25 @@ impl App {
         opened.ok_or_else(|| Failure::new(Code::NotFound, "this node has no snapshot yet; POST /v1/snapshot takes one"))
     }
 
+    /// Permission to read a snapshot, if neither this client nor all of them read as many as they may.
+    fn may_read_snapshot(&self) -> Result<ReadPermit, Failure> {
+        let of_client = self.account.as_ref().map(|account| {
+            Arc::clone(&account.snapshot_reads).try_acquire_owned().map_err(|_| {
+                self.report_limit("snapshot_reads", account.name());
+                let (limit, client) = (limits::CLIENT_SNAPSHOT_READS, account.name());
+                let message = format!("the limit of {limit} snapshots that one client reads at a time is reached by {client}: try again when one has been read");
+                Failure::new(Code::Limit, message)
+            })
+        });
+        let of_client = of_client.transpose()?;
+        let of_all = Arc::clone(&self.snapshot_reads).try_acquire_owned().map_err(|_| {
+            let message =
+                format!("{} snapshots are being read by clients already; try again later", limits::SNAPSHOT_READS);
+            Failure::new(Code::Overloaded, message)
+        });
+        Ok(ReadPermit { _of_all: of_all?, _of_client: of_client })
+    }
+
     /// Whether the newest snapshot includes every applied entry: then a request writes nothing.
     fn has_current_snapshot(&self, newest: Option<SnapshotInfo>) -> bool {
         newest.is_some_and(|newest| newest.last.index.0 >= self.core.view().get().commit)
@@ -58,12 +78,15 @@ impl App {
 
 /// `POST /v1/snapshot`: takes a snapshot, and answers when it is durable.
 pub(super) async fn take(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
+    }
     if let Err(denied) = app.may_administer() {
         return reply::response(Err(denied), &uri);
     }
     let newest = app.peers.snapshots().newest();
-    let log_bytes = app.core.view().get().log_bytes;
-    let permit = match app.snapshot_requests.begin(newest, log_bytes) {
+    let (bytes, log_bytes) = (newest.map_or(0, |newest| newest.bytes), app.core.view().get().log_bytes);
+    let permit = match app.snapshot_requests.begin(&app.account_name(), bytes, log_bytes, Instant::now()) {
         Ok(permit) => Some(permit),
         Err(_) if app.has_current_snapshot(newest) => None,
         Err((failure, seconds)) => return reply::too_soon(failure, seconds, &uri),
@@ -82,12 +105,15 @@ pub(super) async fn take(Caller(app): Caller, uri: Uri) -> Response {
 
 /// `GET /v1/snapshot`: the file of the newest snapshot.
 pub(super) async fn read(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
+    }
     if let Err(denied) = app.may_administer() {
         return reply::response(Err(denied), &uri);
     }
-    let Ok(permit) = Arc::clone(&app.snapshot_reads).try_acquire_owned() else {
-        let message = format!("{} clients are reading a snapshot already; try again later", limits::SNAPSHOT_READS);
-        return reply::response(Err(Failure::new(Code::Overloaded, message)), &uri);
+    let permit = match app.may_read_snapshot() {
+        Ok(permit) => permit,
+        Err(failure) => return reply::response(Err(failure), &uri),
     };
     match app.administer(Act::ReadSnapshot, app.open_snapshot()).await {
         Ok((info, file)) => send(info, file, permit),
@@ -95,7 +121,7 @@ pub(super) async fn read(Caller(app): Caller, uri: Uri) -> Response {
     }
 }
 
-fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermit) -> Response {
+fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: ReadPermit) -> Response {
     let name = format!("attachment; filename=\"snapshot-{:020}-{}.snap\"", info.last.index.0, info.last.term.0);
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/octet-stream"));
@@ -107,7 +133,7 @@ fn send(info: SnapshotInfo, file: Box<dyn DiskFile>, permit: OwnedSemaphorePermi
 }
 
 /// The file as a stream of pieces: at most one piece is in memory, however slowly the client reads.
-fn pieces(file: Box<dyn DiskFile>, bytes: u64, permit: OwnedSemaphorePermit) -> impl Stream<Item = io::Result<Bytes>> {
+fn pieces(file: Box<dyn DiskFile>, bytes: u64, permit: ReadPermit) -> impl Stream<Item = io::Result<Bytes>> {
     let download = Arc::new(Download::begin(file, bytes, permit));
     stream::try_unfold(0, move |at| {
         let download = Arc::clone(&download);

@@ -23,6 +23,7 @@ use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Respons
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 
+use super::client_limits::gives_back;
 use super::listen::ConnectionPermit;
 use super::sockets::Socket;
 use super::{App, Caller, not_taken, reply};
@@ -140,7 +141,11 @@ async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) ->
         };
         connection.socket.text.store(text, Ordering::Relaxed);
         let room = connection.room(&request.op).await;
-        connection.dispatch(request, text, room);
+        if let Err((failure, _)) = connection.app.within_rate(gives_back(&request.op)) {
+            connection.responder(request.id, text, room).answer(Err(failure));
+            continue;
+        }
+        connection.dispatch(request, text, room).await;
     }
 }
 
@@ -192,8 +197,8 @@ impl Connection {
         Responder::stream(self.id, now, id, text, room, Arc::clone(&self.outbox)).at(self.app.remote)
     }
 
-    /// Sends a request to the core, or answers it here.
-    fn dispatch(&self, request: Request, text: bool, room: Option<Room>) {
+    /// Sends a request to the core when it is its client's turn, or answers it here.
+    async fn dispatch(&self, request: Request, text: bool, room: Option<Room>) {
         let responder = self.responder(request.id, text, room);
         if request.op == Op::Status {
             responder.answer(Ok(Answer::Status(self.app.status().into())));
@@ -217,6 +222,8 @@ impl Connection {
         }
         match self.app.validate(request.op) {
             Ok(accepted) => {
+                // Later requests of the connection stay unread meanwhile, and so in order.
+                let responder = responder.of(self.app.account_name(), self.app.turn().await);
                 if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
                     self.responder(request.id, text, None).answer(Err(not_taken(why)));
                 }

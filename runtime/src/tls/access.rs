@@ -93,9 +93,12 @@ impl Access {
         !matches!(self.connection, Connection::Plain)
     }
 
-    /// Whether a certificate has proved who the client is.
-    pub fn is_certified(&self) -> bool {
-        matches!(self.connection, Connection::Certified(_))
+    /// The client's name, if a certificate has proved it.
+    pub fn certified(&self) -> Option<&Arc<str>> {
+        match &self.connection {
+            Connection::Certified(principal) => Some(&principal.name),
+            _ => None,
+        }
     }
 
     /// Who sends a request, with its header `Authorization`. A token counts before the connection's

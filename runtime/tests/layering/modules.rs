@@ -4,7 +4,7 @@ use super::code::code_below;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 21] = [
+const MODULES: [&str; 22] = [
     "limits",
     "addresses",
     "sync",
@@ -12,6 +12,7 @@ const MODULES: [&str; 21] = [
     "per_address",
     "budget",
     "metrics",
+    "accounts",
     "stopwatch",
     "sockets",
     "outbox",

@@ -41,7 +41,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     };
 
     // The limits are reached after the cases, in a cluster of their own.
-    let settings = [("--max-sessions", SESSIONS.to_string()), ("--max-sessions-per-address", "0".to_owned())];
+    let settings = [("--max-sessions", SESSIONS.to_string()), ("--max-sessions-per-client", "0".to_owned())];
     let settings = settings.map(|(name, value)| (name.to_owned(), value)).to_vec();
     let options = Options { palisade: context.palisade.clone(), settings, ..Options::default() };
     let cluster = servers::start(Kind::Palisade, &options).await.map_err(text)?;

@@ -97,8 +97,8 @@ impl PendingRequests {
 
     /// Counts a session that this client has opened.
     fn count_session(&mut self, session: SessionId, responder: &Responder) {
-        if let Some(address) = responder.address().filter(|_| self.quotas.limit_addresses()) {
-            self.openers.opened(session, address);
+        if let Some(client) = responder.client.as_ref().filter(|_| self.quotas.limit_sessions_of_clients()) {
+            self.openers.opened(session, client);
         }
     }
 

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 
+mod clients;
 mod credentials;
 
 type Reply = oneshot::Receiver<Result<Answer, Failure>>;

@@ -115,7 +115,7 @@ fn hold_a_full_page(victim: &Victim) -> WebSocket {
 fn sessions_end_at_their_limit() {
     // A million sessions are 70 MB of recordings, a third of it for each node, and nothing is in
     // them that fewer do not show.
-    let calm = ["--election-timeout", "750ms", "--max-sessions-per-address", "0"];
+    let calm = ["--election-timeout", "750ms", "--max-sessions-per-client", "0"];
     let victim = Victim::of(Cluster::start_unrecorded(3, &calm, |_, _| {}));
     // Open already: an honest client's, which goes on.
     let mut honest = WebSocket::open(&victim.address);

@@ -9,6 +9,7 @@ mod names;
 mod noise;
 pub(crate) mod peers;
 mod ports;
+mod quotas;
 mod shares;
 mod strangers;
 

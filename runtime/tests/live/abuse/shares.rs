@@ -14,7 +14,7 @@ use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http};
 
 /// `POST path` from another address of this machine.
-fn post_from(local: &str, address: &str, path: &str, body: &str) -> Value {
+pub(super) fn post_from(local: &str, address: &str, path: &str, body: &str) -> Value {
     let (local, address): (SocketAddr, SocketAddr) = (format!("{local}:0").parse().unwrap(), address.parse().unwrap());
     let length = body.len();
     let request = format!(
@@ -56,9 +56,9 @@ fn sessions_of_one_address_leave_room_for_others() {
     let (opened, refusal) = open_until_refused(&address);
     assert_eq!((opened, &refusal["error"]), (1000, &json!("limit")), "half of all, for a loopback address");
     let message = refusal["message"].as_str().unwrap();
-    assert!(message.contains("1000 sessions for one client address") && message.contains("127.0.0.1"), "{message}");
+    assert!(message.contains("1000 sessions of one client") && message.contains("127.0.0.1"), "{message}");
     let refused = http::post(&address, "/v1/locks/k/acquire", "").unwrap().refused(429, "limit");
-    assert!(refused["message"].as_str().unwrap().contains("one client address"), "{refused}");
+    assert!(refused["message"].as_str().unwrap().contains("sessions of one client"), "{refused}");
 
     let other = post_from("127.0.0.77", &address, "/v1/sessions", "{\"ttl_ms\":60000}");
     assert!(other["session"].is_string(), "{other}");
@@ -69,7 +69,7 @@ fn sessions_of_one_address_leave_room_for_others() {
     http::post(&address, "/v1/sessions", "").unwrap().refused(429, "limit");
 
     // A share of its own for each address, as the operator sets it.
-    let cluster = Cluster::start_calm_with(1, &["--max-sessions-per-address", "10"]);
+    let cluster = Cluster::start_calm_with(1, &["--max-sessions-per-client", "10"]);
     let address = cluster.client_addr(cluster.wait_ready());
     let session = http::post(&address, "/v1/sessions", "").unwrap().ok()["session"].as_str().unwrap().to_owned();
     assert_eq!(open_until_refused(&address).0, 9);

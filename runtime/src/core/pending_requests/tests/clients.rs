@@ -1,0 +1,112 @@
+//! What one client, a principal or an address, may have at the leader.
+
+use palisade_spec::lock::Principal;
+use tokio::sync::Semaphore;
+
+use super::*;
+use crate::accounts::AccountName;
+use crate::addresses::ClientAddress;
+
+fn clients() -> [AccountName; 2] {
+    let address = ClientAddress::of([10, 0, 0, 7].into());
+    [AccountName::Principal("worker".into()), AccountName::Address(address)]
+}
+
+impl Fixture {
+    /// A request of this client, in an iteration of its own.
+    fn request_of(&mut self, client: &AccountName, connection: u64, op: Op) -> Reply {
+        let (sender, receiver) = oneshot::channel();
+        let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
+        let request = Request::from_wire(op, &Principal::default()).unwrap();
+        self.requests.take(&self.node, request, responder.of(Some(client.clone()), None));
+        self.run_iteration();
+        receiver
+    }
+
+    #[track_caller]
+    fn refusal(&mut self, client: &AccountName, connection: u64, op: Op) -> String {
+        let failure = self.request_of(client, connection, op).try_recv().unwrap().unwrap_err();
+        assert_eq!(failure.error, Code::Limit);
+        failure.message
+    }
+}
+
+fn open() -> Op {
+    Op::OpenSession(wire::OpenSession { ttl_ms: 60_000, owner: String::new() })
+}
+
+/// Goal: a client opens as many sessions as it may, by itself or by acquires; another client's are counted
+/// apart, and a session that has ended makes room.
+#[test]
+fn sessions_of_one_client_are_limited() {
+    let mut fixture = Fixture::open();
+    fixture.requests.quotas.max_sessions_per_client = Some(2);
+    let [worker, address] = clients();
+    let opened = fixture.request_of(&worker, 1, open()).try_recv();
+    let Ok(Ok(Answer::Session(lease))) = opened else { panic!("no session: {opened:?}") };
+    granted(&mut fixture.request_of(&worker, 2, acquire("own", 0)));
+    for op in [open(), acquire("other", 0)] {
+        let message = fixture.refusal(&worker, 3, op);
+        assert!(message.contains("2 sessions of one client is reached by client `worker`"), "{message}");
+        assert!(message.contains("--max-sessions-per-client"), "{message}");
+    }
+    granted(&mut fixture.request_of(&address, 3, acquire("other", 0)));
+    granted(&mut fixture.request_of(&worker, 3, first_acquire(lease.session, 0)));
+    fixture.request_of(&worker, 3, Op::CloseSession { session: lease.session }).try_recv().unwrap().unwrap();
+    fixture.request_of(&worker, 3, open()).try_recv().unwrap().unwrap();
+    fixture.refusal(&worker, 3, open());
+}
+
+/// Goal: a client waits for as many locks as it may, over any connections; another client's waits are
+/// counted apart. A wait that was granted, or whose connection has ended, makes room. An acquire that does
+/// not wait, and the repetition of one that waits, are not refused.
+#[test]
+fn waits_of_one_client_are_limited() {
+    let mut fixture = Fixture::open();
+    fixture.requests.quotas.max_waiters_per_client = Some(3);
+    let [worker, address] = clients();
+    let [holder, patient] = [(); 2].map(|()| fixture.open_session());
+    let grant = granted(&mut fixture.request(9, first_acquire(holder, 0)));
+    let mut first = fixture.request_of(&worker, 2, first_acquire(patient, 60_000));
+    let _two = [(); 2].map(|()| fixture.request_of(&worker, 1, acquire("key", 60_000)));
+    let message = fixture.refusal(&worker, 2, acquire("key", 60_000));
+    assert!(message.contains("3 waiting acquires of one client is reached by client `worker`"), "{message}");
+    assert!(message.contains("--max-waiters-per-client"), "{message}");
+    let _other = fixture.request_of(&address, 3, acquire("key", 60_000));
+    granted(&mut fixture.request_of(&worker, 2, acquire("free", 0)));
+    let mut again = fixture.request_of(&worker, 2, first_acquire(patient, 60_000));
+    assert_eq!((fixture.requests.waits.of_client(&worker), fixture.requests.waits.of_client(&address)), (3, 1));
+
+    fixture.requests.disconnected(ConnectionId(1), Instant::now());
+    fixture.run_iteration();
+    assert_eq!(fixture.requests.waits.of_client(&worker), 1);
+    drop(fixture.request(9, release(holder, grant.token)));
+    granted(&mut again);
+    assert!(first.try_recv().is_err(), "the repetition has replaced it");
+    assert_eq!(fixture.requests.waits.of_client(&worker), 0);
+    let _three = [(); 3].map(|()| fixture.request_of(&worker, 4, acquire("key", 60_000)));
+    fixture.refusal(&worker, 4, acquire("key", 60_000));
+    fixture.requests.lost_leadership();
+    assert_eq!((fixture.requests.waits.of_client(&worker), fixture.requests.waits.of_client(&address)), (0, 0));
+}
+
+/// Goal: a request has its turn until it is answered. One that waits in a queue gives it back then: its
+/// answer may be hours away.
+#[test]
+fn turn_ends_with_the_answer_or_with_a_wait() {
+    let mut fixture = Fixture::open();
+    let turns = Arc::new(Semaphore::new(2));
+    let mut request = |op| {
+        let (sender, receiver) = oneshot::channel();
+        let turn = Arc::clone(&turns).try_acquire_owned().expect("the requests before have given theirs back");
+        let responder = Responder::once(ConnectionId(1), Instant::now(), sender).of(None, Some(turn));
+        fixture.requests.take(&fixture.node, Request::from_wire(op, &Principal::default()).unwrap(), responder);
+        assert_eq!(turns.available_permits(), 1, "it is under way");
+        fixture.run_iteration();
+        assert_eq!(turns.available_permits(), 2);
+        receiver
+    };
+    granted(&mut request(acquire("key", 0)));
+    let mut waiting = request(acquire("key", 60_000));
+    assert!(waiting.try_recv().is_err());
+}
