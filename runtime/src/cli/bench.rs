@@ -6,6 +6,7 @@
 //! that uses most at the end. docs/performance.md explains how far the figures can be trusted.
 
 mod crowd;
+mod flood;
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -19,6 +20,7 @@ use palisade::limits;
 use palisade_client::{Client, LockOptions, Options, Security};
 use tokio::time::sleep;
 
+use self::flood::{Flood, Rate};
 use super::connect::{self, Endpoints};
 use super::dev::{Cluster, Plan};
 use super::signals::StopSignals;
@@ -54,6 +56,13 @@ pub(super) struct Bench {
     /// With --crowd: seed of its random keys
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
+    /// Also measure the clients while another client (from 127.0.0.2, or with TLS of another name) sends
+    /// as many requests as it can over so many connections, and compare
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 0, conflicts_with_all = ["end_leader", "crowd"])]
+    flood: usize,
+    /// With --flood: this option of the nodes
+    #[arg(long, value_name = "N", default_value_t = limits::UNANSWERED_REQUESTS, conflicts_with = "running")]
+    max_unanswered_requests: usize,
     /// Measure the cluster of --endpoints instead of starting one
     #[arg(long)]
     running: bool,
@@ -74,6 +83,8 @@ pub(super) struct Bench {
 pub(super) struct Target {
     endpoints: Vec<String>,
     security: Security,
+    /// What the flood connects with: another name, with TLS.
+    flood_security: Security,
 }
 
 /// How to end the leader.
@@ -98,20 +109,34 @@ impl Bench {
         let result = block_on(async {
             if self.running {
                 let endpoints = self.endpoints.parse().map_err(|error| error.to_string())?;
-                let target = Target { endpoints, security: self.endpoints.security() };
+                let security = self.endpoints.security();
+                if self.flood > 0 && security.is_tls() {
+                    return Err(
+                        "a flood on a running cluster with TLS would need a second certificate: start the cluster \
+                                with `palisade bench --tls --flood`"
+                            .to_owned(),
+                    );
+                }
+                let target = Target { endpoints, security, flood_security: Security::plain() };
                 return self.measure(&target, None).await;
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
             let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
-            let arguments = ["--max-sessions", &sessions.to_string(), "--max-sessions-per-address", "0"];
-            let mut arguments = arguments.map(str::to_owned).to_vec();
+            let arguments = [
+                ("--max-sessions", sessions),
+                ("--max-sessions-per-client", 0),
+                ("--max-unanswered-requests", self.max_unanswered_requests),
+            ];
+            let mut arguments: Vec<String> =
+                arguments.into_iter().flat_map(|(option, number)| [option.to_owned(), number.to_string()]).collect();
             if let Some(key) = &self.sign_grants {
                 arguments.extend(["--sign-grants".to_owned(), key.display().to_string()]);
             }
             let Bench { nodes, port, tls, audit, .. } = self;
             let mut cluster =
                 Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
-            let target = Target { endpoints: cluster.endpoints(), security: cluster.security() };
+            let (endpoints, security) = (cluster.endpoints(), cluster.security());
+            let target = Target { endpoints, security, flood_security: cluster.security_of("flood")? };
             let result = if self.end_leader.is_some() {
                 tokio::select! {
                     result = self.measure(&target, None) => result,
@@ -141,7 +166,10 @@ impl Bench {
         let [memory, disk] = ["memory", "disk"];
         outln!("{:<8} {clients:>7} {rate:>9} {p50:>9} {p99:>9} {max:>9} {gap:>9} {memory:>9} {disk:>9}", "");
         for &clients in &self.clients {
-            self.row("", target, clients, sleep(self.time), cluster.as_deref()).await?;
+            let alone = self.row("", target, clients, sleep(self.time), cluster.as_deref()).await?;
+            if self.flood > 0 {
+                self.measure_flood(target, clients, alone, cluster.as_deref()).await?;
+            }
             if self.crowd > 0 {
                 let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
                 let crowd = crowd::Crowd { bench: self, target, clients, locks, lasts, seed };
@@ -151,8 +179,35 @@ impl Bench {
         Ok(())
     }
 
-    /// Measures `clients` clients until `until` resolves, and prints a row. The row includes the
-    /// memory and disk space of the node that uses most, if this process has started the nodes.
+    /// Measures the clients during a flood, and compares their 99th percentile with that without it.
+    async fn measure_flood(
+        &self,
+        target: &Target,
+        clients: usize,
+        alone: f64,
+        cluster: Option<&Cluster>,
+    ) -> Result<(), String> {
+        let leader = leader(target).await?;
+        let flood = Flood::start(leader, target.flood_security.clone(), self.flood);
+        let rate = Rate::start(&flood);
+        let flooded = self.row("flood", target, clients, sleep(self.time), cluster).await;
+        let answered = rate.per_second(&flood);
+        flood.stop()?;
+        let (flooded, connections) = (flooded?, self.flood);
+        if answered == 0.0 {
+            return Err("the flood was not answered at all".to_owned());
+        }
+        outln!(
+            "flood over {connections} connections, {answered:.0} of its requests/s answered: p99 {flooded:.2} ms, without it \
+             {alone:.2} ms, ratio {:.2}",
+            flooded / alone
+        );
+        Ok(())
+    }
+
+    /// Measures `clients` clients until `until` resolves, prints a row, and returns the 99th percentile
+    /// of their latencies in milliseconds. The row includes the memory and disk space of the node that
+    /// uses most, if this process has started the nodes.
     async fn row(
         &self,
         name: &str,
@@ -160,7 +215,7 @@ impl Bench {
         clients: usize,
         until: impl Future<Output = ()>,
         cluster: Option<&Cluster>,
-    ) -> Result<(), String> {
+    ) -> Result<f64, String> {
         let (mut pairs, time) = closed_loop(target, clients, self.time / 10, until).await?;
         pairs.sort_unstable();
         let gap = pairs.windows(2).map(|pair| pair[1].0 - pair[0].0).max().unwrap_or_default();
@@ -180,7 +235,7 @@ impl Bench {
         let [memory, disk] =
             [cluster.map(Cluster::memory), cluster.map(Cluster::disk)].map(Option::unwrap_or_default).map(most);
         outln!("{name:<8} {clients:>7} {rate:>9.0} {p50:>9.2} {p99:>9.2} {max:>9.2} {gap:>9.2} {memory:>9} {disk:>9}");
-        Ok(())
+        Ok(p99)
     }
 }
 

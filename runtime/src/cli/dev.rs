@@ -185,6 +185,13 @@ impl Cluster {
         self.certificates.as_ref().map_or_else(Security::plain, Certificates::security)
     }
 
+    /// What a client of this name connects with. Without TLS clients have no names.
+    pub(super) fn security_of(&self, client: &str) -> Result<Security, String> {
+        self.certificates
+            .as_ref()
+            .map_or_else(|| Ok(Security::plain()), |certificates| certificates.security_of(client))
+    }
+
     /// Resident memory of each node, in bytes; without the nodes for which the system does not
     /// report it.
     pub(super) fn memory(&self) -> Vec<u64> {

@@ -32,7 +32,7 @@ impl Certificates {
             for id in (1..=nodes).filter(|id| !certificates.path(&format!("node-{id}.pem")).exists()) {
                 authority.node(id, &["127.0.0.1".to_owned(), "localhost".to_owned()], validity)?;
             }
-            if !certificates.client().0.exists() {
+            if !certificates.client(NAME).0.exists() {
                 authority.client(NAME, validity)?;
             }
             if !certificates.administrator().0.exists() {
@@ -52,8 +52,8 @@ impl Certificates {
         self.path("ca.pem")
     }
 
-    fn client(&self) -> (PathBuf, PathBuf) {
-        (self.path(&format!("client-{NAME}.pem")), self.path(&format!("client-{NAME}-key.pem")))
+    fn client(&self, name: &str) -> (PathBuf, PathBuf) {
+        (self.path(&format!("client-{name}.pem")), self.path(&format!("client-{name}-key.pem")))
     }
 
     fn administrator(&self) -> (PathBuf, PathBuf) {
@@ -72,13 +72,27 @@ impl Certificates {
 
     /// What a client connects with.
     pub(super) fn security(&self) -> Security {
-        let (cert, key) = self.client();
+        self.security_with(NAME)
+    }
+
+    /// What another client connects with; its certificate is made if it is missing.
+    pub(super) fn security_of(&self, client: &str) -> Result<Security, String> {
+        if !self.client(client).0.exists() {
+            let issued =
+                Validity::starting_now(VALID).and_then(|validity| Authority::open(&self.0)?.client(client, validity));
+            issued.map_err(|error| format!("cannot make the certificate of {client}: {error}"))?;
+        }
+        Ok(self.security_with(client))
+    }
+
+    fn security_with(&self, client: &str) -> Security {
+        let (cert, key) = self.client(client);
         Security::tls(self.ca()).with_certificate(cert, key)
     }
 
     /// The options of a client's command line, each behind a space.
     pub(super) fn flags(&self) -> String {
-        self.flags_with(self.client())
+        self.flags_with(self.client(NAME))
     }
 
     /// The same for the administrator.
