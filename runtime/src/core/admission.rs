@@ -63,14 +63,14 @@ impl Quotas {
 /// The rejection of a request.
 #[derive(Debug)]
 pub(super) struct Rejection {
-    pub(super) failure: Failure,
+    pub(super) failure: Box<Failure>,
     /// The limit that the client has reached, if it is a limit of each client.
     pub(super) limit_of_client: Option<&'static str>,
 }
 
 impl From<Failure> for Rejection {
     fn from(failure: Failure) -> Rejection {
-        Rejection { failure, limit_of_client: None }
+        Rejection { failure: Box::new(failure), limit_of_client: None }
     }
 }
 
@@ -171,7 +171,7 @@ fn too_many_sessions(client: &AccountName, limit: usize) -> Rejection {
         "the limit of {limit} sessions of one client is reached by {client}: close sessions, or let the operator raise \
          --max-sessions-per-client"
     );
-    Rejection { failure: Failure::new(Code::Limit, message), limit_of_client: Some("sessions") }
+    Rejection { failure: Box::new(Failure::new(Code::Limit, message)), limit_of_client: Some("sessions") }
 }
 
 /// The error for a client that waits for as many locks as one client may wait for.
@@ -180,7 +180,7 @@ fn too_many_waiters(client: &AccountName, limit: usize) -> Rejection {
         "the limit of {limit} waiting acquires of one client is reached by {client}: withdraw some, or let the operator \
          raise --max-waiters-per-client"
     );
-    Rejection { failure: Failure::new(Code::Limit, message), limit_of_client: Some("waiters") }
+    Rejection { failure: Box::new(Failure::new(Code::Limit, message)), limit_of_client: Some("waiters") }
 }
 
 fn reached(what: &str, limit: usize) -> Result<(), Rejection> {

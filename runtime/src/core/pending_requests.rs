@@ -136,7 +136,7 @@ impl PendingRequests {
             if failure.error == Code::NoSpace {
                 self.metrics.refused_no_space.inc();
             }
-            responder.answer(Err(failure));
+            responder.answer(Err(*failure));
             return;
         }
         match request {

@@ -31,8 +31,7 @@ impl Fixture {
 
     /// Takes a request, to be proposed in the next iteration.
     fn take(&mut self, connection: u64, op: Op) -> Reply {
-        let (sender, receiver) = oneshot::channel();
-        let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
+        let (responder, receiver) = responder(connection);
         self.requests.take(&self.node, Request::from_wire(op, &Principal::default()).unwrap(), responder);
         receiver
     }
@@ -82,11 +81,22 @@ impl Fixture {
         }
     }
 
+    fn disconnect(&mut self, connection: u64) {
+        self.requests.disconnected(ConnectionId(connection), Instant::now());
+        self.run_iteration();
+    }
+
     /// Counts of acquires requested, granted, and timed out.
     fn counted(&self) -> (u64, u64, u64) {
         let Metrics { acquire_attempts, grants, acquire_timeouts, .. } = &*self.requests.metrics;
         (acquire_attempts.get(), grants.get(), acquire_timeouts.get())
     }
+}
+
+/// The responder of a request of this connection, and where its answer arrives.
+fn responder(connection: u64) -> (Responder, Reply) {
+    let (sender, receiver) = oneshot::channel();
+    (Responder::once(ConnectionId(connection), Instant::now(), sender), receiver)
 }
 
 /// An acquire that opens a session for itself.

@@ -15,8 +15,7 @@ fn clients() -> [AccountName; 2] {
 impl Fixture {
     /// A request of this client, in an iteration of its own.
     fn request_of(&mut self, client: &AccountName, connection: u64, op: Op) -> Reply {
-        let (sender, receiver) = oneshot::channel();
-        let responder = Responder::once(ConnectionId(connection), Instant::now(), sender);
+        let (responder, receiver) = responder(connection);
         let request = Request::from_wire(op, &Principal::default()).unwrap();
         self.requests.take(&self.node, request, responder.of(Some(client.clone()), None));
         self.run_iteration();
@@ -77,8 +76,7 @@ fn waits_of_one_client_are_limited() {
     let mut again = fixture.request_of(&worker, 2, first_acquire(patient, 60_000));
     assert_eq!((fixture.requests.waits.of_client(&worker), fixture.requests.waits.of_client(&address)), (3, 1));
 
-    fixture.requests.disconnected(ConnectionId(1), Instant::now());
-    fixture.run_iteration();
+    fixture.disconnect(1);
     assert_eq!(fixture.requests.waits.of_client(&worker), 1);
     drop(fixture.request(9, release(holder, grant.token)));
     granted(&mut again);
@@ -97,10 +95,10 @@ fn turn_ends_with_the_answer_or_with_a_wait() {
     let mut fixture = Fixture::open();
     let turns = Arc::new(Semaphore::new(2));
     let mut request = |op| {
-        let (sender, receiver) = oneshot::channel();
+        let (responder, receiver) = responder(1);
         let turn = Arc::clone(&turns).try_acquire_owned().expect("the requests before have given theirs back");
-        let responder = Responder::once(ConnectionId(1), Instant::now(), sender).of(None, Some(turn));
-        fixture.requests.take(&fixture.node, Request::from_wire(op, &Principal::default()).unwrap(), responder);
+        let request = Request::from_wire(op, &Principal::default()).unwrap();
+        fixture.requests.take(&fixture.node, request, responder.of(None, Some(turn)));
         assert_eq!(turns.available_permits(), 1, "it is under way");
         fixture.run_iteration();
         assert_eq!(turns.available_permits(), 2);
