@@ -57,7 +57,10 @@ impl App {
             Arc::clone(&account.snapshot_reads).try_acquire_owned().map_err(|_| {
                 self.report_limit("snapshot_reads", account.name());
                 let (limit, client) = (limits::CLIENT_SNAPSHOT_READS, account.name());
-                let message = format!("the limit of {limit} snapshots that one client reads at a time is reached by {client}: try again when one has been read");
+                let message = format!(
+                    "the limit of {limit} snapshots that one client reads at a time is reached by {client}: try again when \
+                     one has been read"
+                );
                 Failure::new(Code::Limit, message)
             })
         });

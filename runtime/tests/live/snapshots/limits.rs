@@ -93,19 +93,45 @@ fn a_client_that_hangs_up_shortens_no_pause() {
     assert_eq!(taken() - before, 1.0, "the others come too soon");
 }
 
-/// A connection whose receiver takes little in advance, so that each piece that it reads makes room
-/// for the sender.
-fn connect_with_a_small_buffer(address: &str) -> TcpStream {
+/// A connection from this address of the machine, whose receiver takes little in advance, so that each
+/// piece that it reads makes room for the sender.
+fn connect_with_a_small_buffer(from: &str, address: &str) -> TcpStream {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     let connected = async {
         let socket = TcpSocket::new_v4().unwrap();
         socket.set_recv_buffer_size(64 * 1024).unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
         socket.connect(address.parse().unwrap()).await.expect("the node accepts connections")
     };
     let stream = runtime.block_on(connected).into_std().unwrap();
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream
+}
+
+const READ: &[u8] = b"GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+
+/// Goal: a client reads two snapshots at a time, and leaves the others to other clients.
+#[test]
+fn one_client_reads_two_snapshots_at_a_time() {
+    let (_cluster, address, _socket) = large_state();
+    http::post(&address, "/v1/snapshot", "").unwrap().ok();
+    let slow = [(); 2].map(|()| {
+        let mut stream = connect_with_a_small_buffer("127.0.0.1", &address);
+        stream.write_all(READ).unwrap();
+        stream.read_exact(&mut [0; 100]).unwrap();
+        stream
+    });
+    let refused = http::get(&address, "/v1/snapshot").unwrap().refused(429, "limit");
+    let why = "2 snapshots that one client reads at a time is reached by address 127.0.0.1";
+    assert!(refused["message"].as_str().unwrap().contains(why), "{refused}");
+    let mut other = connect_with_a_small_buffer("127.0.0.77", &address);
+    other.write_all(READ).unwrap();
+    let mut answer = Vec::new();
+    other.read_to_end(&mut answer).unwrap();
+    assert_eq!(http::parse(&answer).unwrap().status, 200);
+    drop(slow);
+    eventually("there is room again", || (http::get(&address, "/v1/snapshot").unwrap().status == 200).then_some(()));
 }
 
 /// Goal: a client that reads a snapshot a little at a time, for ever, does not keep its file on the
@@ -120,8 +146,8 @@ fn a_snapshot_that_is_read_too_slowly_is_closed() {
             fs::read_dir(&descriptors).expect("the node runs").filter_map(|fd| fs::read_link(fd.ok()?.path()).ok());
         links.filter(|link| link.to_string_lossy().contains("/snapshot-")).count()
     };
-    let mut stream = connect_with_a_small_buffer(&address);
-    stream.write_all(b"GET /v1/snapshot HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    let mut stream = connect_with_a_small_buffer("127.0.0.1", &address);
+    stream.write_all(READ).unwrap();
     eventually("the file is open", || (open() == 1).then_some(()));
     let mut piece = [0; 16 * 1024];
     let read = eventually("the file is closed", || {
