@@ -87,6 +87,19 @@ pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
     parse(&bytes)
 }
 
+/// Connects from this address of the machine.
+pub fn connect_from(from: &str, address: &str) -> TcpStream {
+    let connected = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
+        socket.connect(address.parse().unwrap()).await.expect("the node accepts connections").into_std().unwrap()
+    };
+    let stream = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(connected);
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream
+}
+
 /// Splits what a server sent until it closed the connection.
 pub fn parse(bytes: &[u8]) -> std::io::Result<Response> {
     let text = String::from_utf8_lossy(bytes).into_owned();
