@@ -2,7 +2,7 @@
 """Where the processor time of a leader and of a follower goes, under `palisade bench`.
 
     RUSTFLAGS="-C force-frame-pointers=yes" cargo build --release --target-dir target/profile
-    lab/profile.py --palisade target/profile/release/palisade --out docs/lab/peers
+    lab/profile.py --palisade target/profile/release/palisade --out target/profile
 
 Needs perf, root, and for the flame graphs `inferno-flamegraph` (cargo install inferno). Writes a table of what the samples
 were in, by their call stacks, and two flame graphs.
@@ -27,7 +27,7 @@ ROWS = [
     ("writes to the log", r"pwrite|ext4_.*write|storage::wal"),
     ("sending", r"tcp_sendmsg|sock_write_iter|__sys_send|do_writev|vfs_writev"),
     ("receiving", r"tcp_recvmsg|sock_read_iter|__sys_recv|vfs_read"),
-    ("waiting and waking: epoll, futex, scheduler", r"epoll|futex|schedule|eventfd|parking_lot|thread::park"),
+    ("waiting and waking: epoll, futex", r"epoll|ep_poll|futex|^__schedule|eventfd|try_to_wake_up|thread::park"),
     ("lock table", r"palisade_spec::lock"),
     ("Raft", r"palisade_spec::raft"),
     ("encoding and decoding", r"bincode|serde|palisade_client::codec|palisade_client::wire|crc32c"),
