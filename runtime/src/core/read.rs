@@ -6,7 +6,7 @@ use std::time::Duration;
 use palisade_client::wire::{
     AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
 };
-use palisade_spec::lock::{Key, Lock, LockTable, Principal, Proof, Right, SessionId};
+use palisade_spec::lock::{Entries, Key, Lock, LockTable, Principal, Proof, Right, SessionId};
 use palisade_spec::raft::{Node, Stamp};
 
 use super::access;
@@ -155,24 +155,31 @@ fn locks(
     page
 }
 
-/// The held locks from `start` on that the reader may read. It skips all others together to the next
-/// key about which other rules may decide: so a page costs as much as it shows, and as there are rules.
+/// The held locks from `start` on that the reader may read.
 fn readable<'a>(
     table: &'a LockTable,
     reader: &'a Principal,
     start: Bound<Key>,
 ) -> impl Iterator<Item = (&'a Key, &'a Lock)> {
     let mut rest = table.locks().range_from(start.as_ref());
-    std::iter::from_fn(move || {
-        loop {
-            let (key, lock) = rest.next()?;
-            if table.access().permits(reader, Right::Read, key.as_str()) {
-                return Some((key, lock));
-            }
-            let next = table.access().rules()?.next_decision(reader, key.as_str())?;
-            rest = table.locks().range_from(Bound::Included(&Key::from(next.as_str())));
+    std::iter::from_fn(move || next_readable(table, reader, &mut rest))
+}
+
+/// The next of these locks that the reader may read. It skips all others together to the next key about
+/// which other rules may decide: so a page costs as much as it shows, and as there are rules.
+fn next_readable<'a>(
+    table: &'a LockTable,
+    reader: &Principal,
+    rest: &mut Entries<'a, Key, Lock>,
+) -> Option<(&'a Key, &'a Lock)> {
+    loop {
+        let (key, lock) = rest.next()?;
+        if table.access().permits(reader, Right::Read, key.as_str()) {
+            return Some((key, lock));
         }
-    })
+        let next = table.access().rules()?.next_decision(reader, key.as_str())?;
+        *rest = table.locks().range_from(Bound::Included(&Key::from(next.as_str())));
+    }
 }
 
 #[cfg(test)]

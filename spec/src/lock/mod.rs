@@ -135,5 +135,5 @@ pub use command::{Claim, Command, Event, Opening, Outcome, Reply};
 pub use ids::{Key, Owner, Prefix, Principal, Proof, Revision, Role, Sequence, SessionId, Token, Ttl};
 pub use queue::{Holder, Lock, Waiter};
 pub use session::Session;
-pub use shared_map::SharedMap;
+pub use shared_map::{Entries, SharedMap};
 pub use table::LockTable;

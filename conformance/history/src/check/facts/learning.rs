@@ -1,0 +1,365 @@
+//! How the facts are collected, step by step.
+
+use std::collections::HashMap;
+
+use super::{Facts, Grant, SessionFacts, Sighting};
+use crate::event::DEFAULT_TTL_MS;
+use crate::{Answer, Call, Key, Note, Refusal, Session, Time};
+
+impl<'h> Facts<'h> {
+    fn session(&mut self, name: &'h Session) -> usize {
+        *self.session_names.entry(name).or_insert_with(|| {
+            self.sessions.push(SessionFacts {
+                name,
+                ttl: None,
+                last_sign: None,
+                close_asked: Time::NEVER,
+                borrowed: false,
+                dropped: Time::NEVER,
+                broken: Time::NEVER,
+                gone: None,
+                closed: None,
+            });
+            self.sessions.len() - 1
+        })
+    }
+
+    fn key(&mut self, name: &'h Key) -> usize {
+        *self.key_names.entry(name).or_insert_with(|| {
+            self.keys.push(name);
+            self.keys.len() - 1
+        })
+    }
+
+    pub(super) fn learn_sessions(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            if let Some(key) = operation.call.key() {
+                self.key(key);
+            }
+            let named = operation.call.session().map(|name| self.session(name));
+            let (invoked, completed) = (operation.invoked, operation.completed());
+            let possible = operation.refusal().is_none();
+            match (&operation.call, operation.answer(), named) {
+                (Call::OpenSession { ttl_ms }, Some(Answer::Opened { session }), _) => {
+                    let session = self.session(session);
+                    self.sessions[session].ttl = Some(history.at_least(*ttl_ms));
+                    self.shows_life(session, invoked);
+                }
+                (Call::Acquire { session: None, ttl_ms, .. }, Some(Answer::Granted { session, .. }), _) => {
+                    let session = self.session(session);
+                    let ttl = history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
+                    let facts = &mut self.sessions[session];
+                    facts.ttl = Some(facts.ttl.map_or(ttl, |other| other.min(ttl)));
+                    facts.borrowed = true;
+                    self.shows_life(session, invoked);
+                }
+                (Call::Acquire { .. } | Call::KeepAlive { .. }, Some(_), Some(session)) => {
+                    self.shows_life(session, invoked);
+                }
+                (Call::CloseSession { .. }, answer, Some(session)) if possible => {
+                    let facts = &mut self.sessions[session];
+                    facts.close_asked = facts.close_asked.min(invoked);
+                    if answer.is_some() {
+                        earlier(&mut facts.gone, (completed, place));
+                        earlier(&mut facts.closed, (completed, place));
+                    }
+                }
+                (Call::Release { .. } | Call::Withdraw { .. }, _, Some(session)) if possible => {
+                    let facts = &mut self.sessions[session];
+                    facts.dropped = facts.dropped.min(invoked);
+                }
+                _ => {}
+            }
+            if let (Some(Refusal::NoSession), Some(session)) = (operation.refusal(), named) {
+                earlier(&mut self.sessions[session].gone, (completed, place));
+            }
+        }
+    }
+
+    fn shows_life(&mut self, session: usize, at: Time) {
+        let sign = &mut self.sessions[session].last_sign;
+        *sign = (*sign).max(Some(at));
+    }
+
+    pub(super) fn learn_claims(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
+            let session = self.session_of(operation);
+            let asked = (operation.invoked, place);
+            let once_answered = operation.answer().is_some() && !operation.was_disconnected();
+            let is_unheard = operation.refusal().is_none() && !once_answered;
+            match (&operation.call, session) {
+                (Call::Acquire { .. }, Some(session)) => {
+                    let claims = self.claims.entry((session, key)).or_default();
+                    claims.acquires.add(operation, place);
+                    if is_unheard && operation.call.session().is_none() {
+                        // Another sending opened another session.
+                        first(&mut self.nameless, key, asked);
+                    }
+                    if is_unheard {
+                        earlier(&mut claims.unheard, asked);
+                        first(&mut self.unheard, key, asked);
+                    }
+                }
+                (Call::Acquire { .. }, None) => {
+                    first(&mut self.nameless, key, asked);
+                    if is_unheard {
+                        first(&mut self.unheard, key, asked);
+                    }
+                }
+                (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
+                    self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
+                }
+                _ => {}
+            }
+        }
+        for claims in self.claims.values_mut() {
+            claims.acquires.sort();
+            claims.withdrawals.sort();
+        }
+    }
+
+    pub(super) fn learn_grants(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
+            let session = self.session_of(operation);
+            let (begun, done) = ((operation.invoked, place), (operation.completed(), place));
+            match (&operation.call, operation.answer(), operation.refusal()) {
+                (Call::Acquire { .. }, Some(Answer::Granted { token, .. }), _) => {
+                    if let Some(grant) = self.sight(*token, key, session, done) {
+                        grant.acquire.get_or_insert(place);
+                        if operation.call.session().is_none() {
+                            later(&mut grant.own, begun);
+                        }
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                    }
+                }
+                (Call::Acquire { .. }, _, Some(Refusal::Held { token })) => {
+                    if let Some(grant) = self.sight(*token, key, None, done) {
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                    }
+                }
+                (Call::Release { token, .. }, Some(_), _) => {
+                    if let Some(grant) = self.sight(*token, key, session, done) {
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                        earlier(&mut grant.ended, done);
+                    }
+                }
+                // A break finds a holder that is past its deadline, too.
+                (Call::Break { token, .. }, Some(Answer::Broken { session }), _) => {
+                    let session = self.session(session);
+                    if let Some(grant) = self.sight(*token, key, Some(session), done) {
+                        later(&mut grant.held, begun);
+                        earlier(&mut grant.ended, done);
+                    }
+                }
+                (Call::Read { stale: false, .. }, Some(Answer::Lock { holder: Some(holder), .. }), _) => {
+                    let session = self.session(&holder.session);
+                    if let Some(grant) = self.sight(holder.token, key, Some(session), done) {
+                        later(&mut grant.held, begun);
+                    }
+                }
+                _ => {}
+            }
+        }
+        self.learn_from_stale_reads();
+    }
+
+    /// A stale read shows a past state: any grant that it shows had been made when it was answered.
+    fn learn_from_stale_reads(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let (Call::Read { key, stale: true }, Some(Answer::Lock { holder: Some(holder), .. })) =
+                (&operation.call, operation.answer())
+            else {
+                continue;
+            };
+            if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
+                let (key, session) = (self.key_names[key], self.session(&holder.session));
+                self.sight(holder.token, key, Some(session), (operation.completed(), place));
+            }
+        }
+    }
+
+    /// What operators may have done: a break of a grant whose holder is unknown may have been of any
+    /// session's grant.
+    pub(super) fn learn_operators(&mut self) {
+        for operation in self.history.operations.iter().filter(|operation| operation.refusal().is_none()) {
+            match &operation.call {
+                Call::SetAccess { .. } => self.denies_since = self.denies_since.min(operation.invoked),
+                Call::Break { token, .. } => {
+                    let holder = self.grant_of(*token).and_then(|grant| grant.session);
+                    let range = holder.map_or(0..self.sessions.len(), |session| session..session + 1);
+                    for session in &mut self.sessions[range] {
+                        session.broken = session.broken.min(operation.invoked);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Records that an operation showed a grant. `None`, and a contradiction, if the token belongs
+    /// to another grant.
+    fn sight(&mut self, token: u64, key: usize, session: Option<usize>, done: Sighting) -> Option<&mut Grant> {
+        let place = *self.grants_by_token.entry(token).or_insert_with(|| {
+            self.grants.push(Grant {
+                token,
+                key,
+                session,
+                acquire: None,
+                own: None,
+                asked: None,
+                not_before: Time(0),
+                seen: done,
+                held: None,
+                active: None,
+                may_end: Time::NEVER,
+                ended: None,
+            });
+            self.grants.len() - 1
+        });
+        let grant = &mut self.grants[place];
+        let same_session = session.is_none() || grant.session.is_none() || grant.session == session;
+        if grant.key != key || !same_session {
+            self.contradictions.push((token, done.1));
+            return None;
+        }
+        grant.session = grant.session.or(session);
+        grant.seen = grant.seen.min(done);
+        Some(grant)
+    }
+
+    /// Derives the grants' bounds from the claims.
+    pub(super) fn bound_grants(&mut self) {
+        let mut releases: HashMap<u64, Time> = HashMap::new();
+        for operation in &self.history.operations {
+            if let (Call::Release { token, .. } | Call::Break { token, .. }, None) =
+                (&operation.call, operation.refusal())
+            {
+                let first = releases.entry(*token).or_insert(Time::NEVER);
+                *first = (*first).min(operation.invoked);
+            }
+        }
+        let mut grants = std::mem::take(&mut self.grants);
+        for grant in &mut grants {
+            grant.may_end = Time(0);
+            if let Some(session) = grant.session {
+                let SessionFacts { closed, gone, .. } = self.sessions[session];
+                if let Some(closed) = closed {
+                    earlier(&mut grant.ended, closed);
+                }
+                // Only live sessions are granted locks, and no grant ends before it begins.
+                grant.seen = [gone, grant.ended].into_iter().flatten().fold(grant.seen, Sighting::min);
+            }
+            if let Some((asked, acquire)) = self.first_asked(grant) {
+                grant.not_before = asked;
+                grant.asked = Some(acquire);
+            }
+            let Some(session) = grant.session else { continue };
+            if grant.acquire.is_none() && self.may_be_nameless(session, grant.key, grant.seen.0) {
+                // An acquire that its client had given up may have been granted, and its release is
+                // not on record.
+                continue;
+            }
+            let facts = &self.sessions[session];
+            let claims = self.claims.get(&(session, grant.key));
+            let released = releases.get(&grant.token).copied().unwrap_or(Time::NEVER);
+            let withdrawn = claims.map_or(Time::NEVER, |claims| claims.withdrawals.earliest_open_at(grant.not_before));
+            grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
+        }
+        grants.sort_by_key(|grant| grant.token);
+        let places = grants.iter().enumerate().map(|(place, grant)| (grant.token, place));
+        self.grants_by_token = places.collect();
+        self.grants = grants;
+    }
+
+    /// The earliest acquire that can have made a grant, and its invocation; `None` if no recorded
+    /// acquire can.
+    fn first_asked(&self, grant: &Grant) -> Option<Sighting> {
+        if grant.own.is_some() {
+            return grant.own;
+        }
+        let Some(session) = grant.session else { return self.unheard.get(&grant.key).copied() };
+        let claims = self.claims.get(&(session, grant.key));
+        let named = match grant.acquire {
+            None => claims.and_then(|claims| claims.unheard),
+            Some(acquire) => {
+                // The claim may have been made by any acquire that was open at the same time, and
+                // so on back.
+                let mut asked = self.operation(acquire).invoked;
+                while let Some(earlier) = claims.map(|claims| claims.acquires.earliest_open_at(asked))
+                    && earlier < asked
+                {
+                    asked = earlier;
+                }
+                Some((asked, acquire))
+            }
+        };
+        let nameless = self.nameless.get(&grant.key).filter(|_| self.may_be_nameless(session, grant.key, grant.seen.0));
+        named.into_iter().chain(nameless.copied()).min()
+    }
+
+    pub(super) fn learn_queues(&mut self) {
+        let mut queued = vec![None; self.history.operations.len()];
+        for (place, operation) in self.history.operations.iter().enumerate() {
+            let note = operation.notes.iter().find(|(_, note)| matches!(note, Note::Queued { .. }));
+            if let Some((time, _)) = note {
+                keep_earliest(&mut queued[place], *time);
+            }
+            for waiter in self.waiters(operation).into_iter().flatten() {
+                keep_earliest(&mut queued[waiter], operation.completed());
+            }
+        }
+        self.queued = queued;
+    }
+
+    /// A session that was in the queue and then withdrew successfully was granted the lock before
+    /// that or not at all.
+    pub(super) fn end_by_withdrawals(&mut self) {
+        let mut grants = std::mem::take(&mut self.grants);
+        for grant in &mut grants {
+            let (Some(acquire), Some(session)) = (grant.acquire, grant.session) else { continue };
+            let operation = self.operation(acquire);
+            let (Some(queued), Some(claims)) = (self.queued[acquire], self.claims(session, grant.key)) else {
+                continue;
+            };
+            let alone = claims.acquires.one_overlaps(operation.invoked, operation.completed());
+            if operation.was_disconnected() || !alone || self.may_be_nameless(session, grant.key, grant.seen.0) {
+                continue;
+            }
+            for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
+                let withdrawal_of = self.operation(withdrawal);
+                if withdrawal_of.invoked > queued && withdrawal_of.answer().is_some() {
+                    let done = (withdrawal_of.completed(), withdrawal);
+                    grant.seen = grant.seen.min(done);
+                    earlier(&mut grant.ended, done);
+                }
+            }
+        }
+        self.grants = grants;
+    }
+}
+
+fn first(known: &mut HashMap<usize, Sighting>, key: usize, new: Sighting) {
+    let known = known.entry(key).or_insert(new);
+    *known = new.min(*known);
+}
+
+fn earlier(known: &mut Option<Sighting>, new: Sighting) {
+    *known = Some(known.map_or(new, |known| known.min(new)));
+}
+
+fn later(known: &mut Option<Sighting>, new: Sighting) {
+    *known = Some(known.map_or(new, |known| known.max(new)));
+}
+
+fn keep_earliest(known: &mut Option<Time>, new: Time) {
+    *known = Some(known.map_or(new, |known| known.min(new)));
+}
