@@ -94,10 +94,10 @@ test:
 bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
 
-# What runs against what was checked: the live tests once more, four at a time since they wait more than they compute, and everything that is judged.
+# What runs against what was checked: the live tests once more, eight at a time since they wait more than they compute, and everything that is judged.
 conformance:
     rm -rf target/recordings
-    RUST_TEST_THREADS=4 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
+    RUST_TEST_THREADS=8 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 
 # What the tests have recorded is stepped again and judged; all saved traces are played; a minute of torture, and one of simulation.

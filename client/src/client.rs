@@ -9,10 +9,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::clock::BootInstant;
-use crate::engine::{Command, Engine, LockRequest};
+use crate::engine::{Asked, Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, ListLocks, LockPage, LockView,
+    self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, LockPage, LockView,
     MemberChange, MembersView, Op, SessionId, Stale, StatusView, TestAccess,
 };
 use crate::{Error, Guard, LockOptions, Options, endpoints, task};
@@ -54,20 +54,23 @@ impl Client {
         Ok(client)
     }
 
-    /// Takes the lock on `key` (1 to 512 bytes), or waits for it as `options` say.
+    /// Takes the lock on a key (1 to 512 bytes), or waits for it as `options` say. Of several keys, up to 32 and each
+    /// once, it takes all locks together, under one token, or none: calls that name the same keys in another order do not
+    /// wait for one another in a circle.
     ///
     /// Dropping the future gives the claim up, in the background: a place in the queue is withdrawn, a lock that was
     /// granted just then is released.
     ///
     /// # Errors
-    /// [`Error::Held`] if it is held and the call does not wait; [`Error::TimedOut`] if the wait ended;
+    /// [`Error::Held`] if it is held and the call does not wait, or only in a shorter queue; [`Error::TimedOut`] if the wait ended;
     /// [`Error::Unreachable`] if no leader answered in time, see [`Wait`](crate::Wait); [`Error::Refused`] if the key, an option or a
     /// limit forbids it; [`Error::Closed`] after [`Client::close`].
-    pub async fn lock(&self, key: impl Into<String>, options: LockOptions) -> Result<Guard, Error> {
-        let LockOptions { ttl, wait, owner } = options;
+    pub async fn lock(&self, keys: impl Into<Keys>, options: LockOptions) -> Result<Guard, Error> {
+        let LockOptions { ttl, wait, owner, share, max_queue, value } = options;
         let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        let request = LockRequest { claim, key: key.into(), ttl, wait, owner, reply, commands: self.commands.clone() };
+        let asked = Asked { keys: keys.into(), share, max_queue, value };
+        let request = LockRequest { claim, asked, ttl, wait, owner, reply, commands: self.commands.clone() };
         self.commands.send(Command::Lock(request)).map_err(|_| Error::Closed)?;
         let mut abandon = Abandon { client: self, claim, armed: true };
         let outcome = answer.await.unwrap_or(Err(Error::Closed));

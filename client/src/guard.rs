@@ -10,17 +10,17 @@ use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::Command;
 use crate::lease::LeaseReader;
-use crate::wire::SessionId;
+use crate::wire::{Keys, SessionId};
 
-/// A held lock. Its session is kept alive in the background until the guard is released, dropped or lost.
+/// A held lock, or several that were acquired together. Its session is kept alive in the background until the guard is released, dropped or lost.
 ///
 /// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also reports the outcome.
 #[must_use = "the lock is held as long as its guard lives: a guard that is dropped releases it at once"]
 pub struct Guard {
     pub(crate) claim: u64,
-    pub(crate) key: String,
+    pub(crate) keys: Keys,
     pub(crate) token: u64,
-    pub(crate) signed: Option<String>,
+    pub(crate) signed: Vec<String>,
     pub(crate) session: SessionId,
     pub(crate) lease: LeaseReader,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
@@ -28,21 +28,32 @@ pub struct Guard {
 }
 
 impl Guard {
-    /// The lock's key.
+    /// The lock's key; of several locks, the first.
     pub fn key(&self) -> &str {
-        &self.key
+        self.keys().first().map_or("", String::as_str)
+    }
+
+    /// The keys of all its locks.
+    pub fn keys(&self) -> &[String] {
+        self.keys.as_slice()
     }
 
     /// The fencing token: greater than that of every earlier grant in the cluster. Hand it to the resource that the
-    /// lock protects; the resource refuses a token lower than the highest it has seen.
+    /// lock protects; the resource refuses a token lower than the highest it has seen. docs/fencing.md says how a resource
+    /// treats the tokens of holders that share a lock.
     pub fn token(&self) -> u64 {
         self.token
     }
 
-    /// The token with the cluster's signature (docs/fencing.md), if the node that granted the lock signs. A resource that
-    /// verifies it believes no token that a client made up.
+    /// The token with the cluster's signature (docs/fencing.md), if the node that granted the lock signs; of several locks,
+    /// that for [`key`](Guard::key). A resource that verifies it believes no token that a client made up.
     pub fn signed_token(&self) -> Option<&str> {
-        self.signed.as_deref()
+        self.signed.first().map(String::as_str)
+    }
+
+    /// The signed token for each of [`keys`](Guard::keys), in their order; empty if the node does not sign.
+    pub fn signed_tokens(&self) -> &[String] {
+        &self.signed
     }
 
     /// The credential of the session that holds the lock. Only this guard uses it, and it is a secret: a process that has
@@ -81,6 +92,23 @@ impl Guard {
         self.lease.lost()
     }
 
+    /// Replaces the value of the lock ([`LockOptions::value`](crate::LockOptions::value)), which other clients read: in an
+    /// election, what the leader says. It takes effect once, or not at all, and never after a later one of this guard.
+    ///
+    /// After an error, or if the future is dropped half-way, the value is the old one or this one.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
+    /// leader answered in time; [`Error::Refused`] for a value that is too long, and as everywhere; [`Error::Closed`].
+    pub async fn proclaim(&mut self, value: impl Into<String>) -> Result<(), Error> {
+        let (reply, answer) = oneshot::channel();
+        let command = Command::Proclaim { claim: self.claim, value: value.into(), reply };
+        self.commands.send(command).map_err(|_| Error::Closed)?;
+        // The background task drops a reply whose lock is lost.
+        let dropped = |_| Err(if self.commands.is_closed() { Error::Closed } else { Error::Lost });
+        answer.await.unwrap_or_else(dropped)
+    }
+
     /// Releases the lock, exactly once, and reports whether it was still held.
     ///
     /// Dropping the future half-way releases all the same, in the background.
@@ -108,9 +136,9 @@ impl Drop for Guard {
 
 impl fmt::Debug for Guard {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Guard { key, token, session, .. } = self;
+        let Guard { keys, token, session, .. } = self;
         f.debug_struct("Guard")
-            .field("key", key)
+            .field("keys", keys)
             .field("token", token)
             .field("session", session)
             .field("remaining", &self.remaining())

@@ -69,6 +69,21 @@ pub struct LockOptions {
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) owner: String,
+    pub(crate) share: Share,
+    pub(crate) max_queue: Option<u32>,
+    pub(crate) value: Option<String>,
+}
+
+/// How much of a lock is asked for.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Share {
+    /// All of it.
+    #[default]
+    Exclusive,
+    /// It may be held by others that share it.
+    Shared,
+    /// So many permits of so many.
+    Permits { permits: u32, of: u32 },
 }
 
 impl LockOptions {
@@ -93,6 +108,37 @@ impl LockOptions {
         self
     }
 
+    /// Shares the lock with others that ask for it so, as readers do: a shared holder excludes exclusive ones, and those
+    /// that wait for the lock are served in the order in which they came. By default a lock has one holder.
+    #[must_use]
+    pub fn shared(mut self) -> LockOptions {
+        self.share = Share::Shared;
+        self
+    }
+
+    /// Takes `permits` of the `of` permits that the lock has, as a semaphore: its holders have at most all of them. All that
+    /// ask for the lock at a time name the same `of`, 1 to 1,000,000.
+    #[must_use]
+    pub fn permits(mut self, permits: u32, of: u32) -> LockOptions {
+        self.share = Share::Permits { permits, of };
+        self
+    }
+
+    /// Waits only where fewer sessions wait already: a longer queue is [`Error::Held`](crate::Error), with its length.
+    #[must_use]
+    pub fn max_queue(mut self, sessions: u32) -> LockOptions {
+        self.max_queue = Some(sessions);
+        self
+    }
+
+    /// A value for other clients to read while this one holds the lock, at most 4,096 bytes: the address of a leader, for
+    /// instance. [`Guard::proclaim`](crate::Guard::proclaim) replaces it.
+    #[must_use]
+    pub fn value(mut self, value: impl Into<String>) -> LockOptions {
+        self.value = Some(value.into());
+        self
+    }
+
     /// A name to show to people, at most 256 bytes. Empty by default.
     #[must_use]
     pub fn owner(mut self, owner: impl Into<String>) -> LockOptions {
@@ -103,6 +149,13 @@ impl LockOptions {
 
 impl Default for LockOptions {
     fn default() -> LockOptions {
-        LockOptions { ttl: Duration::from_secs(30), wait: Wait::No, owner: String::new() }
+        LockOptions {
+            ttl: Duration::from_secs(30),
+            wait: Wait::No,
+            owner: String::new(),
+            share: Share::default(),
+            max_queue: None,
+            value: None,
+        }
     }
 }

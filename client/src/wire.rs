@@ -6,6 +6,7 @@
 mod access;
 mod answers;
 mod failure;
+mod keys;
 mod session;
 
 use serde::{Deserialize, Serialize};
@@ -16,6 +17,7 @@ pub use self::answers::{
     Response, SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
 };
 pub use self::failure::{Code, Failure, HeldBy, waiters};
+pub use self::keys::Keys;
 pub use self::session::SessionId;
 
 /// The `id` of a frame that answers no request: the server sends it by itself. No request may use it.
@@ -56,10 +58,11 @@ pub enum Op {
         /// Which.
         session: SessionId,
     },
-    /// Takes a lock, or waits for it.
+    /// Takes locks, or waits for them. All or none: one grant, with one token.
     Acquire {
-        /// Of which key.
-        key: String,
+        /// Of which keys.
+        #[serde(rename = "key", alias = "keys")]
+        keys: Keys,
         /// How.
         #[serde(default)]
         options: Acquire,
@@ -67,20 +70,22 @@ pub enum Op {
         #[serde(default)]
         number: Option<u64>,
     },
-    /// Gives a lock back, if the session still holds it with this token.
+    /// Gives back all locks of a grant, if the session still holds them with this token; of several holds, one.
     Release {
-        /// Of which key.
-        key: String,
+        /// All keys of the grant.
+        #[serde(rename = "key", alias = "keys")]
+        keys: Keys,
         /// By whom, and which grant.
         grant: Release,
         /// The operation's number in its session.
         #[serde(default)]
         number: Option<u64>,
     },
-    /// Drops the session's claim on the key, held or waiting, whichever it is by now.
+    /// Drops the session's claim on exactly these keys, held or waiting, whichever it is by now; of several holds, one.
     Withdraw {
-        /// Of which key.
-        key: String,
+        /// All keys of the claim.
+        #[serde(rename = "key", alias = "keys")]
+        keys: Keys,
         /// Whose claim.
         session: SessionId,
         /// The operation's number in its session.
@@ -95,7 +100,7 @@ pub enum Op {
         #[serde(default)]
         consistency: Consistency,
     },
-    /// Reads the held locks in the order of their keys, a page at a time.
+    /// Reads the locks that are held or waited for, in the order of their keys, a page at a time.
     ListLocks(ListLocks),
     /// Reads the node's own view of the cluster.
     Status,
@@ -116,6 +121,16 @@ pub enum Op {
     SetAccess(AccessRules),
     /// Asks whether the access rules permit something.
     TestAccess(TestAccess),
+    /// Replaces the value of a grant.
+    Proclaim {
+        /// A key of the grant.
+        key: String,
+        /// By whom, of which grant, and the value.
+        proclamation: Proclaim,
+        /// The operation's number in its session.
+        #[serde(default)]
+        number: Option<u64>,
+    },
 }
 
 /// A change of the cluster's members.
@@ -211,6 +226,38 @@ pub struct Acquire {
     /// The owner of the session that it opens for itself, at most 256 bytes. Ignored with `session`.
     #[serde(default)]
     pub owner: String,
+    /// Whether other sessions may hold the lock at the same time.
+    #[serde(default)]
+    pub mode: Mode,
+    /// In place of a mode: takes so many of the permits that the lock has, a semaphore; with `of`.
+    #[serde(default)]
+    pub permits: Option<u32>,
+    /// All permits of the lock, 1 to 1,000,000; with `permits`.
+    #[serde(default)]
+    pub of: Option<u32>,
+    /// Whether an acquire of what the session holds in the same way adds a hold: the lock is free after as many releases.
+    #[serde(default)]
+    pub reentrant: bool,
+    /// Waits only where the queue has fewer waiters than this. A longer one is refused as [`Code::Held`], with its length.
+    #[serde(default)]
+    pub max_queue: Option<u32>,
+    /// A value for other clients to read, at most 4,096 bytes: the grant has it, and `holders` show it. An acquire of what the
+    /// session has already replaces the value, if it has one.
+    #[serde(default)]
+    pub value: Option<String>,
+}
+
+/// Whether other sessions may hold a lock at the same time.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Mode {
+    /// None may.
+    #[default]
+    Exclusive,
+    /// Those that hold it shared, too.
+    Shared,
+    /// It is a semaphore: as many as it has permits for. A request names `permits` and `of` for that, and no mode.
+    Semaphore,
 }
 
 /// The body of `POST /v1/locks/{key}/release`.
@@ -221,6 +268,18 @@ pub struct Release {
     pub session: SessionId,
     /// The token of the grant that ends.
     pub token: u64,
+}
+
+/// The body of `POST /v1/locks/{key}/proclaim`.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Proclaim {
+    /// The session that holds the lock.
+    pub session: SessionId,
+    /// The token of the grant.
+    pub token: u64,
+    /// Its new value, at most 4,096 bytes.
+    pub value: String,
 }
 
 /// The body of `POST /v1/locks/{key}/break`.
@@ -264,7 +323,18 @@ pub enum Consistency {
 
 impl Default for Acquire {
     fn default() -> Acquire {
-        Acquire { session: None, ttl_ms: default_ttl_ms(), wait_ms: 0, owner: String::new() }
+        Acquire {
+            session: None,
+            ttl_ms: default_ttl_ms(),
+            wait_ms: 0,
+            owner: String::new(),
+            mode: Mode::Exclusive,
+            permits: None,
+            of: None,
+            reentrant: false,
+            max_queue: None,
+            value: None,
+        }
     }
 }
 

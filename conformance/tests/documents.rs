@@ -15,7 +15,7 @@ fn workspace() -> &'static Path {
 
 /// Every Markdown file of the project.
 fn documents() -> Vec<PathBuf> {
-    let folders = ["", "docs", "docs/decisions", "docs/conformance", "spec/tests/scripts"];
+    let folders = ["", "docs", "docs/decisions", "docs/conformance", "docs/comparison", "spec/tests/scripts"];
     let folders = folders.map(|folder| workspace().join(folder));
     let files = folders.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
     let mut documents: Vec<_> = files.filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();

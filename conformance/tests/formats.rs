@@ -6,12 +6,13 @@ use std::fs;
 use std::path::Path;
 
 use palisade_history::{BadHistory, Call, Client, History, Recorder, Refusal, knossos, porcupine};
-use support::{Size, correct};
+use support::{Claims, Size, correct};
 
 /// How much faster than the recorder's clock a clock of the service may run, in millionths.
 const DRIFT_PPM: u32 = 1_000;
 
-const SIZE: Size = Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true, operators: true };
+const SIZE: Size =
+    Size { clients: 3, keys: 2, operations: 60, ttl_ms: 25, resource: true, operators: true, claims: Claims::All };
 
 fn histories() -> Vec<History> {
     let mut histories: Vec<History> =
@@ -152,7 +153,7 @@ fn recorder_keeps_events_of_concurrent_tasks() {
                 for _ in 0..100 {
                     let pending = recorder.invoke(&client, Call::Read { key: "k".into(), stale: false });
                     pending.fail(Refusal::NotTaken { message: "there is no leader".to_string() });
-                    drop(recorder.invoke(&client, Call::Access { key: "k".into(), token: 1 }));
+                    drop(recorder.invoke(&client, Call::Access { key: "k".into(), token: 1, reads: false }));
                 }
             });
         }
@@ -179,7 +180,7 @@ fn recorder_writes_a_readable_history_line_by_line() {
     }
     let tape = Tape::default();
     let recorder = Recorder::into_writer(Box::new(tape.clone()));
-    let pending = recorder.invoke(&"a".into(), Call::Access { key: "k".into(), token: 1 });
+    let pending = recorder.invoke(&"a".into(), Call::Access { key: "k".into(), token: 1, reads: false });
     let begun = History::read(tape.0.lock().as_slice()).unwrap();
     assert_eq!((begun.operations.len(), &begun.operations[0].end), (1, &None));
     recorder.drift(500);

@@ -52,9 +52,9 @@ fn incorrect_histories_are_accused_with_their_sentence() {
         // The resource is not part of the lock, and the search looks at one key at a time. It must
         // refuse everything else.
         let history = History::read(text.as_bytes()).unwrap();
-        let keys: BTreeSet<_> = history.operations.iter().filter_map(|operation| operation.call.key()).collect();
-        if verdict.checker != "resource" && keys.len() == 1 {
-            let decided = linearizable::decide(&history, linearizable::BUDGET);
+        let keys: BTreeSet<_> = history.operations.iter().flat_map(|operation| operation.call.keys()).collect();
+        let decided = linearizable::decide(&history, linearizable::BUDGET);
+        if verdict.checker != "resource" && keys.len() == 1 && decided != linearizable::Outcome::Unknown {
             assert_eq!(decided, linearizable::Outcome::Refused, "{}", file.display());
         }
         accusers.insert(verdict.checker);
@@ -70,6 +70,6 @@ fn correct_histories_are_not_accused() {
     for (file, text) in files {
         let verdicts = verdicts(&file, &text);
         assert_eq!(violations(&verdicts), "", "{}", file.display());
-        assert!(verdicts.iter().all(|verdict| !verdict.checked.contains("undecided")), "{}", file.display());
+        assert!(verdicts.iter().all(|verdict| !verdict.checked.contains("to be decided")), "{}", file.display());
     }
 }

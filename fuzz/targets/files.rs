@@ -9,8 +9,8 @@ use palisade::recording::{self, Reading};
 use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
 use palisade_client::codec;
 use palisade_spec::lock::{
-    Claim, Command, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Revision, Right, Rights, Role,
-    RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal, Proof, Revision, Right,
+    Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
 };
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
@@ -21,8 +21,8 @@ type Disk = Durable<LockTable>;
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;
-/// The last entry in the snapshot: locks are held, sessions wait, and access rules are in force.
-const SNAPSHOT: Index = Index(7);
+/// The last entry in the snapshot: locks are held and sessions wait, in all modes, and access rules are in force.
+const SNAPSHOT: Index = Index(12);
 
 fn identity() -> Identity {
     Identity::of(0xC1, NodeId(2))
@@ -60,23 +60,55 @@ fn payloads() -> Vec<Payload<Command>> {
     let acquire = |session, key: &Key, number| Command::Acquire {
         session,
         sequence: Some(Sequence(number)),
-        key: key.clone(),
-        wait: true,
+        request: LockRequest::exclusive(key.clone(), true),
     };
-    let release = |session, key: &Key, claim| Command::Release { session, sequence: None, key: key.clone(), claim };
+    let once = |number, key: &Key, wait| Command::AcquireOnce {
+        opening: opening(number),
+        request: LockRequest::exclusive(key.clone(), wait),
+    };
+    let release = |session, key: &Key, claim| {
+        let keys = key.clone().into();
+        Command::Release { session, sequence: None, keys, claim }
+    };
+    let both = Keys::new(["c", "d"].map(Key::from).to_vec()).expect("two keys");
+    let request = |keys: &Keys, mode| LockRequest {
+        keys: keys.clone(),
+        mode,
+        max_queue: 5,
+        reentrant: true,
+        value: Some("value".into()),
+    };
+    let shared =
+        |keys: &Keys| Command::Acquire { session: session(1), sequence: None, request: request(keys, Mode::SHARED) };
+    let once_in =
+        |number, keys: &Keys, mode| Command::AcquireOnce { opening: opening(number), request: request(keys, mode) };
     let commands = [
         Command::Open { opening: opening(1) },
         acquire(session(1), &a, 1),
-        Command::AcquireOnce { opening: opening(2), key: a.clone(), wait: true },
-        Command::AcquireOnce { opening: opening(3), key: b.clone(), wait: false },
+        once(2, &a, true),
+        once(3, &b, false),
         acquire(session(1), &b, 2),
         Command::KeepAlive { sessions: vec![session(1), session(2)] },
+        once_in(4, &both, Mode::SHARED),
+        shared(&both),
+        shared(&both),
+        once_in(5, &both, Mode::EXCLUSIVE),
+        once_in(6, &Keys::from("e"), Mode::semaphore(2, 5).expect("two of five permits")),
+        Command::Proclaim {
+            session: session(1),
+            sequence: None,
+            key: both.first().clone(),
+            token: Token(3),
+            value: "another".into(),
+        },
         Command::SetAccess { principal: alice.clone(), revision: Revision(0), rules },
         Command::Break { key: b.clone(), token: Token(2), principal: alice.clone() },
         release(session(1), &a, Claim::Held(Token(1))),
         acquire(session(1), &a, 3),
         release(session(1), &a, Claim::Waiting),
         release(session(2), &a, Claim::Either),
+        Command::Release { session: session(1), sequence: None, keys: both.clone(), claim: Claim::Held(Token(4)) },
+        Command::Release { session: session(4), sequence: None, keys: both, claim: Claim::Held(Token(3)) },
         Command::SetAccess { principal: alice, revision: Revision(1), rules: None },
         Command::Close { session: session(1) },
     ];

@@ -56,7 +56,7 @@ pub(super) fn handshake(data: &[u8]) -> bool {
 pub(super) fn handshake_seeds() -> Vec<Vec<u8>> {
     let hello = Hello {
         magic: *b"PALISADE",
-        version: 5,
+        version: 8,
         cluster: 7,
         from: NodeId(1),
         to: NodeId(2),
@@ -65,11 +65,13 @@ pub(super) fn handshake_seeds() -> Vec<Vec<u8>> {
         incarnation: Incarnation(0x1234_5678_9abc_def0),
         purpose: Purpose::Messages,
         start: Start { count: 3, recent: vec![17, 1 << 40] },
+        admin_addr: Some("127.0.0.1:7601".into()),
     };
     let introduction = Introduction {
         incarnation: Incarnation(5),
         client_addr: "node-2:7402".into(),
         start: Start { count: 1, recent: vec![9] },
+        admin_addr: None,
     };
     let info =
         SnapshotInfo { last: Position::default(), stamp: Stamp(9), bytes: 1 << 20, hash: SnapshotHash([0xA5; 32]) };
@@ -169,7 +171,7 @@ fn requests() -> Vec<wire::Request> {
         r#""status""#,
     ];
     let ops = texts.map(|text| serde_json::from_str::<Op>(text).unwrap_or_else(|error| panic!("{text}: {error}")));
-    let plain = Op::Acquire { key: "k".into(), options: Acquire::default(), number: None };
+    let plain = Op::Acquire { keys: "k".into(), options: Acquire::default(), number: None };
     ops.into_iter().chain([plain]).map(|op| wire::Request { id: 1, op }).collect()
 }
 

@@ -184,7 +184,7 @@ mod tests {
     use super::*;
 
     fn access(token: u64) -> Call {
-        Call::Access { key: Key::from("k"), token }
+        Call::write(Key::from("k"), token)
     }
 
     #[test]

@@ -2,7 +2,7 @@
 
 use crate::cluster::{ClientBounds, Surroundings};
 use crate::leases;
-use crate::locks::{self, Operation, Start};
+use crate::locks::{self, Operation, Share, Start, Wanted};
 use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
 use crate::reads::Readers;
@@ -76,6 +76,7 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     openings: &[],
     opened: 3,
     keys: 1,
+    wanted: &[],
     operations: 2,
     numbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw],
     unnumbered: &[],
@@ -98,8 +99,81 @@ pub(crate) const NUMBERED_AND_ONCE: locks::Bounds = locks::Bounds {
     ..LOCKS
 };
 
+/// A claim on the first key: all of it, by a request that waits however many wait.
+const WANTED: Wanted = Wanted { keys: &[0], share: Share::All, max_queue: u32::MAX, reentrant: false, value: None };
+
+/// Requests without a number, of three sessions.
+const UNNUMBERED: locks::Bounds = locks::Bounds { operations: 0, grants: 4, ..LOCKS };
+
+/// Writers and readers.
+pub(crate) const LOCKS_SHARED: locks::Bounds = locks::Bounds {
+    wanted: &[WANTED, Wanted { share: Share::Shared, ..WANTED }],
+    unnumbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw],
+    ..UNNUMBERED
+};
+
+/// A semaphore of three permits, a request that takes two only in a queue of one, and a request for all of
+/// the lock, which is of another size.
+pub(crate) const LOCKS_PERMITS: locks::Bounds = locks::Bounds {
+    wanted: &[
+        Wanted { share: Share::Permits(2, 3), max_queue: 1, ..WANTED },
+        Wanted { share: Share::Permits(1, 3), ..WANTED },
+        WANTED,
+    ],
+    unnumbered: &[Operation::Wait, Operation::Release, Operation::Withdraw],
+    ..UNNUMBERED
+};
+
+/// Claims on two keys together, and on each of them.
+pub(crate) const LOCKS_SEVERAL: locks::Bounds = locks::Bounds {
+    keys: 2,
+    wanted: &[Wanted { keys: &[0, 1], ..WANTED }, WANTED, Wanted { keys: &[1], ..WANTED }],
+    unnumbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw],
+    grants: 3,
+    ..UNNUMBERED
+};
+
+/// Claims of every kind, on up to three keys.
+pub(crate) const ALL_KINDS: [Wanted; 8] = [
+    WANTED,
+    Wanted { share: Share::Shared, ..WANTED },
+    Wanted { keys: &[1], share: Share::Permits(2, 3), ..WANTED },
+    Wanted { keys: &[1], share: Share::Permits(1, 3), max_queue: 2, ..WANTED },
+    Wanted { keys: &[2], reentrant: true, value: Some("old"), ..WANTED },
+    Wanted { keys: &[0, 1], share: Share::Shared, ..WANTED },
+    Wanted { keys: &[1, 2], value: Some("old"), ..WANTED },
+    Wanted { keys: &[0, 1, 2], ..WANTED },
+];
+
+/// Reentrant acquires, numbered, so late and repeated, and releases of any past grant.
+pub(crate) const LOCKS_REENTRANT: locks::Bounds = locks::Bounds {
+    wanted: &[Wanted { reentrant: true, ..WANTED }],
+    numbered: &[Operation::Wait],
+    unnumbered: &[Operation::Release],
+    grants: 3,
+    ..LOCKS
+};
+
+/// A session that acquires with a value or without one and replaces it, numbered, so late and repeated; two
+/// sessions that acquires open; and releases and new values of any past grant.
+pub(crate) const LOCKS_VALUES: locks::Bounds = locks::Bounds {
+    sessions: 1,
+    openings: &[Start::Wait],
+    wanted: &[Wanted { value: Some("old"), ..WANTED }, WANTED],
+    operations: 3,
+    numbered: &[Operation::Wait, Operation::Proclaim],
+    unnumbered: &[Operation::Release, Operation::Proclaim],
+    grants: 2,
+    ..LOCKS
+};
+
+/// Operations of every kind on claims without values.
 pub(crate) const EVERY_OPERATION: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
+
+/// Operations of every kind.
+pub(crate) const WITH_VALUES: [Operation; 6] =
+    [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave, Operation::Proclaim];
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 

@@ -8,8 +8,9 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, NUMBERED_AND_ONCE, REPLACED,
-    cluster, heard, late, membership, prompt, raft, reads, transfer,
+    ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, LOCKS_PERMITS,
+    LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE, REPLACED, WITH_VALUES, cluster,
+    heard, late, membership, prompt, raft, reads, transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -255,6 +256,36 @@ fn lock_table() -> Vec<Named> {
             "as locks-hostile, with breaks, and access rules that any client sets twice at any moment, instead of strangers",
             || Locks::new(locks::Bounds { breaks: true, revisions: 2, ..NUMBERED_AND_ONCE }),
         ),
+        holds(
+            Tier::Full,
+            "locks-shared",
+            "3 sessions, 1 key, exclusive and shared claims: acquires, releases and withdrawals at any moment, 4 grants",
+            || Locks::new(LOCKS_SHARED),
+        ),
+        holds(
+            Tier::Full,
+            "locks-permits",
+            "as locks-shared, with claims of 1 and 2 permits of 3, and of another size; 2 permits only in a queue of 1",
+            || Locks::new(LOCKS_PERMITS),
+        ),
+        holds(
+            Tier::Full,
+            "locks-several",
+            "as locks-shared, with exclusive claims on 2 keys at once, and on each of them",
+            || Locks::new(LOCKS_SEVERAL),
+        ),
+        holds(
+            Tier::Full,
+            "locks-reentrant",
+            "as locks, with reentrant acquires, late and repeated, and releases of any past grant at any moment",
+            || Locks::new(LOCKS_REENTRANT),
+        ),
+        holds(
+            Tier::Full,
+            "locks-values",
+            "a session with 3 numbered operations, 2 that acquires open, 1 key, claims with a value and without; new values, late and repeated, releases and new values of any past grant at any moment, 2 grants",
+            || Locks::new(LOCKS_VALUES),
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }
@@ -420,15 +451,16 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "locks-wide",
-            "4 sessions, 4 that open later, 3 keys, 5 numbered operations each, everything without a number, breaks, access rules that change 4 times, 9 ticks",
+            "4 sessions, 4 that open later, 3 keys, claims in all modes, on up to 3 keys, reentrant, and with values, 5 numbered operations each, everything without a number, breaks, access rules that change 4 times, 9 ticks",
             || {
                 Locks::new(locks::Bounds {
                     sessions: 4,
                     openings: &EVERY_START,
                     opened: 8,
                     keys: 3,
+                    wanted: &ALL_KINDS,
                     operations: 5,
-                    unnumbered: &EVERY_OPERATION,
+                    unnumbered: &WITH_VALUES,
                     grants: 20,
                     ttl: 3,
                     ticks: 9,

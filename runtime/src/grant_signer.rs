@@ -117,7 +117,7 @@ pub(crate) async fn watch(signer: Arc<GrantSigner>) {
 }
 
 impl GrantSigner {
-    /// Adds the signed token to a grant; leaves it out if the key must not sign this grant.
+    /// Adds the signed tokens to a grant, one for each key; leaves them out if the key must not sign this grant.
     pub(crate) fn sign(&self, acquired: &mut Acquired) {
         let signer = Arc::clone(&self.signer.lock());
         // Every restore advances the tokens by one gap, so a grant's token shows at least how often
@@ -133,7 +133,8 @@ impl GrantSigner {
             return;
         }
         // The session's number is public; its secret is not signed.
-        acquired.signed = Some(signer.sign(&acquired.key, acquired.token, acquired.session.number()));
+        let sign = |key: &String| signer.sign(key, acquired.token, acquired.session.number());
+        acquired.signed = acquired.keys.iter().map(sign).collect();
     }
 
     /// Takes over a changed file, and warns of the certificate's end.
@@ -197,9 +198,10 @@ mod tests {
 
     fn signed(epoch: u64, token: u64) -> Option<String> {
         let session = SessionId::new(3, [0xFF; 10]).unwrap();
-        let mut acquired = Acquired { key: "report".into(), token, session, ttl_ms: 1, signed: None };
+        let keys = ["invoices", "report"].into();
+        let mut acquired = Acquired { keys, token, session, ttl_ms: 1, signed: Vec::new() };
         signer(epoch).sign(&mut acquired);
-        acquired.signed
+        acquired.signed.pop()
     }
 
     /// Goal: the token is signed with the session's number, and not with what makes the session

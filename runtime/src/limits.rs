@@ -58,6 +58,16 @@ pub const MEMBERS: usize = 31;
 /// Time for which a leader must have led, and after a client's last request for a transfer, before
 /// it transfers leadership for a client: every transfer interrupts all other requests.
 pub const TRANSFER_PAUSE: Duration = Duration::from_secs(3);
+/// Number of holders of one lock from which no more are admitted. The waiters that are admitted already
+/// may become holders all the same.
+pub const HOLDERS: usize = 1_000;
+/// Maximum length of all keys of one claim on several keys, in bytes: each of its keys shows and stores
+/// them all.
+pub const CLAIM_KEY_BYTES: usize = 2 * 1024;
+/// Maximum length of a claim's value, in bytes.
+pub const VALUE_BYTES: usize = 4 * 1024;
+/// Maximum length of all values in one page of a list, in bytes; of one lock a page shows them all.
+pub const PAGE_VALUE_BYTES: usize = 1024 * 1024;
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.
@@ -83,7 +93,8 @@ pub const CONNECTION_WAITS: usize = 10_000;
 /// exceeds it.
 pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
 /// Maximum number of unanswered reads of locks and sessions on a WebSocket; the node reads nothing
-/// more from it until one is answered. Their answers can be large, a MiB and more.
+/// more from it until one is answered. Their answers can be large: 4 MiB for a lock with 1,000 holders
+/// and their values.
 pub const OPEN_READS: usize = 4;
 /// Maximum number of open client connections, if the limit of open files allows that many
 /// (`descriptors.rs`).
@@ -146,8 +157,8 @@ pub const KEEPALIVES: usize = 1_024;
 /// Pause before a leader repeats a rejected proposal of its own (to withdraw a wait or to renew a
 /// session): short for the client that waits for it, and long enough that the core does other work.
 pub const OWN_PROPOSAL_RETRY: Duration = Duration::from_millis(20);
-/// Maximum number of holders and waiters in the read answers of one iteration of the core; the
-/// remaining reads are answered in the next iteration.
+/// Maximum number of holders and waiters in the read answers of one iteration of the core, and of 100
+/// bytes of values; the remaining reads are answered in the next iteration.
 pub const ITERATION_CLAIMS: usize = 10_000;
 /// Maximum number of uncommitted entries in a leader's log. Above it the leader rejects requests;
 /// clients repeat them later.

@@ -16,18 +16,18 @@ use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::sync::watch;
-use tokio::task::spawn_blocking;
+use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
-use self::listeners::Listeners;
+use self::listeners::{Listeners, Reserved};
 use crate::accounts::{Accounts, ClientLimits};
 use crate::addresses::is_wildcard;
 use crate::audit::{self, AuditError};
 use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
-use crate::http::{self, App, HostNames, Setup};
+use crate::http::{self, App, HostNames, Listener, Setup};
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
@@ -52,8 +52,14 @@ pub struct ServerConfig {
     pub client_addr: String,
     /// The address at which clients reach the node: other nodes redirect clients there.
     pub advertised_client_addr: String,
-    /// Further host names under which clients may address the node, beside the hosts of the two
-    /// addresses above.
+    /// The address of a listener of its own for administrative requests, if the node has one: it then
+    /// refuses them at `client_addr`.
+    pub admin_addr: Option<String>,
+    /// The address at which operators reach that listener: other nodes redirect administrative requests
+    /// there.
+    pub advertised_admin_addr: Option<String>,
+    /// Further host names under which clients may address the node, beside the hosts of the addresses
+    /// above.
     pub allowed_hosts: Vec<String>,
     /// The address to listen on for other nodes.
     pub peer_addr: String,
@@ -64,8 +70,8 @@ pub struct ServerConfig {
     /// included. At later starts, the addresses of members that are no longer at the address in the
     /// log.
     pub peers: BTreeMap<NodeId, String>,
-    /// At the first start of a node that joins a cluster: the client address of one of the
-    /// cluster's nodes.
+    /// At the first start of a node that joins a cluster: the address at which one of the cluster's
+    /// nodes answers administrative requests.
     pub join: Option<String>,
     /// At the first start of a founder: the snapshot with which the cluster begins.
     pub restore: Option<PathBuf>,
@@ -90,7 +96,7 @@ pub struct ServerConfig {
     pub audit: Option<PathBuf>,
     /// The file of the key with which the node signs grants, if it does.
     pub sign_grants: Option<PathBuf>,
-    /// The files with which both ports speak TLS.
+    /// The files with which all ports speak TLS.
     pub tls: Option<TlsFiles>,
     /// Whether the node may listen on an address that other machines reach although it has no TLS.
     pub insecure: bool,
@@ -133,15 +139,20 @@ impl ServerConfig {
         Options { security, ..Options::default() }
     }
 
-    /// Refuses an address that the node would give to clients, and that no client can reach.
+    /// Refuses an address that the node would give to clients or operators, and that none of them can
+    /// reach.
     fn check_addresses(&self) -> Result<(), ServeError> {
-        let address = &self.advertised_client_addr;
-        if !is_wildcard(address) {
-            return Ok(());
-        }
+        let given = [
+            ("clients", "--advertise-client-addr", Some(&self.advertised_client_addr)),
+            ("operators", "--advertise-admin-addr", self.advertised_admin_addr.as_ref()),
+        ];
+        let unreachable = given.into_iter().find_map(|(whom, option, address)| {
+            address.filter(|address| is_wildcard(address)).map(|address| (whom, option, address))
+        });
+        let Some((whom, option, address)) = unreachable else { return Ok(()) };
         Err(ServeError::Config(format!(
-            "clients would be redirected to {address}, which means every address of their own machine: give \
-             --advertise-client-addr HOST:PORT, the address at which clients reach this node"
+            "{whom} would be redirected to {address}, which means every address of their own machine: give \
+             {option} HOST:PORT, the address at which {whom} reach this node"
         )))
     }
 }
@@ -176,7 +187,7 @@ pub enum ServeError {
     Listen {
         /// The address.
         address: String,
-        /// "clients" or "nodes".
+        /// "clients", "nodes" or "operators".
         whom: &'static str,
         /// The system's error.
         source: io::Error,
@@ -285,7 +296,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         );
     }
     let tls = tls.as_ref();
-    let mut links = tokio::task::JoinSet::new();
+    let mut links = JoinSet::new();
     // A node may wait for days until its cluster takes it back or lets it join.
     if let Some(tls) = tls {
         links.spawn(tls::watch(Arc::clone(tls)));
@@ -323,9 +334,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     }
     space.check();
     let (clients, nodes) = (listeners.clients.listen()?, listeners.nodes.listen()?);
+    let admin = listeners.admin.map(Reserved::listen).transpose()?;
     let metrics = Metrics::new();
     let own_addresses = [&config.client_addr, &config.advertised_client_addr];
-    let host_names = HostNames::of(own_addresses.into_iter().chain(&config.allowed_hosts).map(String::as_str));
+    let own_addresses = own_addresses.into_iter().chain(&config.admin_addr).chain(&config.advertised_admin_addr);
+    let host_names = HostNames::of(own_addresses.chain(&config.allowed_hosts).map(String::as_str));
     let roster = Roster {
         cluster: identity.cluster,
         cluster_name: identity.cluster_name.clone(),
@@ -334,6 +347,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         start,
         peer_addr: config.named_peer_addr().or(logged_addr).unwrap_or_default(),
         client_addr: config.advertised_client_addr,
+        admin_addr: config.advertised_admin_addr,
         peer_addrs: config.peers,
         tls: tls.cloned(),
     };
@@ -383,9 +397,15 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
     let setup = Setup { host_names, signer, audit, accounts };
     let app = App::new(core.clone(), peers, metrics, space, setup);
-    let listening = tokio::spawn(http::listen(app, clients, permits, stopped));
+    let mut listening = JoinSet::new();
+    let at = if admin.is_some() { Listener::Clients } else { Listener::Only };
+    listening.spawn(http::listen(app.at(at), clients, permits.clone(), stopped.clone()));
+    if let Some(admin) = admin {
+        listening.spawn(http::listen(app.at(Listener::Administration), admin, permits, stopped));
+    }
     info!(
-        %node, clients = config.client_addr, nodes = config.peer_addr, tls = tls.is_some(), "listening for clients and nodes"
+        %node, clients = config.client_addr, operators = config.admin_addr, nodes = config.peer_addr, tls = tls.is_some(),
+        "listening for clients and nodes"
     );
 
     tokio::select! {
@@ -396,7 +416,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
             core.deliver(Event::Stop);
             let ended = ended.await;
             let _ = stopping.send(true);
-            let _ = listening.await;
+            while listening.join_next().await.is_some() {}
             let outcome = outcome(ended);
             if let (Ok(()), Some(auditor)) = (&outcome, auditor) {
                 // The core has told it to end.

@@ -14,8 +14,8 @@ use std::sync::Arc;
 use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockTable, Opening, Owner, Prefix, Principal, Proof, Reply, Revision, Right, Rights,
-    Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal, Proof, Reply,
+    Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl, Value,
 };
 use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
 use palisade_spec::violated;
@@ -306,32 +306,65 @@ impl Run {
             principal: self.principal(),
             ttl: Ttl([40, 100, 400][self.random.index(3)]),
         };
-        let wait = self.random.below(4) > 0;
+        let request = LockRequest {
+            keys: self.keys(),
+            // The holders of a semaphore leave room for others, or not.
+            mode: [Mode::EXCLUSIVE, Mode::SHARED, semaphore(1, 3), semaphore(2, 3)][self.random.index(5).min(3)],
+            max_queue: [0, 1, 2, LockRequest::ANY_QUEUE][self.random.index(7).min(3)],
+            reentrant: self.random.below(3) == 0,
+            value: (self.random.below(3) == 0).then(|| self.value()),
+        };
+        let keys = request.keys.clone();
         let claim = match self.random.below(3) {
-            0 => Claim::Held(self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token)),
+            0 => Claim::Held(self.granted(keys.first())),
             1 => Claim::Waiting,
             _ => Claim::Either,
         };
-        Payload::Command(match self.random.below(17) {
+        Payload::Command(match self.random.below(18) {
             0..2 => Command::Open { opening },
             2..3 => Command::Close { session },
             3..6 => Command::KeepAlive { sessions: vec![session, self.session()] },
-            6..11 => Command::Acquire { session, sequence, key, wait },
-            11..12 => Command::AcquireOnce { opening, key, wait },
-            12..14 => Command::Release { session, sequence, key, claim },
+            6..11 => Command::Acquire { session, sequence, request },
+            11..12 => Command::AcquireOnce { opening, request },
+            12..14 => Command::Release { session, sequence, keys, claim },
             14 => {
                 // Few locks are held at any moment, and rules permit few breaks.
                 let place = usize::try_from(number).expect("a small number");
                 let key = self.table().locks().keys().cycle().nth(place).cloned().unwrap_or(key);
-                let granted = self.table().lock(&key).map_or(Token(1), |lock| lock.holder.token);
+                let granted = self.granted(&key);
                 let token = Token(granted.0 - (self.random.below(4) / 3).min(granted.0 - 1));
                 let client = self.principal();
                 let principal = if number > 2 { Principal::from("admin/eve") } else { client };
                 Command::Break { key, token, principal }
             }
             15 => self.set_access(),
+            16 => {
+                // Few locks are held at any moment.
+                let place = usize::try_from(number).expect("a small number");
+                let key = self.table().locks().keys().cycle().nth(place).cloned().unwrap_or(key);
+                let holder = self.table().lock(&key).and_then(|lock| lock.first_holder()).map(|holder| holder.session);
+                let session = holder.filter(|_| self.random.below(4) > 0).unwrap_or(session);
+                Command::Proclaim { session, sequence, token: self.granted(&key), key, value: self.value() }
+            }
             _ => return Payload::Noop,
         })
+    }
+
+    fn value(&mut self) -> Value {
+        Value::from(["x", "y", "z"][self.random.index(3)])
+    }
+
+    /// One key, or some times two or three.
+    fn keys(&mut self) -> Keys {
+        let mut keys = ["k", "l", "m"].map(Key::from).to_vec();
+        keys.rotate_left(self.random.index(3));
+        keys.truncate([1, 1, 1, 2, 3][self.random.index(5)]);
+        Keys::new(keys).expect("they differ")
+    }
+
+    /// The latest grant of a key that is held.
+    fn granted(&self, key: &Key) -> Token {
+        self.table().lock(key).and_then(|lock| lock.holders.last()).map_or(Token(1), |holder| holder.token)
     }
 
     fn principal(&mut self) -> Principal {
@@ -445,4 +478,8 @@ impl Random {
     fn mostly_first(&mut self, length: usize) -> usize {
         if self.below(3) == 0 { self.index(length) } else { self.index(length.min(3)) }
     }
+}
+
+fn semaphore(permits: u32, of: u32) -> Mode {
+    Mode::semaphore(permits, of).expect("a sound number of permits")
 }

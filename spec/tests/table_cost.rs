@@ -10,7 +10,7 @@ use std::hint::black_box;
 use std::time::{Duration, Instant};
 
 use palisade_spec::lock::{
-    Command, Key, LockTable, Opening, Owner, Principal, Proof, Reply, SessionId, SharedMap, Ttl,
+    Command, Key, LockRequest, LockTable, Opening, Owner, Principal, Proof, Reply, SessionId, SharedMap, Ttl,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 
@@ -44,7 +44,8 @@ fn acquire(number: u64, ttl: u64) -> Command {
         principal: Principal::default(),
         ttl: Ttl(ttl),
     };
-    Command::AcquireOnce { opening, key: Key::from(format!("job/{number:016}").as_str()), wait: false }
+    let key = Key::from(format!("job/{number:016}").as_str());
+    Command::AcquireOnce { opening, request: LockRequest::exclusive(key, false) }
 }
 
 /// Acquires this many locks in a table, with keys in scattered order.

@@ -24,7 +24,8 @@ use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
-use crate::wire::{Answer, Broken, Code, LeaderView, MemberView, Op, Outcome, Response, SessionId};
+use crate::options::Share;
+use crate::wire::{Answer, Broken, Code, Keys, LeaderView, MemberView, Op, Outcome, Response, SessionId};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
 /// A command from a handle to the background task.
@@ -42,6 +43,15 @@ pub(crate) enum Command {
         claim: u64,
         /// Where the outcome goes, if the caller waits for it.
         reply: Option<oneshot::Sender<Result<(), Error>>>,
+    },
+    /// A holder replaces the value of its grant.
+    Proclaim {
+        /// The lock request that the guard came from.
+        claim: u64,
+        /// The new value.
+        value: String,
+        /// Where the outcome goes.
+        reply: oneshot::Sender<Result<(), Error>>,
     },
     /// Send a request that belongs to no session.
     Ask {
@@ -69,13 +79,23 @@ pub(crate) enum Command {
 /// A call of [`crate::Client::lock`].
 pub(crate) struct LockRequest {
     pub(crate) claim: u64,
-    pub(crate) key: String,
+    pub(crate) asked: Asked,
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) owner: String,
     pub(crate) reply: oneshot::Sender<Result<Guard, Error>>,
     /// For the guard, to release itself with.
     pub(crate) commands: mpsc::UnboundedSender<Command>,
+}
+
+/// What a lock is asked for as, whichever session asks.
+#[derive(Debug)]
+pub(crate) struct Asked {
+    pub(crate) keys: Keys,
+    pub(crate) share: Share,
+    /// It does not wait where so many sessions wait already.
+    pub(crate) max_queue: Option<u32>,
+    pub(crate) value: Option<String>,
 }
 
 /// What an incoming frame says about the connection.
@@ -210,7 +230,7 @@ impl Engine {
     /// runs. The operations of one session stay in order, for a session has at most one under way.
     pub(crate) fn connected(&mut self, now: BootInstant, endpoint: &str) {
         self.link.connected(now);
-        self.around.trouble = format!("{endpoint} accepted a connection, but has not answered");
+        self.around.trouble = format!("{endpoint} accepted a connection, but has not answered this request");
         let claims = self.claims.keys().map(|&id| Task::Claim(id));
         let mut tasks: Vec<Task> = claims.chain(self.asks.keys().map(|&id| Task::Ask(id))).collect();
         let guarded = |task: &Task| matches!(task, Task::Claim(id) if self.claims[id].is_guarded());
@@ -295,7 +315,7 @@ impl Engine {
                 let session = self.pool.take(now, &kind);
                 let id = request.claim;
                 let asker = claim::Asker { reply: request.reply, commands: request.commands };
-                let claim = Claim::new(now, id, request.key, kind, request.wait, asker, session, &self.around);
+                let claim = Claim::new(now, id, request.asked, kind, request.wait, asker, session, &self.around);
                 self.claims.insert(id, claim);
                 self.drive(now, Task::Claim(id));
             }
@@ -312,6 +332,15 @@ impl Engine {
                 }
                 None => {
                     let _ = reply.map(|reply| reply.send(Err(Error::Lost)));
+                }
+            },
+            Command::Proclaim { claim: id, value, reply } => match self.claims.get_mut(&id) {
+                Some(claim) => {
+                    claim.proclaim(now, value, reply, &mut self.link, &self.around);
+                    self.drive(now, Task::Claim(id));
+                }
+                None => {
+                    let _ = reply.send(Err(Error::Lost));
                 }
             },
             Command::Ask { reply, .. } if self.closing => {

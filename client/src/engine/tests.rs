@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::fake;
-use crate::wire::{Acquired, Failure, Request, SessionLease, UNASKED};
+use crate::wire::{self, Acquired, Failure, Request, SessionLease, UNASKED};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -22,8 +22,8 @@ impl Scene {
         let mut engine = Engine::new(Options::default(), fake::clock);
         let (commands, _) = mpsc::unbounded_channel();
         let (reply, mut answer) = oneshot::channel();
-        let (key, owner) = ("key".to_owned(), String::new());
-        let request = LockRequest { claim: 1, key, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
+        let (asked, owner) = (Asked::exclusive("key"), String::new());
+        let request = LockRequest { claim: 1, asked, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
         engine.connected(fake::clock(), "node");
         engine.command(fake::clock(), Command::Lock(request));
         let (session, ttl_ms) = (session(7), millis(ttl));
@@ -32,8 +32,8 @@ impl Scene {
             _ => None,
         });
         answer_all(&mut engine, |op| match op {
-            Op::Acquire { key, .. } => {
-                Some(Answer::Acquired(Acquired { key, token: 1, session, ttl_ms, signed: None }))
+            Op::Acquire { keys, .. } => {
+                Some(Answer::Acquired(Acquired { keys, token: 1, session, ttl_ms, signed: Vec::new() }))
             }
             _ => None,
         });
@@ -47,6 +47,12 @@ impl Scene {
         self.engine.advance(fake::clock());
         let requests = requests(&mut self.engine).into_iter();
         requests.filter(|request| matches!(request.op, Op::KeepAlive { .. })).map(|request| request.id).collect()
+    }
+
+    fn proclaim(&mut self, value: &str) -> oneshot::Receiver<Result<(), Error>> {
+        let (reply, answer) = oneshot::channel();
+        self.engine.command(fake::clock(), Command::Proclaim { claim: 1, value: value.into(), reply });
+        answer
     }
 
     fn keep_alive(&mut self, id: u64) {
@@ -131,14 +137,14 @@ fn many_suspends_give_nothing_back() {
 fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
     let mut scene = Scene::with_guard(TTL);
     let (reply, mut answer) = oneshot::channel();
-    let (owner, commands) = ("another".to_owned(), scene.commands.clone());
-    let request = LockRequest { claim: 2, key: "b".into(), ttl: TTL, wait: Wait::Forever, owner, reply, commands };
+    let (asked, owner, commands) = (Asked::exclusive("b"), "another".to_owned(), scene.commands.clone());
+    let request = LockRequest { claim: 2, asked, ttl: TTL, wait: Wait::Forever, owner, reply, commands };
     scene.engine.command(fake::clock(), Command::Lock(request));
     let (session, ttl_ms) = (session(8), millis(TTL));
     answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
     let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);
-    let grant = Acquired { key: "b".into(), token: 2, session, ttl_ms, signed: None };
+    let grant = Acquired { keys: "b".into(), token: 2, session, ttl_ms, signed: Vec::new() };
     receive(&mut scene.engine, acquire.id, Outcome::Ok(Answer::Acquired(grant)));
     assert!(answer.try_recv().is_err(), "the lease of the grant is over");
     let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
@@ -154,15 +160,15 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
 fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
     let mut scene = Scene::with_guard(TTL);
     let (reply, mut answer) = oneshot::channel();
-    let (owner, commands) = ("another".to_owned(), scene.commands.clone());
-    let request = LockRequest { claim: 2, key: "b".into(), ttl: TTL, wait: Wait::Forever, owner, reply, commands };
+    let (asked, owner, commands) = (Asked::exclusive("b"), "another".to_owned(), scene.commands.clone());
+    let request = LockRequest { claim: 2, asked, ttl: TTL, wait: Wait::Forever, owner, reply, commands };
     scene.engine.command(fake::clock(), Command::Lock(request));
     let (session, ttl_ms) = (session(8), millis(TTL));
     let lease = SessionLease { session, ttl_ms };
     answer_all(&mut scene.engine, |_| Some(Answer::Session(lease)));
     let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);
-    let grant = |token| Answer::Acquired(Acquired { key: "b".into(), token, session, ttl_ms, signed: None });
+    let grant = |token| Answer::Acquired(Acquired { keys: "b".into(), token, session, ttl_ms, signed: Vec::new() });
     receive(&mut scene.engine, acquire.id, Outcome::Ok(grant(2)));
     let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
 
@@ -188,5 +194,91 @@ fn one_lost_keepalive_is_no_loss() {
             fake::suspend(ttl / 1000);
             asked.extend(scene.advance());
         }
+    }
+}
+
+/// Goal: a new value is asked for again under its number until it is answered, and the next one has a greater number: so
+/// an attempt that arrives late does not undo it.
+#[test]
+fn each_value_has_a_number_of_its_own() {
+    let mut scene = Scene::with_guard(TTL);
+    let mut first = scene.proclaim("one");
+    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+    let proclaimed = |value: &str, number| {
+        let proclamation = wire::Proclaim { session: session(7), token: 1, value: value.into() };
+        Op::Proclaim { key: "key".into(), proclamation, number: Some(number) }
+    };
+    assert_eq!(asked.op, proclaimed("one", 2));
+    scene.engine.disconnected("cut".into());
+    scene.engine.connected(fake::clock(), "another node");
+    let mut again = Vec::new();
+    while again.is_empty() {
+        fake::suspend(Duration::from_millis(10));
+        scene.engine.advance(fake::clock());
+        again.extend(requests(&mut scene.engine).into_iter().filter(|it| matches!(it.op, Op::Proclaim { .. })));
+    }
+    assert_eq!(again[0].op, proclaimed("one", 2));
+    receive(&mut scene.engine, again[0].id, Outcome::Ok(Answer::Proclaimed));
+    assert_eq!(first.try_recv().expect("it was answered").ok(), Some(()));
+
+    drop(scene.proclaim("two"));
+    let mut third = scene.proclaim("three");
+    let asked = requests(&mut scene.engine);
+    assert_eq!(asked.last().expect("it is asked for").op, proclaimed("three", 4));
+    receive(&mut scene.engine, asked.last().expect("as above").id, Outcome::Ok(Answer::Proclaimed));
+    assert_eq!(third.try_recv().expect("it was answered").ok(), Some(()));
+    assert!(scene.guard.is_valid());
+}
+
+/// Goal: a holder learns from the refusal of a value that its lock is lost; and when no server answers, it learns that in
+/// time.
+#[test]
+fn a_value_that_is_refused_or_not_answered_is_an_error() {
+    for code in [Code::NotHolder, Code::NoSession] {
+        let mut scene = Scene::with_guard(TTL);
+        let mut answer = scene.proclaim("one");
+        let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+        receive(&mut scene.engine, asked.id, Outcome::Error(Failure::new(code, "it has passed on")));
+        assert!(
+            answer.try_recv().is_err() && !scene.guard.is_valid(),
+            "the sender is gone, which says that it is lost"
+        );
+        assert_eq!(scene.engine.link.under_way(), 0, "no request is left behind");
+    }
+    let mut scene = Scene::with_guard(TTL);
+    let mut answer = scene.proclaim("one");
+    drop(requests(&mut scene.engine));
+    fake::suspend(Options::default().request_timeout);
+    scene.engine.advance(fake::clock());
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))));
+    let asked = requests(&mut scene.engine);
+    assert!(asked.iter().all(|request| !matches!(request.op, Op::Proclaim { .. })), "{asked:?}");
+
+    // The lease ends, or the grant is broken, while the value is on its way.
+    for is_broken in [false, true] {
+        let mut scene = Scene::with_guard(TTL);
+        let mut answer = scene.proclaim("one");
+        drop(requests(&mut scene.engine));
+        if is_broken {
+            let broken = Broken { key: "key".into(), token: 1, session: 7, principal: String::new() };
+            receive(&mut scene.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
+        } else {
+            fake::suspend(TTL);
+        }
+        scene.engine.advance(fake::clock());
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)) && !scene.guard.is_valid());
+        assert_eq!(scene.engine.link.under_way(), 0, "no request is left behind");
+    }
+
+    let mut scene = Scene::with_guard(TTL);
+    let mut answer = scene.proclaim(&"v".repeat(5_000));
+    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+    receive(&mut scene.engine, asked.id, Outcome::Error(Failure::new(Code::Invalid, "the value is too long")));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))) && scene.guard.is_valid());
+}
+
+impl Asked {
+    fn exclusive(key: &str) -> Asked {
+        Asked { keys: key.into(), share: Share::default(), max_queue: None, value: None }
     }
 }

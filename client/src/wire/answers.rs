@@ -1,10 +1,10 @@
 //! What a server answers to requests that were done.
 
-use serde::de::Deserializer;
+use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessRules, AccessVerdict, Failure, SessionId};
+use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, SessionId};
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -37,7 +37,7 @@ pub enum Answer {
     SessionView(SessionView),
     /// The lock is held.
     Acquired(Acquired),
-    /// The lock was given back. Also the answer to a repetition of a release.
+    /// The locks were given back.
     Released,
     /// The claim was dropped.
     Withdrawn,
@@ -64,6 +64,13 @@ pub enum Answer {
     Access(AccessRules),
     /// Whether the access rules permit something.
     AccessVerdict(AccessVerdict),
+    /// A hold was given back, and the session still has others: the locks remain its.
+    StillHeld {
+        /// How many.
+        holds: u32,
+    },
+    /// The grant has the value.
+    Proclaimed,
 }
 
 /// A grant that an operator broke.
@@ -92,37 +99,45 @@ pub struct SessionLease {
 /// A grant.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Acquired {
-    /// The lock's key.
-    pub key: String,
+    /// The keys of its locks.
+    pub keys: Keys,
     /// The fencing token: greater than that of every earlier grant in the cluster.
     pub token: u64,
-    /// The session that holds the lock.
+    /// The session that holds the locks.
     pub session: SessionId,
     /// The session's time-to-live in milliseconds.
     pub ttl_ms: u64,
-    /// The signed token (docs/fencing.md), if the node signs grants.
-    pub signed: Option<String>,
+    /// If the node signs grants, a signed token (docs/fencing.md) for each key, in their order.
+    pub signed: Vec<String>,
 }
 
-/// JSON has `signed` only if there is one; bincode, which has no names, always has every field.
+/// JSON has `key` for one key and `keys` for several, and `signed` only if there is something: for one key a string, for
+/// several a list. bincode, which has no names, always has every field.
 #[derive(Serialize, Deserialize)]
 #[serde(rename = "Acquired")]
 struct AcquiredText {
-    key: String,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    key: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    keys: Option<Keys>,
     token: u64,
     session: SessionId,
     ttl_ms: u64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    signed: Option<String>,
+    signed: Option<Keys>,
 }
 
 impl Serialize for Acquired {
     fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
+        let Acquired { keys, token, session, ttl_ms, signed } = self;
         if serializer.is_human_readable() {
-            let Acquired { key, token, session, ttl_ms, signed } = self.clone();
-            AcquiredText { key, token, session, ttl_ms, signed }.serialize(serializer)
+            let (token, session, ttl_ms) = (*token, *session, *ttl_ms);
+            let key = keys.single().map(str::to_owned);
+            let keys = key.is_none().then(|| keys.clone());
+            let signed = (!signed.is_empty()).then(|| Keys::from(signed.as_slice()));
+            AcquiredText { key, keys, token, session, ttl_ms, signed }.serialize(serializer)
         } else {
-            (&self.key, self.token, self.session, self.ttl_ms, &self.signed).serialize(serializer)
+            (keys, token, session, ttl_ms, signed).serialize(serializer)
         }
     }
 }
@@ -130,12 +145,14 @@ impl Serialize for Acquired {
 impl<'de> Deserialize<'de> for Acquired {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Acquired, D::Error> {
         if deserializer.is_human_readable() {
-            let AcquiredText { key, token, session, ttl_ms, signed } = AcquiredText::deserialize(deserializer)?;
-            Ok(Acquired { key, token, session, ttl_ms, signed })
+            let AcquiredText { key, keys, token, session, ttl_ms, signed } = AcquiredText::deserialize(deserializer)?;
+            let keys = keys.or_else(|| key.map(Keys::from)).ok_or_else(|| D::Error::missing_field("key"))?;
+            let signed = signed.map_or_else(Vec::new, |signed| signed.as_slice().to_vec());
+            Ok(Acquired { keys, token, session, ttl_ms, signed })
         } else {
-            let (key, token, session, ttl_ms, signed) =
-                <(String, u64, SessionId, u64, Option<String>)>::deserialize(deserializer)?;
-            Ok(Acquired { key, token, session, ttl_ms, signed })
+            let (keys, token, session, ttl_ms, signed) =
+                <(Keys, u64, SessionId, u64, Vec<String>)>::deserialize(deserializer)?;
+            Ok(Acquired { keys, token, session, ttl_ms, signed })
         }
     }
 }
@@ -156,20 +173,23 @@ pub struct SessionView {
 }
 
 /// A lock, as `GET /v1/locks/{key}` shows it.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LockView {
     /// The lock's key.
     pub key: String,
     /// Whether a session holds it.
     pub held: bool,
-    /// The holder's session.
+    /// The first of the holders.
     pub holder: Option<HolderView>,
+    /// All holders, in the order of their grants: an exclusive one is alone.
+    #[serde(default)]
+    pub holders: Vec<HolderView>,
     /// The waiters, in order of arrival.
     pub queue: Vec<WaiterView>,
 }
 
-/// The holder of a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// A holder of a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct HolderView {
     /// The name its opener gave.
     pub owner: String,
@@ -179,15 +199,49 @@ pub struct HolderView {
     pub token: u64,
     /// Milliseconds of cluster time until its session expires.
     pub expires_in_ms: u64,
+    /// Whether others may hold the lock at the same time.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The permits that it takes, of a semaphore.
+    #[serde(default)]
+    pub permits: Option<u32>,
+    /// All permits of the semaphore.
+    #[serde(default)]
+    pub of: Option<u32>,
+    /// How many releases give it up.
+    #[serde(default = "one")]
+    pub holds: u32,
+    /// All keys of the claim, if there are several.
+    #[serde(default)]
+    pub keys: Vec<String>,
+    /// The value of the grant.
+    #[serde(default)]
+    pub value: Option<String>,
+}
+
+fn one() -> u32 {
+    1
 }
 
 /// A waiter of a lock.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct WaiterView {
     /// The name its opener gave.
     pub owner: String,
     /// Its session's public number.
     pub session: u64,
+    /// Whether others may hold the lock beside it.
+    #[serde(default)]
+    pub mode: Mode,
+    /// The permits that it will take, of a semaphore.
+    #[serde(default)]
+    pub permits: Option<u32>,
+    /// All permits of the semaphore.
+    #[serde(default)]
+    pub of: Option<u32>,
+    /// All keys of the claim, if there are several.
+    #[serde(default)]
+    pub keys: Vec<String>,
 }
 
 /// A node's state, read without contact to other nodes

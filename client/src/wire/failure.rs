@@ -112,6 +112,8 @@ pub enum Code {
     AccessChanged,
     /// The node cannot write its audit log, and so accepts no administrative request. Nothing was done.
     AuditUnavailable,
+    /// The node has an address for administrative requests, and this one came to its address for clients. Nothing was done.
+    WrongListener,
 }
 
 impl Failure {

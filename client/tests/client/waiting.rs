@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Op, SessionId};
-use palisade_client::{Client, Error, Guard, LockOptions};
+use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use tokio::task::JoinHandle;
 
-use crate::support::Cluster;
+use crate::support::{Cluster, options};
 
 /// A wait that outlasts every test.
 const LONG: Duration = Duration::from_secs(60);
@@ -146,7 +146,9 @@ fn opens(state: &crate::support::State) -> usize {
 #[tokio::test]
 async fn a_full_disk_is_named_in_the_error() {
     let cluster = Cluster::start(1).await;
-    let client = cluster.client().await;
+    // So patient that the last answer is in time on any machine.
+    let patient = Options { attempt_timeout: LONG, ..options() };
+    let client = Client::connect(&cluster.endpoints, patient).await.unwrap();
     for session_is_open in [false, true] {
         for wait in [Duration::ZERO, Duration::from_millis(100), Duration::from_millis(1500)] {
             if session_is_open {
@@ -160,6 +162,19 @@ async fn a_full_disk_is_named_in_the_error() {
         }
     }
     client.lock("key", LockOptions::default()).await.unwrap().release().await.unwrap();
+}
+
+/// Goal: a caller whose last attempt got no answer learns why the attempts before it were refused.
+#[tokio::test]
+async fn an_answer_that_is_lost_does_not_hide_the_refusals_before() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    cluster.state().faults.refuse_all = Some(Code::NoSpace);
+    let waiter = wait_for(&client, "key", LockOptions::default().wait(Duration::from_millis(1500)));
+    cluster.until("it was refused once", |state| opens(state) >= 2).await;
+    cluster.state().faults.mute = true;
+    let error = waiter.await.unwrap().unwrap_err();
+    assert!(matches!(&error, Error::Refused(failure) if failure.error == Code::NoSpace), "{error}");
 }
 
 /// Goal: without a wait, a held lock is an error that names the holder.

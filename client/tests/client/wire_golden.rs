@@ -8,9 +8,9 @@ use std::{env, fs};
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
     AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency,
-    DiskView, Failure, HeldBy, HolderView, LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView,
-    MembersView, Op, OpenSession, Outcome, Release, ReplaceMember, Request, Response, Right, SessionId, SessionLease,
-    SessionView, SnapshotView, Stale, StatusView, TestAccess, Transfer, WaiterView,
+    DiskView, Failure, HeldBy, HolderView, Keys, LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView,
+    MembersView, Mode, Op, OpenSession, Outcome, Proclaim, Release, ReplaceMember, Request, Response, Right, SessionId,
+    SessionLease, SessionView, SnapshotView, Stale, StatusView, TestAccess, Transfer, WaiterView,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -24,16 +24,26 @@ fn session() -> SessionId {
 fn operations() -> Vec<Op> {
     let session = session();
     let key = || "key/ä".to_owned();
-    let acquire = Acquire { session: Some(session), ttl_ms: 30_000, wait_ms: 70_000, owner: "me".into() };
+    let acquire = Acquire { session: Some(session), wait_ms: 70_000, owner: "me".into(), ..Acquire::default() };
+    let reader = Acquire { mode: Mode::Shared, reentrant: true, max_queue: Some(10), ..Acquire::default() };
+    let (permits, of, value) = (Some(2), Some(1_000_000), Some("host:1".into()));
+    let permits = Acquire { mode: Mode::Semaphore, permits, of, value, ..Acquire::default() };
     vec![
         Op::OpenSession(OpenSession { ttl_ms: 100, owner: "worker-7".into() }),
         Op::KeepAlive { session },
         Op::CloseSession { session },
         Op::ShowSession { session },
-        Op::Acquire { key: key(), options: acquire, number: Some(1) },
-        Op::Acquire { key: key(), options: Acquire::default(), number: None },
-        Op::Release { key: key(), grant: Release { session, token: u64::MAX }, number: Some(300) },
-        Op::Withdraw { key: key(), session, number: Some(251) },
+        Op::Acquire { keys: key().into(), options: acquire, number: Some(1) },
+        Op::Acquire { keys: key().into(), options: Acquire::default(), number: None },
+        Op::Acquire { keys: key().into(), options: reader, number: None },
+        Op::Acquire { keys: ["a", "b"].into(), options: permits, number: None },
+        Op::Release { keys: key().into(), grant: Release { session, token: u64::MAX }, number: Some(300) },
+        Op::Withdraw { keys: key().into(), session, number: Some(251) },
+        Op::Proclaim {
+            key: key(),
+            proclamation: Proclaim { session, token: 70_000, value: "größe".into() },
+            number: Some(2),
+        },
         Op::ShowLock { key: key(), consistency: Consistency::Linearizable },
         Op::ListLocks(ListLocks::default()),
         Op::ListLocks(ListLocks {
@@ -87,13 +97,36 @@ fn access_rules() -> AccessRules {
 
 fn answers() -> Vec<Answer> {
     let session = session();
+    let several = vec!["a".to_owned(), "key".into()];
+    let reader = HolderView {
+        owner: "me".into(),
+        session: session.number(),
+        token: 7,
+        expires_in_ms: 29_999,
+        mode: Mode::Shared,
+        holds: 2,
+        value: Some("host:1".into()),
+        ..HolderView::default()
+    };
+    let permits = HolderView {
+        mode: Mode::Semaphore,
+        permits: Some(2),
+        of: Some(5),
+        holds: 1,
+        keys: several.clone(),
+        ..HolderView::default()
+    };
     let lock = LockView {
         key: "key".into(),
         held: true,
-        holder: Some(HolderView { owner: "me".into(), session: session.number(), token: 7, expires_in_ms: 29_999 }),
-        queue: vec![WaiterView { owner: "you".into(), session: 300 }],
+        holder: Some(reader.clone()),
+        holders: vec![reader, permits],
+        queue: vec![
+            WaiterView { owner: "you".into(), session: 300, ..WaiterView::default() },
+            WaiterView { mode: Mode::Semaphore, permits: Some(1), of: Some(5), keys: several, ..WaiterView::default() },
+        ],
     };
-    let free = LockView { key: "key".into(), held: false, holder: None, queue: Vec::new() };
+    let free = LockView { key: "key".into(), ..LockView::default() };
     let leader = LeaderView { id: 2, client_addr: Some("10.0.0.2:7400".into()) };
     let member = MemberView {
         id: 2,
@@ -126,8 +159,11 @@ fn answers() -> Vec<Answer> {
             expires_in_ms: 1,
             keys: vec!["a".into(), "b".into()],
         }),
-        Answer::Acquired(Acquired { key: "key".into(), token: 7, session, ttl_ms: 30_000, signed: None }),
+        Answer::Acquired(Acquired { keys: "key".into(), token: 7, session, ttl_ms: 30_000, signed: Vec::new() }),
+        Answer::Acquired(Acquired { keys: ["a", "b"].into(), token: 7, session, ttl_ms: 30_000, signed: Vec::new() }),
         Answer::Released,
+        Answer::StillHeld { holds: 2 },
+        Answer::Proclaimed,
         Answer::Withdrawn,
         Answer::Lock(lock.clone()),
         Answer::Locks(LockPage { locks: vec![lock, free.clone()], next_after: Some("key".into()) }),
@@ -165,9 +201,11 @@ fn answers() -> Vec<Answer> {
     ]
 }
 
-fn signed_grant() -> Answer {
-    let (key, session, signed) = ("key".into(), session(), Some("fence1.A.B".into()));
-    Answer::Acquired(Acquired { key, token: 7, session, ttl_ms: 30_000, signed })
+fn signed_grants() -> [Answer; 2] {
+    [Keys::from("key"), Keys::from(["a", "b"])].map(|keys| {
+        let signed = keys.iter().map(|key| format!("fence1.{key}.B")).collect();
+        Answer::Acquired(Acquired { keys, token: 7, session: session(), ttl_ms: 30_000, signed })
+    })
 }
 
 fn failures() -> Vec<Failure> {
@@ -203,6 +241,7 @@ fn failures() -> Vec<Failure> {
         Code::Denied,
         Code::AccessChanged,
         Code::AuditUnavailable,
+        Code::WrongListener,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");
@@ -245,7 +284,7 @@ fn wire_format_is_pinned() {
     }
     golden.push_str("# responses\n");
     let done = answers().into_iter().map(Outcome::Ok);
-    let all = done.chain(failures().into_iter().map(Outcome::Error)).chain([Outcome::Ok(signed_grant())]);
+    let all = done.chain(failures().into_iter().map(Outcome::Error)).chain(signed_grants().map(Outcome::Ok));
     for (id, result) in all.enumerate() {
         pin(&mut golden, &Response { id: id as u64, result });
     }
@@ -263,7 +302,11 @@ fn wire_format_is_pinned() {
 #[test]
 fn json_may_omit_defaults_only() {
     let short: Request = serde_json::from_str(r#"{"id":1,"op":{"acquire":{"key":"k"}}}"#).unwrap();
-    assert_eq!(short.op, Op::Acquire { key: "k".into(), options: Acquire::default(), number: None });
+    assert_eq!(short.op, Op::Acquire { keys: "k".into(), options: Acquire::default(), number: None });
+    let several: Request = serde_json::from_str(r#"{"id":1,"op":{"acquire":{"keys":["a","b"]}}}"#).unwrap();
+    assert_eq!(several.op, Op::Acquire { keys: ["a", "b"].into(), options: Acquire::default(), number: None });
+    assert!(serde_json::from_str::<Request>(r#"{"id":1,"op":{"acquire":{"key":"a","keys":["b"]}}}"#).is_err());
+    assert!(serde_json::from_str::<Request>(r#"{"id":1,"op":{"acquire":{"key":7}}}"#).is_err());
     assert_eq!(serde_json::from_str::<Acquire>("{}").unwrap().ttl_ms, 30_000);
     assert_eq!(
         serde_json::from_str::<OpenSession>("{}").unwrap(),

@@ -93,6 +93,176 @@ name! {
     Key
 }
 
+/// The keys of one claim: one, or several that are acquired and released together. A record has one key
+/// as a string, and several as a list.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[serde(try_from = "OneOrSeveral<Key>", into = "OneOrSeveral<Key>")]
+pub struct Keys(Vec<Key>);
+
+impl Keys {
+    /// Keys in any order, each once; `None` if there is none, or one occurs twice.
+    pub fn new(mut keys: Vec<Key>) -> Option<Keys> {
+        keys.sort_unstable();
+        let is_a_set = keys.windows(2).all(|pair| pair[0] != pair[1]);
+        (is_a_set && !keys.is_empty()).then_some(Keys(keys))
+    }
+
+    /// The keys, in order.
+    pub fn as_slice(&self) -> &[Key] {
+        &self.0
+    }
+
+    /// The key, if there is only one.
+    pub fn single(&self) -> Option<&Key> {
+        if let [key] = &self.0[..] { Some(key) } else { None }
+    }
+}
+
+impl From<Key> for Keys {
+    fn from(key: Key) -> Keys {
+        Keys(vec![key])
+    }
+}
+
+impl From<&str> for Keys {
+    fn from(key: &str) -> Keys {
+        Keys::from(Key::from(key))
+    }
+}
+
+impl TryFrom<OneOrSeveral<Key>> for Keys {
+    type Error = &'static str;
+
+    fn try_from(keys: OneOrSeveral<Key>) -> Result<Keys, &'static str> {
+        Keys::new(keys.into()).ok_or("a claim has at least one key, and each once")
+    }
+}
+
+impl From<Keys> for OneOrSeveral<Key> {
+    fn from(keys: Keys) -> OneOrSeveral<Key> {
+        OneOrSeveral::from(keys.0)
+    }
+}
+
+impl fmt::Display for Keys {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (place, key) in self.0.iter().enumerate() {
+            write!(f, "{}{key}", if place == 0 { "" } else { " and " })?;
+        }
+        Ok(())
+    }
+}
+
+/// A list as records have it: nothing, one value by itself, or several in brackets.
+#[derive(Serialize, Deserialize)]
+#[serde(untagged)]
+enum OneOrSeveral<T> {
+    Several(Vec<T>),
+    One(T),
+    None,
+}
+
+impl<T> From<Vec<T>> for OneOrSeveral<T> {
+    fn from(mut list: Vec<T>) -> OneOrSeveral<T> {
+        match (list.len(), list.pop()) {
+            (1, Some(one)) => OneOrSeveral::One(one),
+            (_, Some(last)) => {
+                list.push(last);
+                OneOrSeveral::Several(list)
+            }
+            (_, None) => OneOrSeveral::None,
+        }
+    }
+}
+
+impl<T> From<OneOrSeveral<T>> for Vec<T> {
+    fn from(list: OneOrSeveral<T>) -> Vec<T> {
+        match list {
+            OneOrSeveral::Several(list) => list,
+            OneOrSeveral::One(one) => vec![one],
+            OneOrSeveral::None => Vec::new(),
+        }
+    }
+}
+
+mod one_or_several {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    use super::OneOrSeveral;
+
+    pub(super) fn serialize<T: Clone + Serialize, S: Serializer>(list: &[T], into: S) -> Result<S::Ok, S::Error> {
+        OneOrSeveral::from(list.to_vec()).serialize(into)
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de>, D: Deserializer<'de>>(from: D) -> Result<Vec<T>, D::Error> {
+        OneOrSeveral::deserialize(from).map(Vec::from)
+    }
+}
+
+/// How much of a lock a claim takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Mode {
+    /// All of it.
+    #[default]
+    Exclusive,
+    /// What other shared claims leave: any number of them hold the lock together.
+    Shared,
+    /// Some of the permits of a semaphore.
+    Semaphore {
+        /// The permits that the claim takes.
+        permits: u32,
+        /// All permits of the lock.
+        of: u32,
+    },
+}
+
+impl Mode {
+    /// Takes the lock alone.
+    pub fn is_exclusive(&self) -> bool {
+        *self == Mode::Exclusive
+    }
+
+    /// The permits of the lock: `None` for a lock that is no semaphore. Claims of different sizes never
+    /// hold a lock together.
+    pub fn size(self) -> Option<u32> {
+        match self {
+            Mode::Semaphore { of, .. } => Some(of),
+            Mode::Exclusive | Mode::Shared => None,
+        }
+    }
+
+    /// How much of the lock the claim takes, and how much there is.
+    pub fn share(self) -> (u64, u64) {
+        const ALL: u64 = u32::MAX as u64;
+        match self {
+            Mode::Exclusive => (ALL, ALL),
+            Mode::Shared => (1, ALL),
+            Mode::Semaphore { permits, of } => (permits.into(), of.into()),
+        }
+    }
+
+    /// Whether a claim can be made so: with one permit at least, and at most all.
+    pub fn is_possible(self) -> bool {
+        let (takes, of) = self.share();
+        (1..=of).contains(&takes)
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Mode::Exclusive => f.write_str("exclusive"),
+            Mode::Shared => f.write_str("shared"),
+            Mode::Semaphore { permits, of } => write!(f, "{permits} of {of}"),
+        }
+    }
+}
+
+fn is_default<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
+}
+
 /// A line of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(tag = "type", rename_all = "snake_case", deny_unknown_fields)]
@@ -176,10 +346,11 @@ pub enum Call {
         /// The session.
         session: Session,
     },
-    /// Acquire a lock.
+    /// Acquire a lock, or several together: all or none, with one grant.
     Acquire {
-        /// Its key.
-        key: Key,
+        /// Their keys.
+        #[serde(rename = "key")]
+        keys: Keys,
         /// The session. Without one, the service or the client's library chooses one, and the
         /// answer names it.
         #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -194,21 +365,33 @@ pub enum Call {
         /// milliseconds.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         ttl_ms: Option<u64>,
+        /// How much of each lock.
+        #[serde(default, skip_serializing_if = "is_default")]
+        mode: Mode,
+        /// The acquire waits only where fewer sessions wait: otherwise it is refused as
+        /// [`Held`](Refusal::Held).
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        max_queue: Option<u32>,
+        /// Whether it adds a hold if the session holds the same already.
+        #[serde(default, skip_serializing_if = "is_default")]
+        reentrant: bool,
     },
-    /// Drop a claim, held or waiting.
+    /// Drop a claim, held or waiting; of several holds, one.
     Withdraw {
-        /// The lock.
-        key: Key,
+        /// All keys of the claim.
+        #[serde(rename = "key")]
+        keys: Keys,
         /// The session.
         session: Session,
         /// The session's exactly-once number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
-    /// Release a lock.
+    /// Release a grant; of several holds, one.
     Release {
-        /// The lock.
-        key: Key,
+        /// All keys of the grant.
+        #[serde(rename = "key")]
+        keys: Keys,
         /// The session.
         session: Session,
         /// The token of the grant to end.
@@ -217,9 +400,9 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
     },
-    /// Take a lock from its holder, by order of an operator.
+    /// Take a grant from its holder, with all its keys, by order of an operator.
     Break {
-        /// The lock.
+        /// A key of the grant.
         key: Key,
         /// The token of the grant to end.
         token: u64,
@@ -245,6 +428,9 @@ pub enum Call {
         key: Key,
         /// The token presented to the resource.
         token: u64,
+        /// Whether the access only reads: readers may do that together.
+        #[serde(default, skip_serializing_if = "is_default")]
+        reads: bool,
     },
     /// No request: the client notes that it no longer trusts a session. The note is for human
     /// readers; no checker uses it.
@@ -255,20 +441,35 @@ pub enum Call {
 }
 
 impl Call {
-    /// The key of the lock or resource that the request is about.
-    pub fn key(&self) -> Option<&Key> {
+    /// An exclusive acquire of one lock, for a session that the service or the client's library chooses.
+    pub fn acquire_one(key: Key, wait_ms: u64, ttl_ms: Option<u64>) -> Call {
+        Call::Acquire {
+            keys: key.into(),
+            session: None,
+            number: None,
+            wait_ms,
+            ttl_ms,
+            mode: Mode::Exclusive,
+            max_queue: None,
+            reentrant: false,
+        }
+    }
+
+    /// A write to the resource.
+    pub fn write(key: Key, token: u64) -> Call {
+        Call::Access { key, token, reads: false }
+    }
+
+    /// The keys of the locks, or of the resource, that the request is about.
+    pub fn keys(&self) -> &[Key] {
         match self {
-            Call::Acquire { key, .. }
-            | Call::Withdraw { key, .. }
-            | Call::Release { key, .. }
-            | Call::Break { key, .. }
-            | Call::Read { key, .. }
-            | Call::Access { key, .. } => Some(key),
+            Call::Acquire { keys, .. } | Call::Withdraw { keys, .. } | Call::Release { keys, .. } => keys.as_slice(),
+            Call::Break { key, .. } | Call::Read { key, .. } | Call::Access { key, .. } => std::slice::from_ref(key),
             Call::OpenSession { .. }
             | Call::KeepAlive { .. }
             | Call::CloseSession { .. }
             | Call::SetAccess { .. }
-            | Call::NoteLoss { .. } => None,
+            | Call::NoteLoss { .. } => &[],
         }
     }
 
@@ -330,6 +531,11 @@ pub enum Answer {
     Withdrawn,
     /// The holder has released the lock.
     Released,
+    /// One hold was dropped, and the session still holds the lock.
+    StillHeld {
+        /// The number of holds left.
+        holds: u32,
+    },
     /// The grant was broken.
     Broken {
         /// The session that held the lock.
@@ -342,8 +548,9 @@ pub enum Answer {
     },
     /// A lock's state.
     Lock {
-        /// The holder, if any.
-        holder: Option<Holder>,
+        /// The holders, in the order of their grants. A record has one by itself, and `null` for none.
+        #[serde(default, rename = "holder", with = "one_or_several")]
+        holders: Vec<Holder>,
         /// The waiting sessions, in queue order.
         #[serde(default)]
         queue: Vec<Session>,
@@ -365,16 +572,21 @@ pub struct Holder {
     pub session: Session,
     /// The token of its grant.
     pub token: u64,
+    /// How much of the lock the grant takes.
+    #[serde(default, skip_serializing_if = "is_default")]
+    pub mode: Mode,
 }
 
 /// Why an operation was certainly not done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Refusal {
-    /// Another session holds the lock, and the acquire does not wait.
+    /// Others hold one of the locks, or wait for it, and the acquire does not wait, or not in so long a
+    /// queue.
     Held {
-        /// The holder's token.
-        token: u64,
+        /// The token of its first holder; `None` if the lock is only waited for.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<u64>,
     },
     /// The wait ended without a grant, and the queue position is given up.
     Timeout,

@@ -45,6 +45,6 @@ pub mod porcupine;
 pub mod processes;
 pub mod record;
 
-pub use event::{Answer, Call, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};
+pub use event::{Answer, Call, Client, Event, Holder, Key, Keys, Mode, Note, OpId, Refusal, Session, Time};
 pub use operation::{BadHistory, End, History, Operation};
 pub use record::{Pending, Recorder};

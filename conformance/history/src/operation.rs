@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 
 use super::event::VERSION;
-use super::{Answer, Call, Client, Event, Note, OpId, Refusal, Time};
+use super::{Answer, Call, Client, Event, Holder, Mode, Note, OpId, Refusal, Time};
 
 /// An operation's index in its history.
 pub(super) type OperationIndex = usize;
@@ -121,6 +121,11 @@ impl Operation {
     }
 
     fn check(&self) -> Result<(), &'static str> {
+        if let Call::Acquire { mode, .. } = &self.call
+            && !mode.is_possible()
+        {
+            return Err("an acquire takes at least one permit and at most all");
+        }
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
             return Err("the completion is earlier than the invocation");
@@ -138,8 +143,8 @@ impl Operation {
             (Call::CloseSession { .. }, End::Ok(answer)) => matches!(answer, Answer::Closed),
             (Call::Acquire { session: Some(asked), .. }, End::Ok(Answer::Granted { session, .. })) => asked == session,
             (Call::Acquire { .. }, End::Ok(answer)) => matches!(answer, Answer::Granted { .. }),
-            (Call::Withdraw { .. }, End::Ok(answer)) => matches!(answer, Answer::Withdrawn),
-            (Call::Release { .. }, End::Ok(answer)) => matches!(answer, Answer::Released),
+            (Call::Withdraw { .. }, End::Ok(answer)) => matches!(answer, Answer::Withdrawn | Answer::StillHeld { .. }),
+            (Call::Release { .. }, End::Ok(answer)) => matches!(answer, Answer::Released | Answer::StillHeld { .. }),
             (Call::Break { .. }, End::Ok(answer)) => matches!(answer, Answer::Broken { .. }),
             (Call::SetAccess { .. }, End::Ok(answer)) => matches!(answer, Answer::AccessSet { .. }),
             (Call::Read { .. }, End::Ok(answer)) => matches!(answer, Answer::Lock { .. }),
@@ -149,6 +154,7 @@ impl Operation {
             (Call::Acquire { wait_ms: 0, .. }, End::Fail(refusal)) => {
                 matches!(refusal, Refusal::Held { .. } | Refusal::NoSession | Refusal::Denied)
             }
+            (Call::Acquire { max_queue: Some(_), .. }, End::Fail(Refusal::Held { .. })) => true,
             (Call::Acquire { .. }, End::Fail(refusal)) => {
                 matches!(refusal, Refusal::Timeout | Refusal::Withdrawn | Refusal::NoSession | Refusal::Denied)
             }
@@ -293,17 +299,26 @@ impl fmt::Display for Operation {
             Call::OpenSession { ttl_ms } => write!(f, "opening of a session of {ttl_ms} ms")?,
             Call::KeepAlive { session } => write!(f, "keepalive of session {session}")?,
             Call::CloseSession { session } => write!(f, "close of session {session}")?,
-            Call::Acquire { key, session: Some(session), .. } => write!(f, "acquire of {key} for session {session}")?,
-            Call::Acquire { key, session: None, .. } => write!(f, "acquire of {key}")?,
-            Call::Withdraw { key, session, .. } => write!(f, "withdrawal of session {session} from {key}")?,
-            Call::Release { key, session, token, .. } => {
-                write!(f, "release of {key} with token {token} by session {session}")?;
+            Call::Acquire { keys, session, mode, .. } => {
+                match mode {
+                    Mode::Exclusive => write!(f, "acquire of {keys}")?,
+                    Mode::Shared => write!(f, "shared acquire of {keys}")?,
+                    Mode::Semaphore { permits, of } => write!(f, "acquire of {permits} of {of} permits of {keys}")?,
+                }
+                if let Some(session) = session {
+                    write!(f, " for session {session}")?;
+                }
+            }
+            Call::Withdraw { keys, session, .. } => write!(f, "withdrawal of session {session} from {keys}")?,
+            Call::Release { keys, session, token, .. } => {
+                write!(f, "release of {keys} with token {token} by session {session}")?;
             }
             Call::Break { key, token } => write!(f, "break of {key} with token {token}")?,
             Call::SetAccess { revision } => write!(f, "change of the access rules of revision {revision}")?,
             Call::Read { key, stale: false } => write!(f, "read of {key}")?,
             Call::Read { key, stale: true } => write!(f, "stale read of {key}")?,
-            Call::Access { key, token } => write!(f, "access to {key} with token {token}")?,
+            Call::Access { key, token, reads: false } => write!(f, "access to {key} with token {token}")?,
+            Call::Access { key, token, reads: true } => write!(f, "reader's access to {key} with token {token}")?,
             Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
         }
         write!(f, " (operation {}, invoked at {}, ", self.id.0, self.invoked)?;
@@ -328,12 +343,19 @@ impl fmt::Display for Answer {
             Answer::Granted { session, token } => write!(f, "granted to {session} with token {token}"),
             Answer::Withdrawn => f.write_str("withdrawn"),
             Answer::Released => f.write_str("released"),
+            Answer::StillHeld { holds } => write!(f, "still held, {holds} times"),
             Answer::Broken { session } => write!(f, "taken from session {session}"),
             Answer::AccessSet { revision } => write!(f, "revision {revision}"),
-            Answer::Lock { holder, queue, .. } => {
-                match holder {
-                    Some(holder) => write!(f, "held by {} with token {}", holder.session, holder.token)?,
-                    None => f.write_str("free")?,
+            Answer::Lock { holders, queue, .. } => {
+                for (place, Holder { session, token, mode }) in holders.iter().enumerate() {
+                    let what = if place == 0 { "held by " } else { ", by " };
+                    write!(f, "{what}{session} with token {token}")?;
+                    if !mode.is_exclusive() {
+                        write!(f, " ({mode})")?;
+                    }
+                }
+                if holders.is_empty() {
+                    f.write_str("free")?;
                 }
                 for (place, waiter) in queue.iter().enumerate() {
                     write!(f, "{}{waiter}", if place == 0 { ", then " } else { ", " })?;
@@ -349,7 +371,8 @@ impl fmt::Display for Answer {
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Refusal::Held { token } => write!(f, "held with token {token}"),
+            Refusal::Held { token: Some(token) } => write!(f, "held with token {token}"),
+            Refusal::Held { token: None } => f.write_str("waited for by others"),
             Refusal::Timeout => f.write_str("the wait ended"),
             Refusal::Withdrawn => f.write_str("withdrawn"),
             Refusal::NotHolder => f.write_str("not the holder"),

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs::{self, File};
+use std::io;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -46,10 +47,13 @@ fn copy_workspace(workspace: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(
     let says = |path: &Path| {
         let is_in = |(_, mutant): &(usize, &switched::Mutant)| workspace.join(&mutant.file) == path;
         let here: Vec<(usize, &switched::Mutant)> = mutants.iter().enumerate().filter(is_in).collect();
-        let text = text(path)?;
-        let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
         let has_switches = ROOTS.iter().any(|root| workspace.join(root) == path);
-        Ok(if has_switches { text + SWITCHES } else { text })
+        if here.is_empty() && !has_switches {
+            return content(path);
+        }
+        let text = String::from_utf8(content(path)?).map_err(|error| in_file(path, io::Error::other(error)))?;
+        let text = if here.is_empty() { text } else { with_switches(&text, &here)? };
+        Ok(if has_switches { text + SWITCHES } else { text }.into_bytes())
     };
     for package in members(&workspace.join("Cargo.toml"))? {
         mirror(&workspace.join(&package), &copy.join(&package), &says)?;
@@ -81,8 +85,13 @@ fn program(test: &str) -> Vec<&str> {
     arguments
 }
 
-fn text(path: &Path) -> Result<String, switched::Error> {
-    fs::read_to_string(path).map_err(|source| switched::Error::File { path: path.to_path_buf(), source })
+/// A file's content; not every file is text.
+fn content(path: &Path) -> Result<Vec<u8>, switched::Error> {
+    fs::read(path).map_err(|source| in_file(path, source))
+}
+
+fn in_file(path: &Path, source: io::Error) -> switched::Error {
+    switched::Error::File { path: path.to_path_buf(), source }
 }
 
 /// The folders of the workspace's packages.

@@ -276,6 +276,7 @@ fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
         incarnation: hello.incarnation,
         purpose,
         start: hello.start.clone(),
+        admin_addr: hello.admin_addr.clone(),
     }
 }
 
@@ -311,8 +312,12 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
             link.0, hello.to
         )));
     }
-    let introduction =
-        Introduction { incarnation: incarnation(to), client_addr: String::new(), start: Start::default() };
+    let introduction = Introduction {
+        incarnation: incarnation(to),
+        client_addr: String::new(),
+        start: Start::default(),
+        admin_addr: None,
+    };
     write(&mut stream, &Welcome::Ok(introduction))?;
     {
         let mut state = shared.state.lock();
@@ -419,8 +424,19 @@ mod tests {
         let (from, to) = (NodeId(1), NodeId(1));
         let (magic, version) = (*b"whatever", 0);
         let (incarnation, purpose) = (incarnation(from), Purpose::Messages);
-        let start = Start::default();
-        let hello = Hello { magic, version, cluster: 1, from, to, client_addr, peer_addr, incarnation, purpose, start };
+        let hello = Hello {
+            magic,
+            version,
+            cluster: 1,
+            from,
+            to,
+            client_addr,
+            peer_addr,
+            incarnation,
+            purpose,
+            start: Start::default(),
+            admin_addr: None,
+        };
         assert_eq!(gate.violation(), None);
         write(&mut stream, &hello).unwrap();
         assert!(gate.sent((from, NodeId(2)), 0).is_err());

@@ -1,4 +1,4 @@
-//! Clients: they open sessions, acquire and release locks, wait, withdraw, repeat unanswered
+//! Clients: they open sessions, acquire and release locks in all modes, wait, withdraw, repeat unanswered
 //! requests, pause while they hold a lock, and die. Some act as operators: they break the grant that a
 //! read has shown, and, in a cluster with access control, set access rules.
 //!
@@ -7,15 +7,16 @@
 //! leader, until it knows the outcome; the exactly-once rule requires that (docs/protocol.md).
 
 mod answers;
+mod asked;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::core::{ConnectionId, Query, Request, Secret, session_id, session_proof};
-use palisade_client::wire::{Consistency, SessionId};
+use palisade_client::wire::{self, Consistency, Op, SessionId};
 use palisade_history::{self as history, Call, Note, OpId, Refusal};
 use palisade_spec::lock::{
-    self, Claim, Command, Key, Opening, Owner, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence,
+    self, Command, Key, Keys, Opening, Owner, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence,
     Subject, Token, Ttl,
 };
 use palisade_spec::raft::{Index, NodeId};
@@ -27,11 +28,10 @@ use super::history_recorder::{self, HistoryRecorder};
 use super::judge::SharedJudge;
 use super::resource::Resource;
 use super::tally::Tally;
+use asked::{Asked, any_key, wire_keys};
 
 /// Time that a client waits for an answer beyond the requested wait.
 const PATIENCE: Duration = Duration::from_millis(700);
-/// The locks' keys.
-const KEYS: [&str; 3] = ["ledger", "mailbox", "printer"];
 /// The clients' names in a cluster with access control: several clients share one.
 const NAMES: [&str; 3] = ["ann", "bob", "carol"];
 /// Has the certificate of an administrator.
@@ -98,9 +98,11 @@ struct Session {
 
 #[derive(Debug)]
 struct Held {
-    key: Key,
+    asked: Asked,
     token: Token,
     session: SessionId,
+    /// How many releases give it up; `None` if that is not certain.
+    holds: Option<u32>,
     until: Duration,
     access_at: Duration,
 }
@@ -139,10 +141,10 @@ struct Renewal {
 enum Operation {
     Open,
     Close,
-    Acquire { key: Key, wait: Duration },
-    Once { key: Key, wait: Duration },
-    Release { key: Key, token: Token, session: SessionId },
-    Withdraw { key: Key },
+    Acquire { asked: Asked, wait: Duration },
+    Once { asked: Asked, wait: Duration },
+    Release { keys: Keys, token: Token, session: SessionId },
+    Withdraw { keys: Keys },
     Read { key: Key, consistency: Consistency },
     Break { key: Key, token: Token },
     SetAccess { principal: Principal, revision: Revision, rules: Option<Arc<Rules>> },
@@ -230,12 +232,16 @@ impl Client {
             && held.access_at <= now
         {
             held.access_at = now + env.rng.random_range(5..120) * Duration::from_millis(1);
-            let call = Call::Access { key: history_recorder::key(&held.key), token: held.token.0 };
-            let op = env.history.invoke(&self.name, now, call);
-            if env.resource.access(&held.key, held.token, env.tally) {
-                env.history.ok(op, now, history::Answer::Accepted);
-            } else {
-                env.history.fail(op, now, Refusal::Refused);
+            if let Some(reads) = held.asked.access_reads() {
+                let keys = held.asked.keys.as_slice();
+                let key = &keys[env.rng.random_range(0..keys.len())];
+                let call = Call::Access { key: history_recorder::key(key), token: held.token.0, reads };
+                let op = env.history.invoke(&self.name, now, call);
+                if env.resource.access(key, held.token, reads, env.tally) {
+                    env.history.ok(op, now, history::Answer::Accepted);
+                } else {
+                    env.history.fail(op, now, Refusal::Refused);
+                }
             }
         }
         if self.pending.as_ref().is_some_and(|pending| pending.again <= now) {
@@ -252,10 +258,10 @@ impl Client {
         let (now, rng) = (env.now, &mut *env.rng);
         if let Some(held) = &self.held {
             if held.until > now && !env.closing {
-                return None;
+                return self.acquire_again(rng);
             }
-            let Held { key, token, session, .. } = held;
-            return Some(Operation::Release { key: key.clone(), token: *token, session: *session });
+            let Held { asked, token, session, .. } = held;
+            return Some(Operation::Release { keys: asked.keys.clone(), token: *token, session: *session });
         }
         if self.idle_until > now {
             return None;
@@ -265,7 +271,7 @@ impl Client {
             self.idle_until = now + Duration::from_secs(1);
             return None;
         }
-        let key = Key::from(KEYS[rng.random_range(0..KEYS.len())]);
+        let (key, asked) = (any_key(rng), Asked::draw(rng));
         let wait = |rng: &mut SmallRng| Duration::from_millis(rng.random_range(100..6000));
         let operation = match rng.random_range(0..if env.has_access_control { 23 } else { 22 }) {
             20..=21 => match self.shown.take() {
@@ -273,16 +279,27 @@ impl Client {
                 None => Operation::Read { key, consistency: Consistency::Linearizable },
             },
             22 => self.change_of_rules(env),
-            0 => Operation::Once { key, wait: wait(rng) },
-            1 => Operation::Once { key, wait: Duration::ZERO },
+            0 => Operation::Once { asked, wait: wait(rng) },
+            1 => Operation::Once { asked, wait: Duration::ZERO },
             2 => Operation::Read { key, consistency: Consistency::Stale },
             3..=4 => Operation::Read { key, consistency: Consistency::Linearizable },
             _ if self.session.is_none() => Operation::Open,
             5 => Operation::Close,
-            6..=8 => Operation::Acquire { key, wait: Duration::ZERO },
-            _ => Operation::Acquire { key, wait: wait(rng) },
+            6..=8 => Operation::Acquire { asked, wait: Duration::ZERO },
+            _ => Operation::Acquire { asked, wait: wait(rng) },
         };
         Some(operation)
+    }
+
+    /// Sometimes a holder acquires what it holds once more, or as it may not.
+    fn acquire_again(&self, rng: &mut SmallRng) -> Option<Operation> {
+        let held = self.held.as_ref().filter(|held| self.session.as_ref().is_some_and(|own| own.id == held.session))?;
+        let asked = match rng.random_range(0..20) {
+            0..3 if held.asked.reentrant => held.asked.clone(),
+            3 => held.asked.conflicting(),
+            _ => return None,
+        };
+        Some(Operation::Acquire { asked, wait: Duration::ZERO })
     }
 
     /// A change of the access rules, mostly by an administrator that has read the present revision.
@@ -343,13 +360,13 @@ impl Client {
                 return env.history.info(pending.op, now, "not answered in time");
             }
         }
-        if let Operation::Acquire { key, wait } = &pending.operation
+        if let Operation::Acquire { asked, wait } = &pending.operation
             && !wait.is_zero()
             && now > pending.begun
             && now >= pending.begun + *wait
         {
             env.history.info(pending.op, now, "not answered in time, and given up");
-            return self.begin(Operation::Withdraw { key: key.clone() }, env, actions);
+            return self.begin(Operation::Withdraw { keys: asked.keys.clone() }, env, actions);
         }
         let Some((ask, wait)) = self.ask(&pending, env) else {
             return env.history.info(pending.op, now, "the session is lost");
@@ -370,25 +387,15 @@ impl Client {
         match operation {
             Operation::Open => Call::OpenSession { ttl_ms },
             Operation::Close => Call::CloseSession { session: own() },
-            Operation::Acquire { key, wait } => Call::Acquire {
-                key: history_recorder::key(key),
-                session: Some(own()),
-                number,
-                wait_ms: history_recorder::milliseconds(*wait),
-                ttl_ms: None,
-            },
-            Operation::Once { key, wait } => Call::Acquire {
-                key: history_recorder::key(key),
-                session: None,
-                number: None,
-                wait_ms: history_recorder::milliseconds(*wait),
-                ttl_ms: Some(ttl_ms),
-            },
-            Operation::Release { key, token, session } => {
-                let (key, session) = (history_recorder::key(key), history_recorder::session(*session));
-                Call::Release { key, session, token: token.0, number }
+            Operation::Acquire { asked, wait } => asked.call(Some(own()), number, *wait, None),
+            Operation::Once { asked, wait } => asked.call(None, None, *wait, Some(ttl_ms)),
+            Operation::Release { keys, token, session } => {
+                let (keys, session) = (history_recorder::keys(keys), history_recorder::session(*session));
+                Call::Release { keys, session, token: token.0, number }
             }
-            Operation::Withdraw { key } => Call::Withdraw { key: history_recorder::key(key), session: own(), number },
+            Operation::Withdraw { keys } => {
+                Call::Withdraw { keys: history_recorder::keys(keys), session: own(), number }
+            }
             Operation::Read { key, consistency } => {
                 Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
             }
@@ -401,36 +408,38 @@ impl Client {
     /// lost.
     fn ask(&self, pending: &PendingOperation, env: &mut Environment<'_>) -> Option<(Request, Duration)> {
         let session = self.session.as_ref().map(|session| session.id);
-        let sequence = pending.number;
+        let number = pending.number.map(|number| number.0);
         let opening = |secret: Secret, ttl: Duration| {
-            let ttl = Ttl(u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX));
+            let ttl = Ttl(ttl_ms(ttl));
             let (owner, principal) = (Owner::from("client"), self.principal.clone());
             Opening { proof: session_proof(secret, principal.as_str()), owner, principal, ttl }
         };
         // The secret of the session that the command opens or names.
         let mut secret = session.map(Secret::of);
-        let mut wait = Duration::ZERO;
         let command = match pending.operation.clone() {
             Operation::Open => {
                 let secret = *secret.insert(draw(env.rng));
                 Command::Open { opening: opening(secret, self.ttl) }
             }
             Operation::Close => Command::Close { session: self.identity(session?) },
-            Operation::Acquire { key, wait: longest } => {
-                wait = (pending.begun + longest).saturating_sub(env.now);
-                Command::Acquire { session: self.identity(session?), sequence, key, wait: !wait.is_zero() }
+            Operation::Acquire { asked, wait: longest } => {
+                let wait = (pending.begun + longest).saturating_sub(env.now);
+                let options = asked.options(Some(session?), wait, ttl_ms(self.ttl));
+                return Some((self.translated(Op::Acquire { keys: wire_keys(&asked.keys), options, number }), wait));
             }
-            Operation::Once { key, wait: longest } => {
-                wait = longest;
-                let secret = *secret.insert(draw(env.rng));
-                Command::AcquireOnce { opening: opening(secret, self.ttl), key, wait: !wait.is_zero() }
+            Operation::Once { asked, wait } => {
+                let options = asked.options(None, wait, ttl_ms(self.ttl));
+                let request = self.translated(Op::Acquire { keys: wire_keys(&asked.keys), options, number: None });
+                return Some((with_secret(request, draw(env.rng), self.principal.as_str()), wait));
             }
-            Operation::Release { key, token, session } => {
-                secret = Some(Secret::of(session));
-                Command::Release { session: self.identity(session), sequence, key, claim: Claim::Held(token) }
+            Operation::Release { keys, token, session } => {
+                let grant = wire::Release { session, token: token.0 };
+                let request = self.translated(Op::Release { keys: wire_keys(&keys), grant, number });
+                return Some((request, Duration::ZERO));
             }
-            Operation::Withdraw { key } => {
-                Command::Release { session: self.identity(session?), sequence, key, claim: Claim::Either }
+            Operation::Withdraw { keys } => {
+                let (keys, session) = (wire_keys(&keys), session?);
+                return Some((self.translated(Op::Withdraw { keys, session, number }), Duration::ZERO));
             }
             Operation::Read { key, consistency } => {
                 return Some((Request::Read(Query::Lock(key), consistency, self.principal.clone()), Duration::ZERO));
@@ -446,7 +455,12 @@ impl Client {
             }
         };
         let secret = secret.expect("every other command has a session");
-        Some((Request::Propose { command, secret, wait }, wait))
+        Some((Request::Propose { command, secret, wait: Duration::ZERO }, Duration::ZERO))
+    }
+
+    /// A request as a node reads it: what clients ask for stays as they wrote it.
+    fn translated(&self, op: Op) -> Request {
+        Request::from_wire(op, &self.principal).expect("the clients' requests are valid")
     }
 
     fn send(&mut self, ask: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
@@ -483,6 +497,18 @@ fn mistaken(token: Token, rng: &mut SmallRng) -> Token {
         1 => Token(token.0 + 1),
         _ => token,
     }
+}
+
+/// The same request with a secret from the simulation's own randomness, for the session that it opens.
+fn with_secret(mut request: Request, new: Secret, principal: &str) -> Request {
+    if let Request::Propose { command: Command::AcquireOnce { opening, .. }, secret, .. } = &mut request {
+        (*secret, opening.proof) = (new, session_proof(new, principal));
+    }
+    request
+}
+
+fn ttl_ms(ttl: Duration) -> u64 {
+    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
 }
 
 /// A secret from the simulation's own randomness.

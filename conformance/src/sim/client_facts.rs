@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Command, Event, Key, LockTable, Proof, SessionId, Token};
+use palisade_spec::lock::{Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Sequence, SessionId, Token};
 use palisade_spec::raft::{Index, Payload};
 use palisade_spec::violated;
 
@@ -20,13 +20,17 @@ pub(super) struct ClientFacts {
     /// The last entry whose effects are known here.
     last: Index,
     grants: BTreeMap<Token, Grant>,
-    /// The holder and the queue of each key after each entry that changed them.
+    /// The holders and the queue of each key after each entry that changed them.
     lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
     /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
     /// The proofs of all committed openings, and of those that a client was told were not done.
     opened: BTreeSet<Proof>,
     refused: BTreeSet<Proof>,
+    /// The replies to acquires that were queued, or refused because of another claim, by session and number.
+    acquires: BTreeMap<(SessionId, Sequence), Acquired>,
+    /// The last entry at which a waiter of a session was denied the lock.
+    denied: BTreeMap<SessionId, Index>,
     pub(super) counts: Counts,
 }
 
@@ -34,17 +38,30 @@ pub(super) struct ClientFacts {
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
     pub(super) grants: u64,
+    /// Of them, grants of a lock that others held.
+    pub(super) grants_beside_others: u64,
     pub(super) expiries: u64,
 }
 
 #[derive(Debug)]
 struct Grant {
-    key: Key,
+    /// One key or several, in order.
+    keys: Vec<Key>,
     session: SessionId,
+    mode: Mode,
     /// The entry that ended the grant.
     ended: Option<Index>,
     /// Whether an operator ended it.
     is_broken: bool,
+}
+
+/// The reply to an acquire, as far as its client's answer must agree with it.
+#[derive(Clone, Copy, Debug)]
+enum Acquired {
+    /// So many were ahead of it, in the longest of its queues.
+    Queued(u64),
+    /// The lock has another size, or the session another claim.
+    OtherClaim,
 }
 
 /// A client's view of its session's lease.
@@ -54,11 +71,73 @@ struct Lease {
     ttl: Duration,
 }
 
-/// A lock's holder and its queue, as every client may see them: sessions by their public numbers.
+/// A lock's holders and its queue, as every client may see them: sessions by their public numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct LockState {
-    pub(super) holder: Option<(u64, Token)>,
-    pub(super) queue: Vec<u64>,
+    /// In the order of the grants.
+    pub(super) holders: Vec<HolderState>,
+    pub(super) queue: Vec<WaiterState>,
+}
+
+/// A holder as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct HolderState {
+    pub(super) session: u64,
+    pub(super) token: Token,
+    pub(super) mode: Mode,
+    pub(super) holds: u32,
+    /// All keys of the grant if there are several; a client sees those that it may read.
+    pub(super) keys: Vec<String>,
+}
+
+/// A waiter as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct WaiterState {
+    pub(super) session: u64,
+    pub(super) mode: Mode,
+    /// As in [`HolderState`].
+    pub(super) keys: Vec<String>,
+}
+
+impl LockState {
+    fn of(lock: &Lock, key: &Key) -> LockState {
+        let several = |keys: Keys| match keys.as_slice() {
+            [_] => Vec::new(),
+            several => several.iter().map(Key::to_string).collect(),
+        };
+        let holders = lock.holders.iter().map(|holder| HolderState {
+            session: holder.session.number,
+            token: holder.token,
+            mode: holder.mode,
+            holds: holder.holds,
+            keys: several(holder.keys(key)),
+        });
+        let queue = lock.queue.iter().map(|waiter| WaiterState {
+            session: waiter.session.number,
+            mode: waiter.mode,
+            keys: several(waiter.keys(key)),
+        });
+        LockState { holders: holders.collect(), queue: queue.collect() }
+    }
+
+    /// Whether a client that may read all keys, or not (`all_keys`), sees this state so.
+    fn is_seen_as(&self, seen: &LockState, all_keys: bool) -> bool {
+        let may_be = |all: &[String], seen: &[String]| {
+            if all_keys { all == seen } else { seen.iter().all(|key| all.contains(key)) }
+        };
+        let is_holder = |(holder, seen): (&HolderState, &HolderState)| {
+            let HolderState { session, token, mode, holds, keys } = seen;
+            (holder.session, holder.token, holder.mode, holder.holds) == (*session, *token, *mode, *holds)
+                && may_be(&holder.keys, keys)
+        };
+        let is_waiter = |(waiter, seen): (&WaiterState, &WaiterState)| {
+            (waiter.session, waiter.mode) == (seen.session, seen.mode) && may_be(&waiter.keys, &seen.keys)
+        };
+        self.holders.len() == seen.holders.len()
+            && self.queue.len() == seen.queue.len()
+            && self.holders.iter().zip(&seen.holders).all(is_holder)
+            && self.queue.iter().zip(&seen.queue).all(is_waiter)
+    }
 }
 
 impl ClientFacts {
@@ -81,22 +160,47 @@ impl ClientFacts {
             self.opened.insert(opening.proof);
             self.check_refusal(opening.proof)?;
         }
+        if let Some(Command::Acquire { session, sequence: Some(sequence), .. }) = command {
+            let reply = match agreed.outcome.reply {
+                Some(Reply::Queued { ahead, .. }) => Some(Acquired::Queued(ahead)),
+                Some(Reply::OtherSize { .. } | Reply::OtherClaim { .. }) => Some(Acquired::OtherClaim),
+                _ => None,
+            };
+            if let Some(reply) = reply {
+                // A repetition finds the position of the first.
+                self.acquires.entry((*session, *sequence)).or_insert(reply);
+                if self.acquires.len() > WINDOW {
+                    self.acquires.pop_first();
+                }
+            }
+        }
         for event in &agreed.outcome.events {
             self.record_event(event, agreed.born.unwrap_or(now))?;
         }
         let table = agreed.machine().expect("the states of the last entries are kept");
-        for key in agreed.outcome.events.iter().filter_map(key_of).chain(command.and_then(Command::key)) {
+        let asked = command.and_then(Command::keys).into_iter().flat_map(Keys::iter);
+        for key in agreed.outcome.events.iter().filter_map(key_of).chain(asked) {
             self.record_lock_state(table, key.clone());
+        }
+        for event in &agreed.outcome.events {
+            if let Event::Granted { key, token, .. } = event
+                && table.lock(key).is_some_and(|lock| lock.holders.len() > 1)
+                && self.grants.get(token).is_some_and(|grant| grant.keys.first() == Some(key))
+            {
+                self.counts.grants_beside_others += 1;
+            }
         }
         Ok(())
     }
 
     fn record_event(&mut self, event: &Event, born: Duration) -> Check {
         match event {
-            Event::Granted { key, session, token } => {
-                self.counts.grants += 1;
-                self.grants
-                    .insert(*token, Grant { key: key.clone(), session: *session, ended: None, is_broken: false });
+            Event::Granted { key, session, token, mode } => {
+                let (session, mode) = (*session, *mode);
+                let new = || Grant { keys: Vec::new(), session, mode, ended: None, is_broken: false };
+                let grant = self.grants.entry(*token).or_insert_with(new);
+                self.counts.grants += u64::from(grant.keys.is_empty());
+                grant.keys.push(key.clone());
                 if self.grants.len() > WINDOW {
                     self.grants.pop_first();
                 }
@@ -122,16 +226,19 @@ impl ClientFacts {
                     grant.is_broken = true;
                 }
             }
-            Event::Withdrawn { .. } | Event::Denied { .. } => {}
+            Event::Denied { session, .. } => {
+                self.denied.insert(*session, self.last);
+                if self.denied.len() > WINDOW {
+                    self.denied.pop_first();
+                }
+            }
+            Event::Proclaimed { .. } | Event::Withdrawn { .. } => {}
         }
         Ok(())
     }
 
     fn record_lock_state(&mut self, table: &LockTable, key: Key) {
-        let state = table.lock(&key).map_or_else(LockState::default, |lock| LockState {
-            holder: Some((lock.holder.session.number, lock.holder.token)),
-            queue: lock.queue.iter().map(|waiter| waiter.session.number).collect(),
-        });
+        let state = table.lock(&key).map(|lock| LockState::of(lock, &key)).unwrap_or_default();
         let states = self.lock_states.entry(key).or_default();
         if states.back().is_none_or(|(_, last)| *last != state) {
             states.push_back((self.last, state));
@@ -158,26 +265,81 @@ impl ClientFacts {
         Ok(())
     }
 
-    /// A client is told that it holds a lock.
-    pub(super) fn client_granted(&self, key: &Key, session: SessionId, token: Token) -> Check {
+    /// A client is told that it holds these locks, which it asked for in this mode.
+    pub(super) fn client_granted(&self, keys: &Keys, mode: Mode, session: SessionId, token: Token) -> Check {
         match self.grants.get(&token) {
-            Some(grant) if (&grant.key, grant.session) == (key, session) => Ok(()),
-            other => violated!(
-                Property::ReplyAfterCommit,
-                "session {session} was told that it holds {key} with token {token}; the grant of that token is {other:?}"
+            Some(grant) if grant.session != session => {}
+            Some(grant) if grant.keys == keys.as_slice() && grant.mode == mode => return Ok(()),
+            Some(grant) => {
+                let detail = format!("session {session} asked for {keys} ({mode}), and its grant is {grant:?}");
+                return violated!(Property::AnswersMatchRequests, "{detail}");
+            }
+            None => {}
+        }
+        violated!(
+            Property::ReplyAfterCommit,
+            "session {session} was told that it holds {keys} with token {token}; the grant of that token is {:?}",
+            self.grants.get(&token)
+        )
+    }
+
+    /// A client that would join a queue with fewer than `max_queue` waiters is told that it waited.
+    pub(super) fn client_waited(&self, session: SessionId, number: Sequence, max_queue: u32) -> Check {
+        match self.acquires.get(&(session, number)) {
+            Some(Acquired::Queued(ahead)) if *ahead >= u64::from(max_queue) => violated!(
+                Property::AnswersMatchRequests,
+                "session {session} asked for a queue with fewer than {max_queue} waiters, and joined one of {ahead}"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// A client is told that another request has withdrawn its wait, which began after entry `since`.
+    pub(super) fn client_withdrawn(&self, session: SessionId, since: Index) -> Check {
+        match self.denied.get(&session) {
+            Some(denied) if *denied > since => violated!(
+                Property::AnswersMatchRequests,
+                "session {session} was told that its wait was withdrawn, and the access rules denied it at entry {denied}"
+            ),
+            _ => Ok(()),
+        }
+    }
+
+    /// A client is told that its acquire is invalid because of another claim.
+    pub(super) fn client_refused_for_another_claim(&self, session: SessionId, number: Sequence) -> Check {
+        match self.acquires.get(&(session, number)) {
+            Some(Acquired::OtherClaim) => Ok(()),
+            _ => violated!(
+                Property::AnswersMatchRequests,
+                "operation {number:?} of session {session} was refused as invalid, and there is no other claim"
             ),
         }
     }
 
     /// A client is told that it released a lock.
-    pub(super) fn client_released(&self, key: &Key, token: Token) -> Check {
+    pub(super) fn client_released(&self, keys: &Keys, token: Token) -> Check {
         match self.grants.get(&token) {
             Some(grant) if grant.ended.is_none() => violated!(
                 Property::ReplyAfterCommit,
-                "the client was told that {key} is released with token {token}, and it is still held"
+                "the client was told that {keys} is released with token {token}, and it is still held"
             ),
             _ => Ok(()),
         }
+    }
+
+    /// A client is told that its grant had so many holds left after entry `since`.
+    pub(super) fn client_holds(&self, keys: &Keys, token: Token, holds: u32, since: Index) -> Check {
+        let none = VecDeque::new();
+        let states = self.lock_states.get(keys.first()).unwrap_or(&none);
+        let has_them =
+            |state: &LockState| state.holders.iter().any(|holder| (holder.token, holder.holds) == (token, holds));
+        if states.iter().rev().take_while(|(index, _)| *index > since).any(|(_, state)| has_them(state)) {
+            return Ok(());
+        }
+        violated!(
+            Property::ReplyAfterCommit,
+            "the client was told that {keys} has {holds} holds left with token {token}, and it never had since entry {since}"
+        )
     }
 
     /// A client is told that it has broken the grant of a session.
@@ -186,7 +348,8 @@ impl ClientFacts {
             Some(grant)
                 if !grant.is_broken
                     || grant.ended.is_none()
-                    || (&grant.key, grant.session.number) != (key, session) =>
+                    || !grant.keys.contains(key)
+                    || grant.session.number != session =>
             {
                 violated!(
                     Property::ReplyAfterCommit,
@@ -198,16 +361,17 @@ impl ClientFacts {
         }
     }
 
-    /// A client's read returns a lock's holder and queue; when the client sent it, entries up to
+    /// A client's read returns a lock's holders and queue; when the client sent it, entries up to
     /// `since` were committed.
-    pub(super) fn client_read(&self, key: &Key, since: Index, state: &LockState) -> Check {
+    /// `all_keys`: the client may read every key.
+    pub(super) fn client_read(&self, key: &Key, since: Index, state: &LockState, all_keys: bool) -> Check {
         let none = VecDeque::new();
         let states = self.lock_states.get(key).unwrap_or(&none);
         let first = states.partition_point(|(index, _)| *index <= since).checked_sub(1);
         // The lock was free before its first record, unless earlier records were dropped: then any
         // state is possible.
         let is_older = first.is_none() && (*state == LockState::default() || states.len() >= WINDOW);
-        if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then == state) {
+        if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then.is_seen_as(state, all_keys)) {
             return Ok(());
         }
         violated!(
@@ -237,6 +401,7 @@ fn key_of(event: &Event) -> Option<&Key> {
     match event {
         Event::Granted { key, .. }
         | Event::Released { key, .. }
+        | Event::Proclaimed { key, .. }
         | Event::Broken { key, .. }
         | Event::Withdrawn { key, .. }
         | Event::Denied { key, .. } => Some(key),

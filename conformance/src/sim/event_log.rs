@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use palisade::core::{Query, Request};
 use palisade_client::wire::{Code, Consistency};
-use palisade_spec::lock::{Claim, Command, LockTable};
+use palisade_spec::lock::{Claim, Command, LockRequest, LockTable};
 use palisade_spec::raft::{Body, Index, Message, NodeId, Term};
 use parking_lot::Mutex;
 
@@ -160,16 +160,21 @@ fn in_words(command: &Command, wait: Duration) -> String {
     match command {
         Command::Open { opening } => format!("open a session of {} ms", opening.ttl),
         Command::Close { session } => format!("close session {}", session.number),
-        Command::Acquire { session, sequence, key, .. } => {
-            format!("acquire {key} for session {}, sequence {sequence:?}, wait {wait:?}", session.number)
+        Command::Acquire { session, sequence, request: LockRequest { keys, mode, .. } } => {
+            format!("acquire {keys}, {mode}, for session {}, sequence {sequence:?}, wait {wait:?}", session.number)
         }
-        Command::AcquireOnce { key, .. } => format!("acquire {key} with a new session, wait {wait:?}"),
-        Command::Release { session, sequence, key, claim } => {
+        Command::AcquireOnce { request: LockRequest { keys, mode, .. }, .. } => {
+            format!("acquire {keys}, {mode}, with a new session, wait {wait:?}")
+        }
+        Command::Release { session, sequence, keys, claim } => {
             let claim = match claim {
                 Claim::Held(token) => format!("with token {token}"),
                 Claim::Waiting | Claim::Either => "held or waiting".to_owned(),
             };
-            format!("release {key} for session {}, sequence {sequence:?}, {claim}", session.number)
+            format!("release {keys} for session {}, sequence {sequence:?}, {claim}", session.number)
+        }
+        Command::Proclaim { session, key, token, .. } => {
+            format!("proclaim a value of {key}, held with token {token} by session {}", session.number)
         }
         Command::Break { key, token, .. } => format!("break {key}, held with token {token}"),
         Command::SetAccess { revision, .. } => format!("replace the access rules of revision {revision}"),

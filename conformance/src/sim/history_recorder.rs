@@ -1,16 +1,18 @@
 //! The clients' observations as a [history](palisade_history), checked at the end by checkers that
 //! know nothing of nodes.
 
-use palisade_spec::violated;
 use std::time::Duration;
 
 use palisade_client::wire::{self, Code, Failure, LockView};
 use palisade_spec::invariants::{Check, Property};
+use palisade_spec::{lock, violated};
 
 use super::clock::DRIFT_PPM;
 use palisade_history::check::check_fast;
 use palisade_history::event::VERSION;
-use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
+use palisade_history::{
+    Answer, Call, Client, Event, History, Holder, Key, Keys, Mode, Note, OpId, Refusal, Session, Time,
+};
 
 /// The history of all clients.
 #[derive(Debug, Default)]
@@ -75,8 +77,28 @@ pub(super) fn milliseconds(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-pub(super) fn key(key: &palisade_spec::lock::Key) -> Key {
+pub(super) fn key(key: &lock::Key) -> Key {
     Key::from(key.as_str())
+}
+
+pub(super) fn keys(keys: &lock::Keys) -> Keys {
+    Keys::new(keys.iter().map(key).collect()).expect("each key of a claim occurs once")
+}
+
+pub(super) fn mode(mode: lock::Mode) -> Mode {
+    match mode.as_semaphore() {
+        Some((permits, of)) => Mode::Semaphore { permits, of },
+        None if mode == lock::Mode::SHARED => Mode::Shared,
+        None => Mode::Exclusive,
+    }
+}
+
+fn shown_mode(mode: wire::Mode, permits: Option<u32>, of: Option<u32>) -> Mode {
+    match (mode, permits, of) {
+        (wire::Mode::Shared, ..) => Mode::Shared,
+        (wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::Semaphore { permits, of },
+        _ => Mode::Exclusive,
+    }
 }
 
 /// A session by its public number, which is all that lists show.
@@ -97,27 +119,31 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
             Answer::Granted { session: session(acquired.session), token: acquired.token }
         }
         wire::Answer::Released => Answer::Released,
+        wire::Answer::StillHeld { holds } => Answer::StillHeld { holds: *holds },
         wire::Answer::Withdrawn => Answer::Withdrawn,
         wire::Answer::Broken(broken) => Answer::Broken { session: numbered_session(broken.session) },
         wire::Answer::Access(rules) => Answer::AccessSet { revision: rules.revision },
-        wire::Answer::Lock(view) => lock(view, None),
-        wire::Answer::StaleLock(stale) => lock(&stale.view, stale.age_ms),
+        wire::Answer::Lock(view) => shown_lock(view, None),
+        wire::Answer::StaleLock(stale) => shown_lock(&stale.view, stale.age_ms),
         other => unreachable!("no client here asks for what {other:?} answers"),
     }
 }
 
-fn lock(view: &LockView, age_ms: Option<u64>) -> Answer {
-    let holder = view.holder.as_ref();
-    let holder = holder.map(|holder| Holder { session: numbered_session(holder.session), token: holder.token });
+fn shown_lock(view: &LockView, age_ms: Option<u64>) -> Answer {
+    let holders = view.holders.iter().map(|holder| {
+        let session = numbered_session(holder.session);
+        Holder { session, token: holder.token, mode: shown_mode(holder.mode, holder.permits, holder.of) }
+    });
     let queue = view.queue.iter().map(|waiter| numbered_session(waiter.session)).collect();
-    Answer::Lock { holder, queue, age_ms }
+    Answer::Lock { holders: holders.collect(), queue, age_ms }
 }
 
 /// A refusal that says that nothing was done and never will be; `None` if the outcome is unknown,
 /// or the client repeats the request.
 pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
     match failure.error {
-        Code::Held => Some(Refusal::Held { token: failure.holder.as_ref().map_or(0, |holder| holder.token) }),
+        Code::Held => Some(Refusal::Held { token: failure.holder.as_ref().map(|holder| holder.token) }),
+        Code::Invalid => Some(Refusal::NotTaken { message: failure.message.clone() }),
         Code::Timeout => Some(Refusal::Timeout),
         Code::Withdrawn => Some(Refusal::Withdrawn),
         Code::NotHolder => Some(Refusal::NotHolder),

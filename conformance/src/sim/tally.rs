@@ -40,6 +40,20 @@ tally! {
     repetitions: "repetitions",
     /// Grants that clients learned of.
     grants_heard: "grants learned of",
+    /// Of them, shared ones.
+    grants_shared: "of them, shared",
+    /// Of them, permits of a semaphore.
+    grants_of_permits: "of them, permits of a semaphore",
+    /// Of them, grants of several keys.
+    grants_of_several: "of them, of several keys",
+    /// Grants that clients acquired once more.
+    holds_added: "holds added to grants",
+    /// Releases that left a hold.
+    holds_dropped: "holds dropped, and others left",
+    /// Acquires refused because the queue was as long as they permit.
+    short_queues: "acquires refused because of a long queue",
+    /// Acquires of a lock of another size, or of what the session holds otherwise.
+    other_claims: "acquires refused because of another claim",
     /// Releases that clients learned of.
     releases_heard: "releases learned of",
     /// Breaks that clients learned of.
@@ -58,12 +72,16 @@ tally! {
     late_waits: "waits that ran out, watched until they were answered",
     /// Accesses that a resource accepted.
     accesses: "accesses to resources",
+    /// Of them, those that only read.
+    accesses_of_readers: "of them, by readers",
     /// Accesses that a resource refused because of an old token.
     accesses_refused: "accesses refused because of an old token",
     /// Entries committed.
     entries: "entries committed",
     /// Grants in the log.
     grants: "grants",
+    /// Of them, grants of a lock that others held.
+    grants_beside_others: "of them, beside other holders",
     /// Sessions that expired.
     expiries: "sessions expired",
     /// Leaders elected.

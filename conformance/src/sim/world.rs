@@ -236,6 +236,7 @@ impl World {
         (tally.steps, tally.entries) =
             (counts.steps, judge.checker.reference().map_or(0, |agreed| agreed.executed().0));
         (tally.grants, tally.expiries) = (effects.grants, effects.expiries);
+        tally.grants_beside_others = effects.grants_beside_others;
         (tally.elections, tally.changes) = (counts.elections, counts.changes);
         (tally.installed, tally.states) = (counts.installed, counts.states);
         (tally.recoveries, tally.messages) = (counts.recoveries, counts.sent);

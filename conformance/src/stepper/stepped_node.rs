@@ -82,6 +82,7 @@ impl SteppedNode {
             // The gate between stepped nodes introduces each of them with the same one for ever.
             start: Start::default(),
             client_addr: String::new(),
+            admin_addr: None,
             peer_addr: setting.peer_addr,
             peer_addrs: identity.founders.clone(),
             tls: None,

@@ -2,8 +2,9 @@
 //!
 //! Each client is a thread with an event loop of its own, so that one can be paused, like a process
 //! that is not scheduled or collects garbage: it wakes up past the end of its lease, believes that
-//! it still holds the lock, and writes. The resource refuses a token lower than the highest that it
-//! has seen: that is what fencing is for.
+//! it still holds the lock, and writes. The resource refuses a write with a token lower than the highest
+//! that it has seen, and a read with one lower than that of a write: that is what fencing is for.
+//! Permits of a semaphore fence nothing, so their holders leave it alone.
 //!
 //! Most clients take locks as programs do, with the Rust client and its guards. The history does
 //! not show which sessions these use, nor what the Rust client releases in the background, so a
@@ -11,6 +12,7 @@
 //! sessions themselves, number and repeat their requests, and record all of them. Some clients only
 //! [read](plain), and now and then break the grant that they have read, as operators do.
 
+mod asked;
 mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -20,22 +22,28 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::Code;
-use palisade_client::{Client, Error, Guard, LockOptions, Options};
+use palisade_client::{Client, Error, Guard, Options};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use super::operator::block_on;
+use asked::{Asked, KEYS};
 use palisade_history::{self as history, Answer, Call, Recorder, Refusal};
-
-/// Number of keys.
-const KEYS: usize = 4;
 
 /// Counts of operations and outcomes.
 #[derive(Debug, Default)]
 pub(super) struct Counts {
     pub(super) grants: AtomicU64,
+    /// Of the grants: shared ones, permits of a semaphore, and grants of several keys.
+    pub(super) shared: AtomicU64,
+    pub(super) permits: AtomicU64,
+    pub(super) several: AtomicU64,
+    /// Holds that were added to grants.
+    pub(super) holds: AtomicU64,
+    /// Acquires refused because of a long queue.
+    pub(super) short_queues: AtomicU64,
     pub(super) releases: AtomicU64,
     pub(super) held: AtomicU64,
     pub(super) timed_out: AtomicU64,
@@ -44,6 +52,7 @@ pub(super) struct Counts {
     pub(super) abandoned: AtomicU64,
     pub(super) pauses: AtomicU64,
     pub(super) writes: AtomicU64,
+    pub(super) reads: AtomicU64,
     pub(super) stale: AtomicU64,
     /// Breaks of grants.
     pub(super) broken: AtomicU64,
@@ -57,7 +66,7 @@ pub(super) struct Counts {
 pub(super) struct Load {
     endpoints: Mutex<Vec<String>>,
     stop: AtomicBool,
-    resource: Mutex<BTreeMap<String, u64>>,
+    resource: Mutex<BTreeMap<String, Highest>>,
     /// The tokens that breaks have named: such a grant may end within its lease.
     broken: Mutex<BTreeSet<u64>>,
     recorder: Recorder,
@@ -65,12 +74,34 @@ pub(super) struct Load {
     pub(super) counts: Counts,
 }
 
-fn any_key(random: &mut SmallRng) -> String {
-    format!("key-{}", random.random_range(0..KEYS))
+/// The highest tokens with which a resource was accessed, and written.
+#[derive(Debug, Default)]
+struct Highest {
+    of_all: u64,
+    of_writes: u64,
 }
 
 fn increment(counter: &AtomicU64) {
     counter.fetch_add(1, Ordering::Relaxed);
+}
+
+impl Counts {
+    fn count_grant(&self, asked: &Asked) {
+        increment(&self.grants);
+        match asked.mode {
+            history::Mode::Exclusive => {}
+            history::Mode::Shared => increment(&self.shared),
+            history::Mode::Semaphore { .. } => increment(&self.permits),
+        }
+        if asked.keys.len() > 1 {
+            increment(&self.several);
+        }
+    }
+
+    /// The acquire was refused without a wait, or because of its bound on the queue.
+    fn count_held(&self, waits: bool) {
+        increment(if waits { &self.short_queues } else { &self.held });
+    }
 }
 
 impl Load {
@@ -139,38 +170,44 @@ impl Load {
         }
     }
 
-    /// Acquires and releases one lock.
+    /// Acquires and releases one lock, or several together.
     async fn lock_once(&self, client: &Client, random: &mut SmallRng, number: u64) {
-        let key = any_key(random);
         let ttl = Duration::from_millis(random.random_range(400..1500));
         let wait_ms = if random.random_bool(0.3) { 0 } else { random.random_range(50..3000) };
+        let asked = Asked::draw(random, wait_ms > 0);
         let name = history::Client::from(format!("client-{number}").as_str());
-        let mut options = LockOptions::default().ttl(ttl).owner(name.to_string());
+        let mut options = asked.options().ttl(ttl).owner(name.to_string());
         if wait_ms > 0 {
             options = options.wait(Duration::from_millis(wait_ms));
         }
         let ttl_ms = u64::try_from(ttl.as_millis()).ok();
-        let call = Call::Acquire { key: key.as_str().into(), session: None, number: None, wait_ms, ttl_ms };
-        let asked = self.recorder.invoke(&name, call);
+        let (keys, mode, max_queue) = (asked.history_keys(), asked.mode, asked.max_queue);
+        let call =
+            Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false };
+        let pending = self.recorder.invoke(&name, call);
         // Without a grant the operation is dropped, which records it as unknown: the Rust client
         // later releases by itself what it may have claimed. Some clients give up early, and with
         // that their queue position.
         let timeout_ms = if random.random_bool(0.1) { random.random_range(1..200) } else { 60_000 };
-        let Ok(outcome) = timeout(Duration::from_millis(timeout_ms), client.lock(&key, options)).await else {
+        let Ok(outcome) = timeout(Duration::from_millis(timeout_ms), client.lock(&asked.keys[..], options)).await
+        else {
             return increment(&self.counts.abandoned);
         };
         match outcome {
             Ok(guard) => {
-                increment(&self.counts.grants);
-                asked.ok(Answer::Granted { session: session(&guard), token: guard.token() });
-                self.hold(guard, &name, random, ttl).await;
+                self.counts.count_grant(&asked);
+                pending.ok(Answer::Granted { session: session(&guard), token: guard.token() });
+                if guard.keys() != asked.keys {
+                    self.complaints.lock().push(format!("{name} asked for {:?}, and holds {guard:?}", asked.keys));
+                }
+                self.hold(guard, &asked, &name, random, ttl).await;
             }
             Err(Error::Held { holder, .. }) => {
-                increment(&self.counts.held);
-                match holder {
-                    Some(holder) => asked.fail(Refusal::Held { token: holder.token }),
-                    None => asked.info("held by an unknown holder"),
+                self.counts.count_held(wait_ms > 0);
+                if wait_ms > 0 && max_queue.is_none() {
+                    self.complaints.lock().push(format!("{name} would wait for {:?}, and was refused", asked.keys));
                 }
+                pending.fail(Refusal::Held { token: holder.map(|holder| holder.token) });
                 sleep(Duration::from_millis(random.random_range(0..20))).await;
             }
             Err(Error::TimedOut { .. }) => increment(&self.counts.timed_out),
@@ -183,9 +220,10 @@ impl Load {
         }
     }
 
-    /// Writes, holds the lock for a while, writes again, and releases it.
-    async fn hold(&self, guard: Guard, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
-        let write = || self.write(guard.key(), guard.token(), name, || guard.is_valid());
+    /// Uses the resource, holds the lock for a while, uses it again, and releases the lock.
+    async fn hold(&self, guard: Guard, asked: &Asked, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
+        let key = &asked.keys[random.random_range(0..asked.keys.len())];
+        let write = || self.access(key, asked, guard.token(), name, || guard.is_valid());
         write();
         if random.random_bool(0.02) {
             increment(&self.counts.pauses);
@@ -194,8 +232,8 @@ impl Load {
             sleep(Duration::from_millis(random.random_range(0..15))).await;
         }
         write();
-        let (key, session, token) = (guard.key().into(), session(&guard), guard.token());
-        let asked = self.recorder.invoke(name, Call::Release { key, session, token, number: None });
+        let (keys, session, token) = (asked.history_keys(), session(&guard), guard.token());
+        let pending = self.recorder.invoke(name, Call::Release { keys, session, token, number: None });
         if random.random_bool(0.1) {
             // Released in the background: no answer is recorded.
             return drop(guard);
@@ -203,32 +241,37 @@ impl Load {
         match guard.release().await {
             Ok(()) => {
                 increment(&self.counts.releases);
-                asked.ok(Answer::Released);
+                pending.ok(Answer::Released);
             }
             Err(Error::Lost) => increment(&self.counts.lost),
             Err(_) => increment(&self.counts.unreachable),
         }
     }
 
-    /// Writes to the resource. The client believes that it holds the lock; within its lease it must
-    /// be right, unless an operator has broken its grant: the holder learns of that later.
-    fn write(&self, key: &str, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
+    /// Writes to the resource, or reads it. The client believes that it holds the lock; within its lease it
+    /// must be right, unless an operator has broken its grant: the holder learns of that later.
+    fn access(&self, key: &str, asked: &Asked, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
+        let Some(reads) = asked.access_reads() else { return };
         let mut resource = self.resource.lock();
-        let access = self.recorder.invoke(name, Call::Access { key: key.into(), token });
+        let access = self.recorder.invoke(name, Call::Access { key: key.into(), token, reads });
         let highest = resource.entry(key.to_owned()).or_default();
-        if token < *highest {
+        let fence = if reads { highest.of_writes } else { highest.of_all };
+        if token < fence {
             increment(&self.counts.stale);
             access.fail(Refusal::Refused);
-            // Checked after the refusal: if the lease is valid now, it was valid at the write.
+            // Checked after the refusal: if the lease is valid now, it was valid at the access.
             if is_good() && !self.broken.lock().contains(&token) {
                 let complaint = format!(
-                    "the write to {key} with token {token} is within its lease, but token {highest} has written already"
+                    "the access to {key} with token {token} is within its lease, but token {fence} has been there already"
                 );
                 self.complaints.lock().push(complaint);
             }
         } else {
-            *highest = token;
-            increment(&self.counts.writes);
+            highest.of_all = highest.of_all.max(token);
+            if !reads {
+                highest.of_writes = token;
+            }
+            increment(if reads { &self.counts.reads } else { &self.counts.writes });
             access.ok(Answer::Accepted);
         }
     }
@@ -252,11 +295,12 @@ impl Load {
         let granted = block_on(async {
             let client = Client::connect(&endpoints, Options::default()).await?;
             let mut waiters = tokio::task::JoinSet::new();
+            let mut random = SmallRng::seed_from_u64(0);
             for waiter in 0..each * KEYS {
-                let client = client.clone();
+                let (client, asked) = (client.clone(), Asked::of_key(waiter % KEYS, &mut random));
                 waiters.spawn(async move {
-                    let options = LockOptions::default().ttl(Duration::from_secs(5)).wait(bound);
-                    client.lock(format!("key-{}", waiter % KEYS), options).await?.release().await
+                    let options = asked.options().ttl(Duration::from_secs(5)).wait(bound);
+                    client.lock(&asked.keys[..], options).await?.release().await
                 });
             }
             while let Some(outcome) = waiters.join_next().await {

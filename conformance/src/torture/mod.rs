@@ -121,7 +121,7 @@ pub struct Report {
     /// Whether a signal ended the faults early.
     early: bool,
     faults: Vec<(&'static str, u64)>,
-    load: [(&'static str, u64); 13],
+    load: [(&'static str, u64); 19],
     lost: String,
     left_out: Vec<&'static str>,
     granted: Duration,
@@ -137,10 +137,11 @@ impl Report {
         self.validated.cut.is_empty()
     }
 
-    /// Whether the run took its full time, granted locks, and was recorded completely.
+    /// Whether the run took its full time, granted locks of all kinds, and was recorded completely.
     pub fn is_whole(&self) -> bool {
-        let grants = self.load.iter().any(|&(name, count)| name == "grants" && count > 0);
-        !self.early && grants && self.validated.runs > 0 && self.is_recorded()
+        let kinds = ["grants", "of them shared", "of permits", "of several keys", "holds added"];
+        let has = |kind: &str| self.load.iter().any(|&(name, count)| name == kind && count > 0);
+        !self.early && kinds.into_iter().all(has) && self.validated.runs > 0 && self.is_recorded()
     }
 }
 
@@ -207,6 +208,11 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     let counts = &workload.counts;
     let load = [
         ("grants", &counts.grants),
+        ("of them shared", &counts.shared),
+        ("of permits", &counts.permits),
+        ("of several keys", &counts.several),
+        ("holds added", &counts.holds),
+        ("refused by a long queue", &counts.short_queues),
         ("releases", &counts.releases),
         ("held by others", &counts.held),
         ("timed out", &counts.timed_out),
@@ -215,7 +221,8 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         ("lost", &counts.lost),
         ("pauses", &counts.pauses),
         ("writes", &counts.writes),
-        ("stale writes refused", &counts.stale),
+        ("reads", &counts.reads),
+        ("stale accesses refused", &counts.stale),
         ("grants broken", &counts.broken),
         ("breaks of grants that were not there", &counts.not_broken),
         ("requests repeated", &counts.repeated),

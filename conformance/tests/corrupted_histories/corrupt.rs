@@ -7,10 +7,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use palisade_history::event::DEFAULT_TTL_MS;
-use palisade_history::{Answer, Call, End, History, Holder, Key, Operation, Refusal, Session, Time};
+use palisade_history::{Answer, Call, End, History, Holder, Key, Keys, Mode, Operation, Refusal, Session, Time};
 
 /// The kinds of corruption.
-pub(crate) const KINDS: [(&str, Kind); 16] = [
+pub(crate) const KINDS: [(&str, Kind); 21] = [
     ("lower token, other key", lower_token_on_another_key),
     ("lower token, same key", lower_token_on_the_same_key),
     ("lower token, acquire unanswered", lower_token_unanswered),
@@ -27,6 +27,11 @@ pub(crate) const KINDS: [(&str, Kind); 16] = [
     ("session ended early", end_session_early),
     ("access before the grant", access_before_the_grant),
     ("refused by an older holder", refused_by_an_older_holder),
+    ("read hides one of the holders", hide_a_holder),
+    ("more permits than there are", raise_permits),
+    ("read shows another mode", show_another_mode),
+    ("written with a shared grant", write_with_a_shared_grant),
+    ("one of several keys released", release_one_of_several),
 ];
 
 /// All corruptions of one kind that are possible in a history.
@@ -84,8 +89,12 @@ fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
             change(token);
         }
         match operation.end.as_mut().map(|(_, end)| end) {
-            Some(End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token })) => change(token),
-            Some(End::Ok(Answer::Lock { holder: Some(holder), .. })) => change(&mut holder.token),
+            Some(End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token: Some(token) })) => {
+                change(token);
+            }
+            Some(End::Ok(Answer::Lock { holders, .. })) => {
+                holders.iter_mut().for_each(|holder| change(&mut holder.token));
+            }
             _ => {}
         }
     }
@@ -106,13 +115,37 @@ pub(crate) struct Valid<'h> {
 struct Grant<'h> {
     place: usize,
     operation: &'h Operation,
-    key: &'h Key,
+    keys: &'h Keys,
+    mode: Mode,
     session: &'h Session,
     token: u64,
     /// The grant's only release, if that succeeded.
     release: Option<(usize, &'h Operation)>,
     /// Whether only a request sent after this acquire's invocation can have made the grant.
     is_fresh: bool,
+}
+
+impl Grant<'_> {
+    fn is_of_any(&self, keys: &Keys) -> bool {
+        self.keys.as_slice().iter().any(|key| keys.as_slice().contains(key))
+    }
+
+    /// Whether the two grants have a key in common.
+    fn meets(&self, other: &Grant<'_>) -> bool {
+        self.is_of_any(other.keys)
+    }
+
+    /// Whether the two grants cannot be held at the same time.
+    fn excludes(&self, other: &Grant<'_>) -> bool {
+        let fits = match (self.mode, other.mode) {
+            (Mode::Shared, Mode::Shared) => true,
+            (Mode::Semaphore { permits, of }, Mode::Semaphore { permits: others, of: size }) => {
+                of == size && permits + others <= of
+            }
+            _ => false,
+        };
+        self.meets(other) && !fits
+    }
 }
 
 impl<'h> Valid<'h> {
@@ -133,18 +166,19 @@ impl<'h> Valid<'h> {
             _ => None,
         }));
         for (place, operation) in history.operations.iter().enumerate() {
-            let (Call::Acquire { key, .. }, Some(Answer::Granted { session, token })) =
+            let (Call::Acquire { keys, mode, .. }, Some(Answer::Granted { session, token })) =
                 (&operation.call, operation.answer())
             else {
                 continue;
             };
             if tokens.insert(token) {
                 let release = match releases.get(token).map(Vec::as_slice) {
-                    Some([only]) if only.1.answer().is_some() => Some(*only),
+                    Some([only]) if only.1.answer() == Some(&Answer::Released) => Some(*only),
                     _ => None,
                 };
                 let is_fresh = valid.is_fresh(place);
-                valid.grants.push(Grant { place, operation, key, session, token: *token, release, is_fresh });
+                let mode = *mode;
+                valid.grants.push(Grant { place, operation, keys, mode, session, token: *token, release, is_fresh });
             }
         }
         valid
@@ -155,13 +189,14 @@ impl<'h> Valid<'h> {
     /// without a session is answered with its own claim only.
     fn is_fresh(&self, place: usize) -> bool {
         let operation = &self.history.operations[place];
-        let Call::Acquire { key, session: Some(session), .. } = &operation.call else { return true };
+        let Call::Acquire { session: Some(session), .. } = &operation.call else { return true };
+        let shares_keys = |of: &Keys| of.as_slice().iter().any(|key| operation.call.keys().contains(key));
         self.history.operations.iter().enumerate().all(|(other_place, other)| {
             let same = match &other.call {
-                Call::Acquire { key: of, session: Some(other), .. } => (of, other) == (key, session),
+                Call::Acquire { keys: of, session: Some(other), .. } => shares_keys(of) && other == session,
                 // The session of an unanswered acquire may be unknown.
-                Call::Acquire { key: of, session: None, .. } => {
-                    of == key && other.answer().is_none() && !self.opened.contains(session)
+                Call::Acquire { keys: of, session: None, .. } => {
+                    shares_keys(of) && other.answer().is_none() && !self.opened.contains(session)
                 }
                 _ => false,
             };
@@ -186,9 +221,9 @@ impl<'h> Valid<'h> {
         })
     }
 
-    /// The next grant of the same key, by token, that was answered.
+    /// The next grant, by token, that was answered and for which this one leaves no room.
     fn next_of_key(&self, grant: &Grant<'_>) -> Option<&Grant<'h>> {
-        let later = self.grants.iter().filter(|other| other.key == grant.key && other.token > grant.token);
+        let later = self.grants.iter().filter(|other| other.token > grant.token && other.excludes(grant));
         later.min_by_key(|other| other.token)
     }
 
@@ -198,6 +233,11 @@ impl<'h> Valid<'h> {
             matches!(&operation.call, Call::Read { key, stale: false } if key == of) && operation.answer().is_some()
         };
         self.history.operations.iter().enumerate().filter(move |(_, operation)| is_read(operation))
+    }
+
+    /// The answered linearizable reads of any key of a grant.
+    fn reads_of(&self, grant: &Grant<'h>) -> impl Iterator<Item = (usize, &'h Operation)> {
+        grant.keys.as_slice().iter().flat_map(|key| self.reads(key))
     }
 
     /// The time until which a session certainly lives: its last acknowledged sign of life plus its
@@ -235,13 +275,14 @@ impl<'h> Valid<'h> {
         };
         self.fresh().flat_map(move |later| {
             let rivals = self.grants.iter().filter(move |first| {
-                first.key == later.key
+                first.meets(later)
                     && first.token < later.token
                     && first.operation.completed() > later.operation.invoked
                     && known(first)
             });
             let seen = rivals.filter(move |first| {
-                self.reads(first.key).any(|(_, read)| {
+                let queues = first.keys.as_slice().iter().filter(|key| later.keys.as_slice().contains(key));
+                queues.flat_map(|key| self.reads(key)).any(|(_, read)| {
                     let shown =
                         matches!(read.answer(), Some(Answer::Lock { queue, .. }) if queue.contains(first.session));
                     shown && read.completed() < later.operation.invoked && read.invoked > first.operation.invoked
@@ -260,8 +301,9 @@ impl<'h> Valid<'h> {
 
     /// Makes a read show this holder and an empty queue.
     fn shows(&self, place: usize, grant: Option<&Grant<'_>>) -> Corruption {
-        let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token });
-        self.ends(place, End::Ok(Answer::Lock { holder, queue: Vec::new(), age_ms: None }))
+        let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token, mode: grant.mode });
+        let holders = holder.into_iter().collect();
+        self.ends(place, End::Ok(Answer::Lock { holders, queue: Vec::new(), age_ms: None }))
     }
 }
 
@@ -275,11 +317,10 @@ fn token(old: u64, new: u64) -> Corruption {
 fn lower_token_on_another_key(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for later in valid.fresh() {
-        let of_key = valid.grants.iter().filter(|other| other.key == later.key && other.token < later.token);
+        let of_key = valid.grants.iter().filter(|other| other.meets(later) && other.token < later.token);
         let floor = of_key.map(|other| other.token).max().unwrap_or(0);
-        let first = valid
-            .before(later)
-            .filter(|first| first.key != later.key && first.token > floor && first.token < later.token);
+        let first =
+            valid.before(later).filter(|first| !first.meets(later) && first.token > floor && first.token < later.token);
         corrupted.extend(first.last().map(|first| token(later.token, first.token - 1)));
     }
     corrupted
@@ -287,7 +328,7 @@ fn lower_token_on_another_key(valid: &Valid<'_>) -> Vec<Corruption> {
 
 /// The same on one key.
 fn lower_token_on_the_same_key(valid: &Valid<'_>) -> Vec<Corruption> {
-    let pairs = valid.in_order().filter(|(first, later)| first.key == later.key);
+    let pairs = valid.in_order().filter(|(first, later)| first.meets(later));
     pairs.map(|(first, later)| token(later.token, first.token - 1)).collect()
 }
 
@@ -297,10 +338,10 @@ fn lower_token_unanswered(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for later in valid.fresh().filter(|later| later.release.is_some() && valid.opened.contains(later.session)) {
         let may_be_it = |operation: &Operation| {
-            matches!(&operation.call, Call::Acquire { key, session: Some(session), .. } if (key, session) == (later.key, later.session))
+            matches!(&operation.call, Call::Acquire { keys, session: Some(session), .. } if later.is_of_any(keys) && session == later.session)
                 && operation.answer().is_none()
         };
-        let first = valid.before(later).filter(|first| first.key != later.key && first.token < later.token).last();
+        let first = valid.before(later).filter(|first| !first.meets(later) && first.token < later.token).last();
         if let Some(first) = first
             && !valid.history.operations.iter().any(may_be_it)
             && !valid
@@ -324,7 +365,7 @@ fn swap_tokens(valid: &Valid<'_>) -> Vec<Corruption> {
 
 /// A token belongs to one grant: of one key, to one session.
 fn duplicate_token(valid: &Valid<'_>) -> Vec<Corruption> {
-    let pairs = valid.in_order().filter(|(first, later)| (first.key, first.session) != (later.key, later.session));
+    let pairs = valid.in_order().filter(|(first, later)| (first.keys, first.session) != (later.keys, later.session));
     pairs.map(|(first, later)| token(later.token, first.token)).collect()
 }
 
@@ -367,13 +408,13 @@ fn grant_out_of_order(valid: &Valid<'_>) -> Vec<Corruption> {
 /// granted in this order.
 fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
-    let keys: BTreeSet<&Key> = valid.grants.iter().map(|grant| grant.key).collect();
+    let keys: BTreeSet<&Key> = valid.grants.iter().flat_map(|grant| grant.keys.as_slice()).collect();
     for (place, read) in keys.into_iter().flat_map(|key| valid.reads(key)) {
-        let Some(Answer::Lock { holder, queue, age_ms }) = read.answer() else { continue };
+        let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
         let granted = |session: &Session| {
             valid.grants.iter().find(|grant| {
                 grant.session == session
-                    && Some(grant.key) == read.call.key()
+                    && grant.keys.as_slice().contains(&read.call.keys()[0])
                     && grant.operation.invoked < read.invoked
                     && grant.operation.completed() > read.completed()
                     && grant.is_fresh
@@ -386,7 +427,7 @@ fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
             if first.token < second.token {
                 let mut queue = queue.clone();
                 queue.swap(at - 1, at);
-                let shown = Answer::Lock { holder: holder.clone(), queue, age_ms: *age_ms };
+                let shown = Answer::Lock { holders: holders.clone(), queue, age_ms: *age_ms };
                 corrupted.push(valid.ends(place, End::Ok(shown)));
             }
         }
@@ -397,15 +438,15 @@ fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
 /// The resource refuses a token lower than one that it has accepted.
 fn accept_lower_token(valid: &Valid<'_>) -> Vec<Corruption> {
     let operations = &valid.history.operations;
-    let accepted = |of: &Key, above: u64, by: Time| {
+    let fenced = |of: &Key, above: u64, is_read: bool, by: Time| {
         operations.iter().any(|operation| {
-            let higher = matches!(&operation.call, Call::Access { key, token } if key == of && *token > above);
-            higher && operation.answer().is_some() && operation.completed() < by
+            let fences = matches!(&operation.call, Call::Access { key, token, reads } if key == of && *token > above && !(*reads && is_read));
+            fences && operation.answer().is_some() && operation.completed() < by
         })
     };
     let wrong = operations.iter().enumerate().filter(|(_, operation)| match &operation.call {
-        Call::Access { key, token } if operation.refusal() == Some(&Refusal::Refused) => {
-            accepted(key, *token, operation.invoked)
+        Call::Access { key, token, reads } if operation.refusal() == Some(&Refusal::Refused) => {
+            fenced(key, *token, *reads, operation.invoked)
         }
         _ => false,
     });
@@ -418,7 +459,7 @@ fn show_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in &valid.grants {
         let Some((_, release)) = grant.release else { continue };
-        let later = valid.reads(grant.key).find(|(_, read)| read.invoked > release.completed());
+        let later = valid.reads_of(grant).find(|(_, read)| read.invoked > release.completed());
         corrupted.extend(later.map(|(place, _)| valid.shows(place, Some(grant))));
     }
     corrupted
@@ -431,7 +472,7 @@ fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
     for grant in &valid.grants {
         let Some((_, release)) = grant.release else { continue };
         let between = valid
-            .reads(grant.key)
+            .reads_of(grant)
             .filter(|(_, read)| read.invoked > grant.operation.completed() && read.completed() < release.invoked);
         corrupted.extend(between.map(|(place, _)| valid.shows(place, None)));
     }
@@ -442,7 +483,7 @@ fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
 fn show_later_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.fresh() {
-        let before = valid.reads(grant.key).filter(|(_, read)| read.completed() < grant.operation.invoked);
+        let before = valid.reads_of(grant).filter(|(_, read)| read.completed() < grant.operation.invoked);
         corrupted.extend(before.last().map(|(place, _)| valid.shows(place, Some(grant))));
     }
     corrupted
@@ -485,14 +526,106 @@ fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
 fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for (place, operation) in valid.history.operations.iter().enumerate() {
-        let (Call::Acquire { key, .. }, Some(Refusal::Held { .. })) = (&operation.call, operation.refusal()) else {
+        let (Call::Acquire { keys, .. }, Some(Refusal::Held { .. })) = (&operation.call, operation.refusal()) else {
             continue;
         };
         let mut over = valid.grants.iter().filter(|grant| {
-            grant.key == key && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
+            grant.is_of_any(keys) && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
         });
-        corrupted
-            .extend(over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: grant.token }))));
+        corrupted.extend(
+            over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: Some(grant.token) }))),
+        );
+    }
+    corrupted
+}
+
+/// A read shows all holders: also where a lock has several.
+fn hide_a_holder(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in &valid.grants {
+        let Some((_, release)) = grant.release else { continue };
+        let reads = valid.reads_of(grant);
+        let between =
+            reads.filter(|(_, read)| read.invoked > grant.operation.completed() && read.completed() < release.invoked);
+        for (place, read) in between {
+            let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
+            if holders.len() > 1 {
+                let holders = holders.iter().filter(|holder| holder.token != grant.token).cloned().collect();
+                let shown = Answer::Lock { holders, queue: queue.clone(), age_ms: *age_ms };
+                corrupted.push(valid.ends(place, End::Ok(shown)));
+            }
+        }
+    }
+    corrupted
+}
+
+/// The holders of a semaphore have at most all its permits. A grant now takes one more than the others
+/// leave that were acknowledged before it was requested, and released after it was acknowledged.
+fn raise_permits(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for later in valid.fresh() {
+        let Mode::Semaphore { of, .. } = later.mode else { continue };
+        for key in later.keys.as_slice() {
+            let holds_on = |first: &&Grant<'_>| {
+                first.keys.as_slice().contains(key)
+                    && first.release.is_some_and(|(_, release)| release.invoked > later.operation.completed())
+            };
+            let taken = valid.before(later).filter(holds_on).map(|first| match first.mode {
+                Mode::Semaphore { permits, .. } => permits,
+                _ => of,
+            });
+            let taken: u32 = taken.sum();
+            if taken > 0 && taken < of {
+                let mut operation = later.operation.clone();
+                if let Call::Acquire { mode, .. } = &mut operation.call {
+                    *mode = Mode::Semaphore { permits: of - taken + 1, of };
+                }
+                corrupted.push(Corruption::Operation(later.place, Box::new(operation)));
+            }
+        }
+    }
+    corrupted
+}
+
+/// A read shows a grant in the mode in which it was asked for.
+fn show_another_mode(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in &valid.grants {
+        for (place, read) in valid.reads_of(grant) {
+            let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
+            let mut holders = holders.clone();
+            let Some(holder) = holders.iter_mut().find(|holder| holder.token == grant.token) else { continue };
+            holder.mode = if holder.mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
+            let shown = Answer::Lock { holders, queue: queue.clone(), age_ms: *age_ms };
+            corrupted.push(valid.ends(place, End::Ok(shown)));
+        }
+    }
+    corrupted
+}
+
+/// A client whose grant is shared does not write.
+fn write_with_a_shared_grant(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for (place, operation) in valid.history.operations.iter().enumerate() {
+        let Call::Access { key, token, reads: true } = &operation.call else { continue };
+        if valid.grants.iter().any(|grant| grant.token == *token && grant.mode == Mode::Shared) {
+            let call = Call::Access { key: key.clone(), token: *token, reads: false };
+            corrupted.push(Corruption::Operation(place, Box::new(Operation { call, ..operation.clone() })));
+        }
+    }
+    corrupted
+}
+
+/// All keys of a grant are released together.
+fn release_one_of_several(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for grant in valid.grants.iter().filter(|grant| grant.keys.single().is_none()) {
+        let Some((place, release)) = grant.release else { continue };
+        let mut operation = release.clone();
+        if let Call::Release { keys, .. } = &mut operation.call {
+            *keys = keys.as_slice()[0].clone().into();
+        }
+        corrupted.push(Corruption::Operation(place, Box::new(operation)));
     }
     corrupted
 }

@@ -20,13 +20,21 @@ use palisade_history::check::{Verdict, check_fast};
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
-use support::{Size, correct};
+use support::{Claims, Size, correct};
 
 /// Maximum number of corruptions of each kind that are tried on one history.
 const EACH: usize = 12;
 
 /// Several keys, long sessions and few clients leave few unknown outcomes.
-const CALM: Size = Size { clients: 5, keys: 3, operations: 400, ttl_ms: 400, resource: true, operators: false };
+const CALM: Size = Size {
+    clients: 5,
+    keys: 3,
+    operations: 400,
+    ttl_ms: 400,
+    resource: true,
+    operators: false,
+    claims: Claims::Exclusive,
+};
 
 fn first_seed() -> u64 {
     std::env::var("SEED").map_or(1, |seed| seed.parse().expect("SEED must be a number"))
@@ -47,8 +55,12 @@ fn hand_made() -> Vec<(String, History)> {
 }
 
 fn generated() -> Vec<(String, History)> {
-    let size = |seed: u64| Size { operators: seed.is_multiple_of(2), ..CALM };
-    (first_seed()..first_seed() + 25)
+    let claims = [Claims::Exclusive, Claims::All, Claims::All];
+    let size = |seed: u64| {
+        let claims = claims[usize::try_from(seed % 3).expect("below 3")];
+        Size { operators: seed.is_multiple_of(2), claims, ..CALM }
+    };
+    (first_seed()..first_seed() + 40)
         .map(|seed| (format!("generated, seed {seed}"), correct(seed, size(seed))))
         .collect()
 }

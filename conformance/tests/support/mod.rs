@@ -7,10 +7,12 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use palisade_history::{Answer, Call, Client, Event, History, Holder, Key, Note, OpId, Refusal, Session, Time};
+use palisade_history::{
+    self as history, Answer, Call, Client, Event, History, Holder, Key, Keys, Note, OpId, Refusal, Session, Time,
+};
 use palisade_spec::lock::{
-    self, Claim, Command, LockTable, Opening, Outcome, Owner, Prefix, Principal, Proof, Reply, Revision, Right, Rights,
-    Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    self, Claim, Command, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Prefix, Principal, Proof, Reply,
+    Revision, Right, Rights, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -28,6 +30,22 @@ pub(crate) struct Size {
     pub(crate) resource: bool,
     /// Whether operators break grants and change the access rules.
     pub(crate) operators: bool,
+    /// How locks are asked for.
+    pub(crate) claims: Claims,
+}
+
+/// How the clients of a history ask for locks.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Claims {
+    /// In exclusive mode, one key at a time, with any queue.
+    #[allow(dead_code, reason = "each test uses some of these")]
+    Exclusive,
+    /// In all modes, one key at a time, also with a bound on the queue.
+    #[allow(dead_code, reason = "each test uses some of these")]
+    Modes,
+    /// The same, and several keys together, and what is held again (reentrant).
+    #[allow(dead_code, reason = "each test uses some of these")]
+    All,
 }
 
 /// Generates a correct history.
@@ -72,8 +90,16 @@ pub(crate) fn correct(seed: u64, size: Size) -> History {
 #[derive(Default)]
 struct Member {
     sessions: Vec<(SessionId, u64)>,
-    grants: Vec<(SessionId, Key, u64)>,
+    grants: Vec<Granted>,
     open: usize,
+}
+
+#[derive(Clone)]
+struct Granted {
+    session: SessionId,
+    keys: Keys,
+    token: u64,
+    mode: history::Mode,
 }
 
 struct Request {
@@ -110,7 +136,8 @@ struct World {
     requests: Vec<Request>,
     events: Vec<Event>,
     past: BTreeMap<Key, Vec<Answer>>,
-    highest: BTreeMap<Key, u64>,
+    /// The highest token of any access, and of a write.
+    highest: BTreeMap<Key, (u64, u64)>,
 }
 
 fn name(key: usize) -> Key {
@@ -163,40 +190,70 @@ impl World {
             return self.invoke(client, call, None);
         }
         let key = name(self.random.random_range(0..self.size.keys));
+        let (keys, mode) = self.claim(&key);
         let sessions = self.clients[client].sessions.len();
         let session = match sessions {
             0 => None,
             sessions => Some(self.clients[client].sessions[self.random.random_range(0..sessions)].0),
         };
         let wait_ms = if self.random.random_bool(0.6) { self.random.random_range(1..40) } else { 0 };
+        let max_queue = (self.size.claims != Claims::Exclusive && self.random.random_bool(0.2)).then_some(1);
+        let reentrant = self.size.claims == Claims::All && self.random.random_bool(0.2);
         let ttl_ms = self.size.ttl_ms;
         let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());
         let call = match (kind, session) {
             (0..4, _) => Call::OpenSession { ttl_ms },
-            (4..10, _) => Call::Acquire { key, session: None, number: None, wait_ms, ttl_ms: Some(ttl_ms) },
+            (4..10, _) => {
+                let ttl_ms = Some(ttl_ms);
+                Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false }
+            }
             (10..25, _) => Call::Read { key, stale: self.size.resource && self.random.random_bool(0.3) },
             (25..60, _) if grants > 0 => {
                 let grant = self.random.random_range(0..grants);
-                let (session, key, token) = self.clients[client].grants[grant].clone();
-                if self.size.resource && self.random.random_bool(0.4) {
-                    return self.invoke(client, Call::Access { key, token }, None);
+                let Granted { session, keys, token, mode } = self.clients[client].grants[grant].clone();
+                // Permits of a semaphore fence nothing.
+                let fences = matches!(mode, history::Mode::Exclusive | history::Mode::Shared);
+                if self.size.resource && fences && self.random.random_bool(0.4) {
+                    let key = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
+                    let reads = mode == history::Mode::Shared;
+                    return self.invoke(client, Call::Access { key, token, reads }, None);
                 }
                 if self.random.random_bool(0.8) {
                     self.clients[client].grants.swap_remove(grant);
                 }
-                let call = Call::Release { key, session: session_name(session), token, number: None };
+                let call = Call::Release { keys, session: session_name(session), token, number: None };
                 return self.invoke(client, call, Some(session));
             }
             (60..66, Some(session)) => Call::KeepAlive { session: session_name(session) },
             (66..68, Some(session)) => Call::CloseSession { session: session_name(session) },
-            (68..73, Some(session)) => Call::Withdraw { key, session: session_name(session), number: None },
+            (68..73, Some(session)) => Call::Withdraw { keys, session: session_name(session), number: None },
             (_, Some(session)) => {
-                Call::Acquire { key, session: Some(session_name(session)), number: None, wait_ms, ttl_ms: None }
+                let session = Some(session_name(session));
+                Call::Acquire { keys, session, number: None, wait_ms, ttl_ms: None, mode, max_queue, reentrant }
             }
             (_, None) => Call::OpenSession { ttl_ms },
         };
         let session = session.filter(|_| call.session().is_some());
         self.invoke(client, call, session);
+    }
+
+    /// The keys and the mode of an acquire of this key, perhaps with another one.
+    fn claim(&mut self, key: &Key) -> (Keys, history::Mode) {
+        let one = (Keys::from(key.clone()), history::Mode::Exclusive);
+        if self.size.claims == Claims::Exclusive {
+            return one;
+        }
+        let mode = match self.random.random_range(0..10) {
+            0..4 => history::Mode::Exclusive,
+            4..8 => history::Mode::Shared,
+            8 => history::Mode::Semaphore { permits: 1, of: 3 },
+            _ => history::Mode::Semaphore { permits: 2, of: 3 },
+        };
+        let other = name(self.random.random_range(0..self.size.keys));
+        let several = (self.size.claims == Claims::All && self.random.random_bool(0.3))
+            .then(|| Keys::new(vec![key.clone(), other]))
+            .flatten();
+        (several.unwrap_or(one.0), mode)
     }
 
     /// What an operator asks for: most breaks name the holder's token, the others the one before or
@@ -207,7 +264,8 @@ impl World {
             return Call::SetAccess { revision: current.saturating_sub(u64::from(self.random.random_bool(0.2))) };
         }
         let key = name(self.random.random_range(0..self.size.keys));
-        let holder = self.table.lock(&lock::Key::from(&*key.0)).map(|lock| lock.holder.token.0);
+        let lock = self.table.lock(&lock::Key::from(&*key.0));
+        let holder = lock.and_then(lock::Lock::first_holder).map(|holder| holder.token.0);
         let token = match (holder, self.random.random_range(0..6)) {
             (Some(token), 0) => token + 1,
             (Some(token), 1) => token - 1,
@@ -283,25 +341,30 @@ impl World {
             ttl: Ttl(ttl_ms),
         };
         let of = |key: &Key| lock::Key::from(&*key.0);
+        let all =
+            |keys: &Keys| lock::Keys::new(keys.as_slice().iter().map(of).collect()).expect("each key occurs once");
         let (command, waits) = match request.call.clone() {
             Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
             Call::KeepAlive { .. } => (Command::KeepAlive { sessions: session.into_iter().collect() }, false),
             Call::CloseSession { .. } => (Command::Close { session: session.unwrap() }, false),
-            Call::Acquire { key, wait_ms, ttl_ms, .. } => {
-                let (key, wait) = (of(&key), wait_ms > 0);
+            Call::Acquire { keys, wait_ms, ttl_ms, mode, max_queue, reentrant, .. } => {
+                let wait = wait_ms > 0;
+                let max_queue = if wait { max_queue.unwrap_or(LockRequest::ANY_QUEUE) } else { 0 };
+                let request =
+                    LockRequest { keys: all(&keys), mode: table_mode(mode), max_queue, reentrant, value: None };
                 let command = match session {
-                    Some(session) => Command::Acquire { session, sequence, key, wait },
-                    None => Command::AcquireOnce { opening: opening(ttl_ms.unwrap()), key, wait },
+                    Some(session) => Command::Acquire { session, sequence, request },
+                    None => Command::AcquireOnce { opening: opening(ttl_ms.unwrap()), request },
                 };
                 (command, wait)
             }
-            Call::Withdraw { key, .. } => {
-                let session = session.unwrap();
-                (Command::Release { session, sequence, key: of(&key), claim: Claim::Either }, false)
+            Call::Withdraw { keys, .. } => {
+                let (session, keys) = (session.unwrap(), all(&keys));
+                (Command::Release { session, sequence, keys, claim: Claim::Either }, false)
             }
-            Call::Release { key, token, .. } => {
-                let session = session.unwrap();
-                (Command::Release { session, sequence, key: of(&key), claim: Claim::Held(Token(token)) }, false)
+            Call::Release { keys, token, .. } => {
+                let (session, keys) = (session.unwrap(), all(&keys));
+                (Command::Release { session, sequence, keys, claim: Claim::Held(Token(token)) }, false)
             }
             Call::Break { key, token } => {
                 (Command::Break { key: of(&key), token: Token(token), principal: principal.clone() }, false)
@@ -317,10 +380,13 @@ impl World {
                 self.requests[place].state = RequestState::Answered(Ok(view));
                 return;
             }
-            Call::Access { key, token } => {
-                let highest = self.highest.entry(key).or_insert(0);
-                let passes = token >= *highest;
-                *highest = token.max(*highest);
+            Call::Access { key, token, reads } => {
+                let (of_all, of_writes) = self.highest.entry(key).or_default();
+                let passes = token >= if reads { *of_writes } else { *of_all };
+                *of_all = token.max(*of_all);
+                if !reads {
+                    *of_writes = token.max(*of_writes);
+                }
                 self.requests[place].state =
                     RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
@@ -368,7 +434,11 @@ impl World {
                 Ok(Answer::Granted { session: session_name(session), token: token.0 })
             }
             (_, Reply::Queued { session, .. }) => return RequestState::Waits(session),
-            (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.0 }),
+            (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.map(|token| token.0) }),
+            (_, Reply::OtherSize { .. } | Reply::OtherClaim { .. }) => {
+                Err(Refusal::NotTaken { message: "another claim".to_owned() })
+            }
+            (_, Reply::StillHeld { holds }) => Ok(Answer::StillHeld { holds }),
             (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
@@ -388,7 +458,7 @@ impl World {
     fn notify_waiters(&mut self, outcome: Outcome) {
         for event in outcome.events {
             let (key, session, answer) = match event {
-                lock::Event::Granted { key, session, token } => {
+                lock::Event::Granted { key, session, token, .. } => {
                     let name = session_name(session);
                     (Some(key), session, Ok(Answer::Granted { session: name, token: token.0 }))
                 }
@@ -401,11 +471,11 @@ impl World {
                 }
                 // The withdrawal of this waiter follows, and finds no request that waits.
                 lock::Event::Denied { key, session, .. } => (Some(key), session, Err(Refusal::Denied)),
-                lock::Event::Released { .. } | lock::Event::Broken { .. } => continue,
+                lock::Event::Released { .. } | lock::Event::Broken { .. } | lock::Event::Proclaimed { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);
-                let same = key.as_ref().is_none_or(|key| request.call.key().is_some_and(|of| &*of.0 == key.as_str()));
+                let same = key.as_ref().is_none_or(|key| request.call.keys().iter().any(|of| &*of.0 == key.as_str()));
                 if waits && same {
                     // An acquire without a known session can only learn that its claim is gone.
                     let answer = match &answer {
@@ -438,8 +508,9 @@ impl World {
                 match &value {
                     Answer::Opened { session } => member.sessions.push((id(session), 0)),
                     Answer::Granted { session, token } => {
-                        let key = request.call.key().unwrap().clone();
-                        member.grants.push((id(session), key, *token));
+                        let Call::Acquire { keys, mode, .. } = &request.call else { unreachable!("it was granted") };
+                        let (session, keys) = (id(session), keys.clone());
+                        member.grants.push(Granted { session, keys, token: *token, mode: *mode });
                     }
                     _ => {}
                 }
@@ -453,7 +524,8 @@ impl World {
                 }
                 // Without a number, or without a session, an earlier sending may have been carried
                 // out.
-                let is_certain = request.sequence.is_some() && error != Refusal::NoSession;
+                let is_certain =
+                    request.sequence.is_some() && !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. });
                 if request.resent && !is_certain {
                     Event::Info { op, time, why: format!("refused, and sent before: {error}") }
                 } else {
@@ -507,8 +579,9 @@ impl World {
     }
 
     fn give_up(&mut self, session: SessionId, place: usize) {
-        let key = lock::Key::from(&*self.requests[place].call.key().unwrap().0);
-        let command = Command::Release { session, sequence: None, key, claim: Claim::Waiting };
+        let keys = self.requests[place].call.keys().iter().map(|key| lock::Key::from(&*key.0)).collect();
+        let keys = lock::Keys::new(keys).expect("each key occurs once");
+        let command = Command::Release { session, sequence: None, keys, claim: Claim::Waiting };
         let outcome = self.table.apply(self.stamp(), &command);
         self.notify_waiters(outcome);
         self.remember();
@@ -537,11 +610,16 @@ impl World {
     }
 
     fn view(&self, key: &Key) -> Answer {
-        let lock = self.table.lock(&lock::Key::from(&*key.0));
-        let holder = lock.map(|lock| Holder { session: session_name(lock.holder.session), token: lock.holder.token.0 });
-        let queue =
-            lock.map_or(Vec::new(), |lock| lock.queue.iter().map(|waiter| session_name(waiter.session)).collect());
-        Answer::Lock { holder, queue, age_ms: None }
+        let (mut holders, mut queue) = (Vec::new(), Vec::new());
+        if let Some(lock) = self.table.lock(&lock::Key::from(&*key.0)) {
+            let shown = |holder: &lock::Holder| {
+                let (session, token) = (session_name(holder.session), holder.token.0);
+                Holder { session, token, mode: history_mode(holder.mode) }
+            };
+            holders = lock.holders.iter().map(shown).collect();
+            queue = lock.queue.iter().map(|waiter| session_name(waiter.session)).collect();
+        }
+        Answer::Lock { holders, queue, age_ms: None }
     }
 
     fn remember(&mut self) {
@@ -556,4 +634,22 @@ impl World {
 
 fn id(session: &Session) -> SessionId {
     SessionId { number: session.0[1..].parse().unwrap(), proof: Proof::default() }
+}
+
+fn table_mode(mode: history::Mode) -> Mode {
+    match mode {
+        history::Mode::Exclusive => Mode::EXCLUSIVE,
+        history::Mode::Shared => Mode::SHARED,
+        history::Mode::Semaphore { permits, of } => {
+            Mode::semaphore(permits, of).expect("the clients' semaphores exist")
+        }
+    }
+}
+
+fn history_mode(mode: Mode) -> history::Mode {
+    match mode.as_semaphore() {
+        Some((permits, of)) => history::Mode::Semaphore { permits, of },
+        None if mode == Mode::SHARED => history::Mode::Shared,
+        None => history::Mode::Exclusive,
+    }
 }

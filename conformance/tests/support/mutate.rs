@@ -1,6 +1,6 @@
 //! Random changes of histories. The result may still be valid.
 
-use palisade_history::{Answer, Call, End, History, Holder, Refusal, Session, Time};
+use palisade_history::{Answer, Call, End, History, Holder, Mode, Refusal, Session, Time};
 use rand::Rng;
 use rand::rngs::StdRng;
 
@@ -22,16 +22,22 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
         }
         // A read shows another state.
         2 => {
-            let (_, End::Ok(Answer::Lock { holder, queue, .. })) = mutant.operations[chosen].end.as_mut()? else {
+            let (_, End::Ok(Answer::Lock { holders, queue, .. })) = mutant.operations[chosen].end.as_mut()? else {
                 return None;
             };
-            match random.random_range(0..3) {
-                0 => *holder = None,
+            match random.random_range(0..5) {
+                0 => holders.clear(),
                 1 if queue.len() > 1 => queue.reverse(),
                 1 => drop(queue.pop()?),
+                2 if holders.len() > 1 => drop(holders.pop()?),
+                3 => {
+                    let mode = &mut holders.first_mut()?.mode;
+                    *mode = if mode.is_exclusive() { Mode::Shared } else { Mode::Exclusive };
+                }
                 _ => {
                     let session = queue.first()?.clone();
-                    *holder = Some(Holder { session, token: holder.as_ref()?.token + 1 });
+                    let Holder { token, mode, .. } = holders.first()?.clone();
+                    *holders = vec![Holder { session, token: token + 1, mode }];
                     queue.remove(0);
                 }
             }
@@ -95,8 +101,8 @@ fn session_of(history: &History, random: &mut StdRng) -> Option<Session> {
 
 fn token_of(end: &mut Option<(Time, End)>) -> Option<&mut u64> {
     match &mut end.as_mut()?.1 {
-        End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token }) => Some(token),
-        End::Ok(Answer::Lock { holder: Some(holder), .. }) => Some(&mut holder.token),
+        End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token: Some(token) }) => Some(token),
+        End::Ok(Answer::Lock { holders, .. }) => holders.first_mut().map(|holder| &mut holder.token),
         _ => None,
     }
 }

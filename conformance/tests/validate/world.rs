@@ -13,7 +13,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade::core::Observer;
 use palisade::recording::{Header, Reading, Record, Recorder, format};
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Principal, Proof, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Ttl,
+};
 use palisade_spec::raft::{
     Body, Config, Durable, HardState, Input, Members, Message, Node, NodeId, Output, Payload, Persist, RequestId, Role,
 };
@@ -144,8 +146,7 @@ impl World {
             };
             return Some(Command::Open { opening });
         };
-        let key = Key::from(["a", "b", "c"][self.random.random_range(0..3)]);
-        Some(match self.random.random_range(0..6) {
+        Some(match self.random.random_range(0..7) {
             0 => Command::Open {
                 opening: Opening {
                     proof: Proof::from(u128::from(self.random.random::<u64>())),
@@ -155,13 +156,30 @@ impl World {
                 },
             },
             1 => Command::KeepAlive { sessions: [session].into() },
-            2 | 3 => Command::Acquire { session, sequence: None, key, wait: true },
+            2 | 3 => Command::Acquire { session, sequence: None, request: self.request() },
+            4 => {
+                let (key, lock) = table.locks().iter().next()?;
+                let holder = lock.first_holder()?;
+                let (session, key, token) = (holder.session, key.clone(), holder.token);
+                Command::Proclaim { session, sequence: None, key, token, value: "new".into() }
+            }
             _ => {
                 let (key, lock) = table.locks().iter().next()?;
-                let claim = Claim::Held(lock.holder.token);
-                Command::Release { session: lock.holder.session, sequence: None, key: key.clone(), claim }
+                let holder = lock.first_holder()?;
+                let (keys, claim) = (holder.keys(key), Claim::Held(holder.token));
+                Command::Release { session: holder.session, sequence: None, keys, claim }
             }
         })
+    }
+
+    /// A request for one key or two, in any mode, that waits.
+    fn request(&mut self) -> LockRequest {
+        let keys = [&["a"][..], &["b"], &["c"], &["a", "b"], &["b", "c"]][self.random.random_range(0..5)];
+        let keys = Keys::new(keys.iter().copied().map(Key::from).collect()).unwrap();
+        let modes = [Mode::EXCLUSIVE, Mode::EXCLUSIVE, Mode::SHARED, Mode::semaphore(1, 2).unwrap()];
+        let mode = modes[self.random.random_range(0..modes.len())];
+        let (reentrant, value) = (self.random.random_bool(0.2), self.random.random_bool(0.3).then(|| "old".into()));
+        LockRequest { keys, mode, max_queue: LockRequest::ANY_QUEUE, reentrant, value }
     }
 
     fn crash(&mut self, id: NodeId) {

@@ -158,7 +158,7 @@ impl Contender {
 
     fn acquire_call(&self, key: &str) -> Call {
         let (wait_ms, ttl_ms) = (millis(self.wait), Some(millis(self.ttl)));
-        Call::Acquire { key: Key::from(key), session: None, number: None, wait_ms, ttl_ms }
+        Call::acquire_one(Key::from(key), wait_ms, ttl_ms)
     }
 
     /// Works under the lock and releases it. In the history, each grant is a session of its own.
@@ -173,7 +173,7 @@ impl Contender {
         if !self.work.is_zero() {
             tokio::time::sleep(self.work).await;
         }
-        let call = Call::Release { key: Key::from(handle.key()), session, token, number: None };
+        let call = Call::Release { keys: Key::from(handle.key()).into(), session, token, number: None };
         let pending = self.recorder.invoke(client, call);
         let released = handle.release().await;
         self.metrics.held_seconds.observe(granted.elapsed().as_secs_f64());

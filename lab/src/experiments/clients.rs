@@ -93,13 +93,7 @@ impl Clients {
         let (client, begun) = (Client::from(owner), Instant::now());
         loop {
             let wait = self.wait.saturating_sub(begun.elapsed());
-            let call = Call::Acquire {
-                key: Key::from(self.key.as_str()),
-                session: None,
-                number: None,
-                wait_ms: millis(wait),
-                ttl_ms: Some(millis(self.ttl)),
-            };
+            let call = Call::acquire_one(Key::from(self.key.as_str()), millis(wait), Some(millis(self.ttl)));
             let pending = self.recorder.invoke(&client, call);
             let request = Request { owner: owner.to_owned(), ttl: self.ttl, wait };
             match self.locks.acquire(&self.key, &request).await {
@@ -134,7 +128,7 @@ impl Clients {
     pub async fn write(&self, holder: &mut Holder) -> Result<(), String> {
         let (owner, token) = (holder.job.owner.as_str(), holder.handle.fence());
         let body = format!("{}{}", holder.value, job::line(owner, 1, token));
-        let call = Call::Access { key: Key::from(self.key.as_str()), token };
+        let call = Call::write(Key::from(self.key.as_str()), token);
         let pending = self.recorder.invoke(&Client::from(owner), call);
         let answer = self.resource(owner)?.write(&self.key, Op::Put, token, &body).await?;
         let at_us = self.now();
@@ -156,7 +150,7 @@ impl Clients {
     pub async fn release(&self, holder: Holder) -> Job {
         let Holder { mut job, handle, .. } = holder;
         let (session, token) = (Session::from(job.owner.as_str()), handle.fence());
-        let call = Call::Release { key: Key::from(self.key.as_str()), session, token, number: None };
+        let call = Call::Release { keys: Key::from(self.key.as_str()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&Client::from(job.owner.as_str()), call);
         job.release_us = Some(self.now());
         job.release = Some(match handle.release().await {

@@ -180,7 +180,7 @@ impl Thread {
         if accepts && entry.op == Op::Append && length + entry.body.len() > MAX_VALUE {
             return Answered::Write { to, outcome: Outcome::TooLong, access: None };
         }
-        let call = Call::Access { key: Key::from(entry.key.as_str()), token: entry.token };
+        let call = Call::write(Key::from(entry.key.as_str()), entry.token);
         let pending = self.observers.recorder.invoke(&client, call);
         match decision {
             Decision::Refuse { seen } => {

@@ -108,13 +108,8 @@ impl Worker {
 
     async fn acquire(&self, job: u64, plan: &Plan) -> Result<Option<Handle>, String> {
         self.printer.print(job, Event::Acquiring);
-        let call = Call::Acquire {
-            key: Key::from(plan.key.as_str()),
-            session: None,
-            number: None,
-            wait_ms: millis(plan.request.wait),
-            ttl_ms: Some(millis(plan.request.ttl)),
-        };
+        let (wait_ms, ttl_ms) = (millis(plan.request.wait), millis(plan.request.ttl));
+        let call = Call::acquire_one(Key::from(plan.key.as_str()), wait_ms, Some(ttl_ms));
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
         self.metrics.attempts.inc();
         let begun = Instant::now();
@@ -209,7 +204,7 @@ impl Worker {
         token: Token<'_>,
         (op, body): (Op, &str),
     ) -> Result<client::Answer, String> {
-        let call = Call::Access { key: Key::from(plan.key.as_str()), token: token.number };
+        let call = Call::write(Key::from(plan.key.as_str()), token.number);
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
         let answer = resource.write(&plan.key, op, token, body).await;
         match &answer {
@@ -230,7 +225,7 @@ impl Worker {
 
     async fn release(&self, job: u64, handle: Handle, session: Session, renewals: u64) -> Result<(), String> {
         let token = handle.fence();
-        let call = Call::Release { key: Key::from(handle.key()), session, token, number: None };
+        let call = Call::Release { keys: Key::from(handle.key()).into(), session, token, number: None };
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
         match handle.release().await {
             Ok(Released::Done) => {

@@ -1,6 +1,8 @@
 //! A client: its requests, the replies it receives, and how long it relies on its lease.
 
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Claim, Command, Event, Key, LockRequest, LockTable, Outcome, Reply, Sequence, SessionId, Token,
+};
 use palisade_spec::raft::{Entry, Node, NodeId, Payload, Position};
 use serde::Serialize;
 
@@ -94,10 +96,13 @@ impl Client {
         let (session, key) = (self.session, self.key.clone());
         let mut number = || Some(*self.numbers[request as usize].get_or_insert(Sequence(last.0 + 1)));
         match request {
-            Request::Acquire => Command::Acquire { session, sequence: number(), key, wait: true },
+            Request::Acquire => {
+                let request = LockRequest::exclusive(key, true);
+                Command::Acquire { session, sequence: number(), request }
+            }
             Request::Release => {
                 let token = self.token.expect("a client that releases has a token");
-                Command::Release { session, sequence: number(), key, claim: Claim::Held(token) }
+                Command::Release { session, sequence: number(), keys: key.into(), claim: Claim::Held(token) }
             }
             Request::KeepAlive => Command::KeepAlive { sessions: vec![session] },
         }
@@ -121,15 +126,18 @@ impl Client {
     }
 
     /// Observes the outcome of an entry, as far as it concerns this client's session and lock.
-    /// `asked_for` is the lock of the entry's acquire, if the entry is one.
-    pub(crate) fn observe_outcome(&mut self, entry: Position, asked_for: Option<&Key>, outcome: &Outcome) {
+    /// `asked_for` has the keys of the entry's acquire, if the entry is one.
+    pub(crate) fn observe_outcome(&mut self, entry: Position, asked_for: &[Key], outcome: &Outcome) {
         let own = self.session;
-        let reply = outcome.reply.iter().filter_map(|reply| match reply {
-            Reply::Granted { session, token } => Some((*session, asked_for?, *token)),
-            _ => None,
+        let reply = outcome.reply.iter().flat_map(|reply| {
+            let granted = match reply {
+                Reply::Granted { session, token } => Some((*session, *token)),
+                _ => None,
+            };
+            granted.into_iter().flat_map(|(session, token)| asked_for.iter().map(move |key| (session, key, token)))
         });
         let events = outcome.events.iter().filter_map(|event| match event {
-            Event::Granted { key, session, token } => Some((*session, key, *token)),
+            Event::Granted { key, session, token, .. } => Some((*session, key, *token)),
             _ => None,
         });
         let is_own = |(session, key, _): &(SessionId, &Key, Token)| *session == own && **key == self.key;

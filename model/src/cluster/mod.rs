@@ -23,7 +23,7 @@ use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Check, Violation};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
+use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
 use stateright::Property;
@@ -237,8 +237,8 @@ impl Environment for Surroundings {
     fn see(&mut self, node: &Node<LockTable>, applied: &Applied<LockTable>) -> Check {
         let entry = Position { term: applied.term, index: applied.index };
         let asked_for = match &node.log().get(applied.index).expect("an entry just applied is in the log").payload {
-            Payload::Command(Command::Acquire { key, .. }) => Some(key),
-            _ => None,
+            Payload::Command(Command::Acquire { request, .. }) => request.keys.as_slice(),
+            _ => &[],
         };
         self.clients.iter_mut().for_each(|client| client.observe_outcome(entry, asked_for, &applied.outcome));
         Ok(())
@@ -277,7 +277,8 @@ impl Environment for Surroundings {
         let (before, after) = (&history.machines[place - 1], &history.machines[place]);
         let entry = &history.committed[&index];
         let earlier = history.machines[..place].iter().flat_map(|table| table.locks().values());
-        let mut greatest = earlier.map(|lock| lock.holder.token).max().unwrap_or_default();
+        let mut greatest =
+            earlier.flat_map(|lock| lock.holders.iter().map(|holder| holder.token)).max().unwrap_or_default();
         let mut table = before.clone();
         let outcome = execute(&mut table, entry.stamp, &entry.payload);
         judge(before, entry.stamp, &entry.payload, &outcome, after, &mut greatest)
@@ -286,10 +287,11 @@ impl Environment for Surroundings {
     fn judge(&self, history: &History<LockTable>) -> Check {
         let table = history.machines.last().expect("the history has an initial state");
         for (number, client) in self.clients.iter().enumerate() {
-            let holder = table.lock(&client.key).map(|lock| (lock.holder.session, lock.holder.token));
+            let holders: &[Holder] = table.lock(&client.key).map_or(&[], |lock| &lock.holders);
             let own = client.token.map(|token| (client.session, token));
-            if self.relies(client) && holder != own {
-                let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
+            // All clients take the lock alone.
+            if self.relies(client) && !holders.iter().map(|holder| (holder.session, holder.token)).eq(own) {
+                let detail = format!("client {} relies on {own:?}, but {holders:?} hold the lock", number + 1);
                 return Err(Violation { property: invariants::Property::LeasesAreHonoured, detail });
             }
         }

@@ -51,7 +51,7 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 13] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 17] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -61,6 +61,10 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 13] {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
+        NoNeedlessWait,
+        NoDeadlock,
+        HoldsAreCounted,
+        ValuesAreKept,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
@@ -87,7 +91,7 @@ fn clocks() -> [Property<World<Surroundings>>; 2] {
 /// The term in which a client's grant was committed.
 fn granted_in(history: &History<LockTable>, client: &Client) -> Option<Term> {
     let token = client.token?;
-    let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder.token == token);
+    let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder_with(token).is_some());
     let place = history.machines.iter().position(holds)?;
     history.committed_in.get(&Index(place as u64)).copied()
 }

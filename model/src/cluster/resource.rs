@@ -40,7 +40,7 @@ impl Resource {
     /// Checks that the accepted writes are in the order of the grants.
     pub(super) fn writes_in_order(&self, history: &History<LockTable>) -> Check {
         let granted = |writer: &SessionId| {
-            let holds = |table: &LockTable| table.lock(&self.key).is_some_and(|lock| lock.holder.session == *writer);
+            let holds = |table: &LockTable| table.lock(&self.key).is_some_and(|lock| lock.holder(*writer).is_some());
             history.machines.iter().position(holds)
         };
         if self.accepted.iter().map(granted).is_sorted() {

@@ -23,7 +23,8 @@ use std::sync::Arc;
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockTable, Opening, Owner, Principal, Proof, Sequence, SessionId, Token, Ttl,
+    Claim, Command, Event, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId,
+    Token, Ttl, Waiter,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use serde_json::{Value, json};
@@ -145,11 +146,16 @@ impl Tables {
         let locks: Vec<Value> = (self.keys.iter().zip(&initial.lines))
             .filter_map(|(key, line)| {
                 let ((holder, claim), waiters) = line.claims.split_first()?;
-                let waiter =
-                    |(place, claim): &(usize, u64)| json!({ "session": id(*place), "sequence": number(*claim) });
+                let (mode, details) = (Mode::EXCLUSIVE, json!({ "several": null, "value": null }));
+                let waiter = |(place, claim): &(usize, u64)| {
+                    json!({ "session": id(*place), "sequence": number(*claim), "mode": mode, "details": details })
+                };
                 let queue: Vec<Value> = waiters.iter().map(waiter).collect();
-                let holder = json!({ "session": id(*holder), "token": line.token, "sequence": number(*claim) });
-                Some(json!([key, { "holder": holder, "queue": queue }]))
+                let holder = json!({
+                    "session": id(*holder), "token": line.token, "sequence": number(*claim), "mode": mode,
+                    "holds": 1, "details": details,
+                });
+                Some(json!([key, { "holders": [holder], "queue": queue }]))
             })
             .collect();
         let table = json!({
@@ -182,7 +188,8 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     }
     for key in keys {
         let (key, both) = (|| key.clone(), [false, true]);
-        commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), key: key(), wait }));
+        let request = |wait| LockRequest::exclusive(key(), wait);
+        commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), request: request(wait) }));
         commands.extend((1..=NEXT_TOKEN).map(|token| Command::Break {
             key: key(),
             token: Token(token),
@@ -190,16 +197,16 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
         }));
         let (gone, known) = sessions.split_last().expect("there is one that never was");
         for session in [*gone, forged] {
-            commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, key: key(), wait }));
-            commands.push(Command::Release { session, sequence: None, key: key(), claim: Claim::Either });
+            commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, request: request(wait) }));
+            commands.push(Command::Release { session, sequence: None, keys: key().into(), claim: Claim::Either });
         }
         for (&session, &sequence) in
             known.iter().flat_map(|session| numbers.iter().map(move |number| (session, number)))
         {
-            commands.extend(both.map(|wait| Command::Acquire { session, sequence, key: key(), wait }));
+            commands.extend(both.map(|wait| Command::Acquire { session, sequence, request: request(wait) }));
             let held = (1..=NEXT_TOKEN).map(|token| Claim::Held(Token(token)));
             let claims = held.chain([Claim::Waiting, Claim::Either]);
-            commands.extend(claims.map(|claim| Command::Release { session, sequence, key: key(), claim }));
+            commands.extend(claims.map(|claim| Command::Release { session, sequence, keys: key().into(), claim }));
         }
     }
     commands.into_iter().map(Payload::Command).chain([Payload::Noop]).collect()
@@ -218,8 +225,9 @@ fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
         }
     }
     for (key, lock) in table.locks().iter() {
-        let claims = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
-        for (id, number) in claims.chain([(lock.holder.session, lock.holder.sequence)]) {
+        let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
+        let holders = lock.holders.iter().map(|holder| (holder.session, holder.sequence));
+        for (id, number) in holders.chain(waiters) {
             if number > table.session(id).and_then(|session| session.last) {
                 return fails(format!("the claim of {id} on {key} has number {number:?}, which {id} has not reached"));
             }
@@ -231,12 +239,12 @@ fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
 /// Whether the entry's number, if the session waits under it, is that of a request to wait. A
 /// client numbers each operation anew, so no other operation has that number.
 fn is_one_operation(table: &LockTable, entry: &Payload<Command>) -> bool {
-    let Payload::Command(Command::Acquire { session, sequence: Some(number), key, wait: false }) = entry else {
+    let Payload::Command(Command::Acquire { session, sequence: Some(number), request }) = entry else {
         return true;
     };
-    let waits_under_it =
-        |waiter: &palisade_spec::lock::Waiter| waiter.session == *session && waiter.sequence == Some(*number);
-    !table.lock(key).is_some_and(|lock| lock.queue.iter().any(waits_under_it))
+    let waits_under_it = |waiter: &Waiter| waiter.session == *session && waiter.sequence == Some(*number);
+    let waits = |key: &Key| table.lock(key).is_some_and(|lock| lock.queue.iter().any(waits_under_it));
+    request.waits() || !request.keys.iter().any(waits)
 }
 
 /// Whether new sessions have the next numbers, and leave later numbers unassigned.
@@ -320,8 +328,8 @@ impl Case for Tables {
     fn properties() -> Vec<Property<Induction<Tables>>> {
         properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
-                NoForeignChange, NoDeniedGrant, BreaksAreReported, ReleaseByHolderOnly, RepliesMatchTable, TableSoundness,
-                Assertions;
+                NoForeignChange, NoDeniedGrant, BreaksAreReported, NoNeedlessWait, NoDeadlock, HoldsAreCounted, ValuesAreKept,
+                ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]
     }
@@ -353,7 +361,7 @@ mod tests {
                 assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
             }
             let lock = table.lock(&tables.keys[0]);
-            let line = lock.map_or(0, |lock| 1 + lock.queue.len());
+            let line = lock.map_or(0, |lock| lock.holders.len() + lock.queue.len());
             assert_eq!(line, initial.lines[0].claims.len());
             assert_eq!(
                 table.next_deadline().map(|deadline| deadline.0),

@@ -1,6 +1,7 @@
 //! Checks after a macro step.
 
 use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity, node_is_sound};
+use palisade_spec::lock::Holder;
 
 use super::key;
 use super::{LockNode, State};
@@ -8,11 +9,12 @@ use super::{LockNode, State};
 /// Checks that a client holds the lock while it relies on its lease, which it counts in real time
 /// from its first request.
 pub(super) fn leases_are_honoured(state: &State) -> Check {
-    let holder = state.truth.table.lock(&key()).map(|lock| (lock.holder.session, lock.holder.token));
+    let holders: &[Holder] = state.truth.table.lock(&key()).map_or(&[], |lock| &lock.holders);
     for (number, client) in state.clients.iter().enumerate() {
         let own = client.token.map(|token| (client.session, token));
-        if state.relies(number) && holder != own {
-            let detail = format!("client {} relies on {own:?}, but {holder:?} holds the lock", number + 1);
+        // All clients take the lock alone.
+        if state.relies(number) && !holders.iter().map(|holder| (holder.session, holder.token)).eq(own) {
+            let detail = format!("client {} relies on {own:?}, but {holders:?} hold the lock", number + 1);
             return Err(Violation { property: Property::LeasesAreHonoured, detail });
         }
     }

@@ -58,11 +58,11 @@ pub(super) fn properties() -> Vec<Property<Leases>> {
             state.truth.table.sessions().len() < state.clients.len()
         }),
         Property::sometimes("an outage lengthens a lease", |_, state: &State| {
-            let holder = state.truth.table.lock(&key()).map(|lock| lock.holder.session);
+            let holds = |id| state.truth.table.lock(&key()).is_some_and(|lock| lock.holder(id).is_some());
             state.clients.iter().enumerate().any(|(number, client)| {
                 let is_over =
                     client.token.is_some() && !state.relies(number) && client.open_keepalives().next().is_none();
-                is_over && holder == Some(client.session) && lives_on(state, number)
+                is_over && holds(client.session) && lives_on(state, number)
             })
         }),
         Property::sometimes("a deposed leader has measured more than its successor", |_, state: &State| {

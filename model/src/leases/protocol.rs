@@ -186,7 +186,7 @@ impl Protocol {
             }
             for Applied { index, term, outcome } in &stepped.applied {
                 let entry = Position { term: *term, index: *index };
-                clients.iter_mut().for_each(|client| client.observe_outcome(entry, Some(&key()), outcome));
+                clients.iter_mut().for_each(|client| client.observe_outcome(entry, &[key()], outcome));
             }
             state.clients = self.clients.intern(clients, &self.names);
         }

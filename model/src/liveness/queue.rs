@@ -25,7 +25,9 @@
 use std::fmt;
 use std::hash::{Hash, Hasher};
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Opening, Owner, Principal, Proof, Session, SessionId, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Key, LockRequest, LockTable, Opening, Owner, Principal, Proof, Session, SessionId, Ttl,
+};
 use palisade_spec::raft::{Stamp, StateMachine};
 use stateright::{Model, Property};
 
@@ -147,19 +149,22 @@ impl Queue {
         let key = |place: usize| self.keys[place].clone();
         Some(match action {
             Action::Open(client) => Command::Open { opening: self.opening(client) },
-            Action::AcquireOnce(client, place) => {
-                Command::AcquireOnce { opening: self.opening(client), key: key(place), wait: true }
-            }
+            Action::AcquireOnce(client, place) => Command::AcquireOnce {
+                opening: self.opening(client),
+                request: LockRequest::exclusive(key(place), true),
+            },
             Action::Acquire(client, place) => {
-                Command::Acquire { session: session(client)?, sequence: None, key: key(place), wait: true }
+                let request = LockRequest::exclusive(key(place), true);
+                Command::Acquire { session: session(client)?, sequence: None, request }
             }
             Action::Release(client, place) => {
-                let claim = Claim::Held(state.table.lock(&self.keys[place])?.holder.token);
-                Command::Release { session: session(client)?, sequence: None, key: key(place), claim }
+                let session = session(client)?;
+                let claim = Claim::Held(state.table.lock(&self.keys[place])?.holder(session)?.token);
+                Command::Release { session, sequence: None, keys: key(place).into(), claim }
             }
             Action::Withdraw(client, place) => {
                 let claim = Claim::Waiting;
-                Command::Release { session: session(client)?, sequence: None, key: key(place), claim }
+                Command::Release { session: session(client)?, sequence: None, keys: key(place).into(), claim }
             }
             Action::Close(client) => Command::Close { session: session(client)? },
             Action::KeepAlive(client) => Command::KeepAlive { sessions: vec![session(client)?] },
@@ -183,14 +188,18 @@ impl Queue {
         let queue = state.table.lock(&self.keys[place]).map(|lock| lock.queue.clone()).unwrap_or_default();
         if let (Some(first), true) = (queue.front(), queue.len() > 1) {
             let (session, key) = (first.session, self.keys[place].clone());
-            let claim = Claim::Waiting;
-            state.table.apply(state.now, &Command::Release { session, sequence: None, key: key.clone(), claim });
-            state.table.apply(state.now, &Command::Acquire { session, sequence: None, key, wait: true });
+            let (keys, claim) = (key.clone().into(), Claim::Waiting);
+            state.table.apply(state.now, &Command::Release { session, sequence: None, keys, claim });
+            let request = LockRequest::exclusive(key, true);
+            state.table.apply(state.now, &Command::Acquire { session, sequence: None, request });
         }
     }
 
     fn holds(&self, state: &State, client: usize, key: usize) -> bool {
-        state.table.lock(&self.keys[key]).is_some_and(|lock| lock.holder.session.proof == proof(client))
+        state
+            .table
+            .lock(&self.keys[key])
+            .is_some_and(|lock| lock.holders.iter().any(|holder| holder.session.proof == proof(client)))
     }
 
     fn table(&self, state: &State) -> StateTable {
@@ -199,7 +208,8 @@ impl Queue {
             let who = |id: SessionId| format!("client {}", u128::from(id.proof) + 1);
             let (holder, queue) = state.table.lock(key).map_or_else(Default::default, |lock| {
                 let queue: Vec<String> = lock.queue.iter().map(|waiter| who(waiter.session)).collect();
-                (who(lock.holder.session), queue.join(", "))
+                let holders: Vec<String> = lock.holders.iter().map(|holder| who(holder.session)).collect();
+                (holders.join(", "), queue.join(", "))
             });
             table.fields(format!("key {key}"), [("held by", holder), ("queue", queue)]);
         }
@@ -261,7 +271,9 @@ impl Hash for State {
         }
         u64::MAX.hash(hasher);
         for (key, lock) in self.table.locks().iter() {
-            (key, lock.holder.session.proof).hash(hasher);
+            key.hash(hasher);
+            lock.holders.iter().for_each(|holder| holder.session.proof.hash(hasher));
+            u64::MAX.hash(hasher);
             lock.queue.iter().for_each(|waiter| waiter.session.proof.hash(hasher));
             u64::MAX.hash(hasher);
         }

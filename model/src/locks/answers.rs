@@ -2,11 +2,12 @@
 
 use palisade_spec::invariants::{Check, Property, permitted};
 use palisade_spec::lock::{
-    Claim, Command, Holder, Key, Lock, Opening, Outcome, Principal, Reply, Right, Sequence, SessionId, Token,
+    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Principal, Reply, Right, Sequence,
+    SessionId, Token,
 };
 use palisade_spec::require;
 
-use super::entry_step::Step;
+use super::entry_step::{Standing, Step};
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
 pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
@@ -14,19 +15,28 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
     let matches = match (command, reply) {
         (None, reply) => reply.is_none() && opened(step).is_empty(),
         (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
-        (Some(Command::AcquireOnce { opening, key, wait }), Some(reply)) => {
-            step.acquire_once_reply_matches(opening, key, *wait, reply)
+        (Some(Command::AcquireOnce { opening, request }), Some(reply)) => {
+            step.acquire_once_reply_matches(opening, request, reply)
         }
         (Some(_), _) if !opened(step).is_empty() => false,
         (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
         (Some(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
             sessions.iter().filter(|session| !step.lives(**session)).eq(missing)
         }
-        (Some(Command::Acquire { session, sequence, key, wait }), Some(reply)) => {
-            step.acquire_reply_matches(*session, *sequence, key, *wait, reply)
+        (Some(Command::Acquire { session, sequence, request }), Some(reply)) => {
+            step.acquire_reply_matches(*session, *sequence, request, reply)
         }
-        (Some(Command::Release { session, sequence, key, claim }), Some(reply)) => {
-            step.release_reply_matches(*session, *sequence, key, *claim, reply)
+        (Some(Command::Release { session, sequence, keys, claim }), Some(reply)) => {
+            step.release_reply_matches(*session, *sequence, keys, *claim, reply)
+        }
+        (Some(Command::Proclaim { session, key, token, .. }), Some(reply)) => {
+            let holds = || Standing::of(after, *session, key).is_some_and(|claim| claim.token == Some(*token));
+            match reply {
+                Reply::NoSession => !step.lives(*session),
+                Reply::Proclaimed => step.lives(*session) && holds(),
+                Reply::NotHolder => step.lives(*session) && !holds(),
+                _ => false,
+            }
         }
         (Some(Command::Break { key, token, principal }), Some(reply)) => {
             match step.permits(Some(principal), Right::Break, key) {
@@ -64,40 +74,82 @@ impl Step<'_> {
         principal.is_some_and(|principal| permitted(rules, principal, right, key.as_str()))
     }
 
-    fn lock(&self, key: &Key) -> Option<&Lock> {
-        self.after.lock(key)
+    /// Whether the access rules in force permit an acquire of all these keys.
+    fn permits_all(&self, principal: Option<&Principal>, keys: &Keys) -> bool {
+        keys.iter().all(|key| self.permits(principal, Right::Acquire, key))
     }
 
-    fn holds(&self, key: &Key, id: SessionId, token: Token) -> bool {
-        Step::has_claim(self.after, id, key, Claim::Held(token))
+    /// Whether the session holds all the keys with this token, as the request asked.
+    fn holds(&self, request: &LockRequest, id: SessionId, token: Token) -> bool {
+        self.stands(request, id, Some(token))
     }
 
-    fn waits(&self, key: &Key, id: SessionId, ahead: u64) -> bool {
-        let place = self.lock(key).and_then(|lock| lock.queue_position(id));
-        place.is_some_and(|place| place as u64 == ahead)
+    /// Whether the session waits for all the keys, as the request asked, and is behind so many at most.
+    fn waits(&self, request: &LockRequest, id: SessionId, ahead: u64) -> bool {
+        let position = |key: &Key| self.after.lock(key)?.queue.iter().position(|waiter| waiter.session == id);
+        let most = request.keys.iter().filter_map(position).max();
+        self.stands(request, id, None) && most.is_some_and(|most| most as u64 == ahead)
     }
 
-    /// Whether a session that is not due holds the lock, as the reply says.
+    fn stands(&self, request: &LockRequest, id: SessionId, token: Option<Token>) -> bool {
+        request.keys.iter().all(|key| {
+            let claim = Standing::of(self.after, id, key);
+            claim.is_some_and(|claim| (claim.token, claim.mode, &claim.keys) == (token, request.mode, &request.keys))
+        })
+    }
+
+    /// Whether the reply names the session that has held the key longest, or if there is none, the first
+    /// waiter. Which due holders it may still meet, another property judges.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
-        let Some(lock) = self.lock(key) else { return false };
-        let Holder { session: holder, token, .. } = lock.holder;
+        let claims = Standing::all(self.after, key);
+        let Some((holder, Standing { token, .. })) = claims.first().cloned() else { return false };
         let Some(session) = self.after.session(holder) else { return false };
-        let owner = session.owner.clone();
-        session.deadline >= self.at && *reply == Reply::Held { holder, owner, token, queue: lock.queue.len() as u64 }
+        let (key, owner) = (key.clone(), session.owner.clone());
+        let queue = claims.iter().filter(|(_, claim)| claim.token.is_none()).count() as u64;
+        *reply == Reply::Held { key, holder, owner, token, queue }
     }
 
-    fn acquire_once_reply_matches(&self, opening: &Opening, key: &Key, wait: bool, reply: &Reply) -> bool {
-        if !self.permits(Some(&opening.principal), Right::Acquire, key) {
+    /// What a request gets if its session has no claim on the keys.
+    fn turn(&self, request: &LockRequest) -> Turn {
+        let claims = |key: &Key| Standing::all(self.found, key);
+        for key in &request.keys {
+            if let Some((_, first)) = claims(key).first()
+                && first.mode.of() != request.mode.of()
+            {
+                return Turn::OtherSize(key.clone(), first.mode);
+            }
+        }
+        let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, None);
+        let Some(blocked) = request.keys.iter().find(is_behind) else { return Turn::Now };
+        let queue = |key: &Key| claims(key).iter().filter(|(_, claim)| claim.token.is_none()).count() as u64;
+        let is_full = |key: &&Key| queue(key) >= u64::from(request.max_queue);
+        match request.keys.iter().find(is_full) {
+            _ if !request.waits() => Turn::Held(blocked.clone()),
+            Some(full) => Turn::Held(full.clone()),
+            None => Turn::Later,
+        }
+    }
+
+    fn acquire_once_reply_matches(&self, opening: &Opening, request: &LockRequest, reply: &Reply) -> bool {
+        if !self.permits_all(Some(&opening.principal), &request.keys) {
             return *reply == Reply::Denied && opened(self).is_empty();
         }
-        match reply {
-            Reply::Granted { session, token } => {
-                self.is_opened(*session, opening, true) && self.holds(key, *session, *token)
+        match (self.turn(request), reply) {
+            (Turn::Now, Reply::Granted { session, token }) => {
+                self.is_opened(*session, opening, true) && self.holds(request, *session, *token)
             }
-            Reply::Queued { session, ahead } => {
-                wait && self.is_opened(*session, opening, true) && self.waits(key, *session, *ahead)
+            (Turn::Later, Reply::Queued { session, ahead }) => {
+                self.is_opened(*session, opening, true) && self.waits(request, *session, *ahead)
             }
-            reply => !wait && opened(self).is_empty() && self.is_held(key, reply),
+            (turn, reply) => opened(self).is_empty() && self.is_refusal(turn, reply),
+        }
+    }
+
+    fn is_refusal(&self, turn: Turn, reply: &Reply) -> bool {
+        match turn {
+            Turn::Now | Turn::Later => false,
+            Turn::Held(key) => self.is_held(&key, reply),
+            Turn::OtherSize(key, mode) => *reply == Reply::OtherSize { key, mode },
         }
     }
 
@@ -107,45 +159,77 @@ impl Step<'_> {
         &self,
         requester: SessionId,
         sequence: Option<Sequence>,
-        key: &Key,
-        wait: bool,
+        request: &LockRequest,
         reply: &Reply,
     ) -> bool {
-        let is_repeated = self.is_repeated(requester, sequence);
-        let number = self.lock(key).and_then(|lock| {
-            let waiter = lock.queue.iter().find(|waiter| waiter.session == requester).map(|waiter| waiter.sequence);
-            if lock.holder.session == requester { Some(lock.holder.sequence) } else { waiter }
-        });
-        // Whether the claim belongs to this operation.
-        let is_its_own = sequence.is_none() || number == Some(sequence);
         let lives = self.lives(requester);
+        if !lives {
+            return *reply == Reply::NoSession;
+        }
+        let claim = |table: &LockTable| Standing::of(table, requester, request.keys.first());
+        if self.is_repeated(requester, sequence) {
+            let its_own = claim(self.after).filter(|claim| claim.sequence == sequence);
+            return match (its_own.map(|claim| claim.token), reply) {
+                (Some(Some(held)), Reply::Granted { session, token }) => (*session, *token) == (requester, held),
+                (Some(None), Reply::Queued { session, ahead }) => {
+                    *session == requester && self.waits(request, requester, *ahead)
+                }
+                (None, reply) => *reply == Reply::Gone,
+                _ => false,
+            };
+        }
         let principal = self.before.session(requester).map(|session| &session.principal);
-        if lives && !is_repeated && !self.permits(principal, Right::Acquire, key) {
+        if !self.permits_all(principal, &request.keys) {
             return *reply == Reply::Denied;
         }
-        match reply {
+        // Whether the claim belongs to this operation.
+        let is_its_own = sequence.is_none() || claim(self.after).is_some_and(|claim| claim.sequence == sequence);
+        let is_granted = |held: Option<Token>| match reply {
             Reply::Granted { session, token } => {
-                lives && *session == requester && is_its_own && self.holds(key, requester, *token)
+                *session == requester
+                    && is_its_own
+                    && held.is_none_or(|held| held == *token)
+                    && self.holds(request, requester, *token)
             }
+            _ => false,
+        };
+        let is_queued = || match reply {
             Reply::Queued { session, ahead } => {
-                wait && lives && *session == requester && is_its_own && self.waits(key, requester, *ahead)
+                *session == requester && is_its_own && self.waits(request, requester, *ahead)
             }
-            Reply::Gone => lives && is_repeated && !is_its_own,
-            Reply::NoSession => !lives,
-            reply => !wait && lives && !is_repeated && number.is_none() && self.is_held(key, reply),
+            _ => false,
+        };
+        let had = request.keys.iter().find_map(|key| Some((key, Standing::of(self.found, requester, key)?)));
+        match had {
+            Some((key, had)) if (had.mode, &had.keys) != (request.mode, &request.keys) => {
+                *reply == Reply::OtherClaim { key: key.clone() }
+                    && Standing::of(self.after, requester, key) == Some(had)
+            }
+            Some((_, Standing { token: Some(token), .. })) => is_granted(Some(token)),
+            Some(_) if request.waits() => is_queued(),
+            // It waited, and gives that up: the reply names the first key at which its turn had not come.
+            Some(_) => {
+                let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, Some(requester));
+                let blocked = request.keys.iter().find(is_behind);
+                claim(self.after).is_none() && blocked.is_some_and(|key| self.is_held(key, reply))
+            }
+            None => match self.turn(request) {
+                Turn::Now => is_granted(None),
+                Turn::Later => is_queued(),
+                turn => claim(self.after).is_none() && self.is_refusal(turn, reply),
+            },
         }
     }
 
     /// Whether the reply to a break is true, and the session ends if that was its only claim. Another
     /// property judges what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, reply: &Reply) -> bool {
-        let held = self.found.lock(key).map(|lock| &lock.holder).filter(|holder| holder.token == token);
+        let held = Standing::all(self.found, key).into_iter().find(|(_, claim)| claim.token == Some(token));
         match (held, reply) {
-            (Some(holder), Reply::Broken { session, .. }) => {
-                let is_last = self.found.session(*session).is_some_and(|known| known.claims() == [key.clone()]);
-                *session == holder.session
-                    && self.lock(key).is_none_or(|lock| lock.holder.token > token)
-                    && self.after.session(*session).is_none() == is_last
+            (Some((holder, claim)), Reply::Broken { session, .. }) => {
+                let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys.as_slice());
+                let is_left = |key: &Key| self.after.lock(key).is_some_and(|lock| lock.holder_with(token).is_some());
+                *session == holder && !claim.keys.iter().any(is_left) && self.after.session(holder).is_none() == is_last
             }
             (None, reply) => *reply == Reply::NotHolder,
             (Some(_), _) => false,
@@ -156,21 +240,50 @@ impl Step<'_> {
         &self,
         requester: SessionId,
         sequence: Option<Sequence>,
-        key: &Key,
+        keys: &Keys,
         claim: Claim,
         reply: &Reply,
     ) -> bool {
         let is_repeated = self.is_repeated(requester, sequence);
         let lives = self.lives(requester);
-        let had = Step::has_claim(self.found, requester, key, claim);
-        match reply {
-            Reply::Released => {
-                lives && !is_repeated && had && !Step::has_claim(self.after, requester, key, Claim::Either)
+        let had = Standing::of(self.found, requester, keys.first())
+            .filter(|_| Step::has_claim(self.found, requester, keys, claim));
+        let has = |key: &Key| Standing::of(self.after, requester, key);
+        match (reply, had) {
+            (Reply::Released, Some(had)) => {
+                lives && !is_repeated && had.holds <= 1 && keys.iter().all(|key| has(key).is_none())
             }
-            Reply::NotHolder => lives && !is_repeated && !had,
-            Reply::Gone => lives && is_repeated,
-            Reply::NoSession => !lives,
+            (Reply::StillHeld { holds }, Some(had)) => {
+                let left = Standing { holds: *holds, ..had.clone() };
+                let is_one_less = had.holds > 1 && *holds == had.holds - 1;
+                lives && !is_repeated && is_one_less && keys.iter().all(|key| has(key).as_ref() == Some(&left))
+            }
+            (Reply::NotHolder, had) => lives && !is_repeated && had.is_none(),
+            (Reply::Gone, _) => lives && is_repeated,
+            (Reply::NoSession, _) => !lives,
             _ => false,
         }
     }
+}
+
+/// What a request gets.
+enum Turn {
+    /// The locks.
+    Now,
+    /// Positions in the queues.
+    Later,
+    /// Nothing, because of the claims on this key.
+    Held(Key),
+    /// Nothing, because the claims on this key are of another size; the mode of the first.
+    OtherSize(Key, Mode),
+}
+
+/// Whether a claim in this mode cannot have the key now: a session waits before it, or the holders leave
+/// no room for it. `waiter` is the session of the claim, if it waits already.
+fn is_behind(table: &LockTable, key: &Key, mode: Mode, waiter: Option<SessionId>) -> bool {
+    let claims = Standing::all(table, key);
+    let (held, waiting): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, claim)| claim.token.is_some());
+    let taken: u64 = held.iter().map(|(_, claim)| u64::from(claim.mode.permits())).sum();
+    let is_first = waiting.first().is_none_or(|(session, _)| Some(*session) == waiter);
+    !is_first || taken + u64::from(mode.permits()) > u64::from(mode.of())
 }

@@ -1,6 +1,6 @@
 //! An entry's step of the lock table, as the checks see it.
 
-use palisade_spec::lock::{Claim, Command, Key, LockTable, Outcome, Sequence, SessionId};
+use palisade_spec::lock::{Claim, Command, Holder, Key, Keys, LockTable, Mode, Outcome, Sequence, SessionId, Token};
 use palisade_spec::raft::Stamp;
 
 /// An entry, and its effect.
@@ -10,8 +10,8 @@ pub(super) struct Step<'a> {
     pub(super) command: Option<&'a Command>,
     pub(super) outcome: &'a Outcome,
     pub(super) after: &'a LockTable,
-    /// The table as the command finds it: `before`, without the holder of the command's key if that
-    /// session is due.
+    /// The table as the command finds it: `before`, without what time takes from the keys that the
+    /// command names.
     pub(super) found: &'a LockTable,
 }
 
@@ -26,13 +26,52 @@ impl Step<'_> {
         sequence.is_some() && self.before.session(id).is_some_and(|session| session.last >= sequence)
     }
 
-    /// Whether the session has the claim that a release names.
-    pub(super) fn has_claim(table: &LockTable, id: SessionId, key: &Key, claim: Claim) -> bool {
-        let Some(lock) = table.lock(key) else { return false };
-        match claim {
-            Claim::Held(token) => (lock.holder.session, lock.holder.token) == (id, token),
-            Claim::Waiting => lock.queue_position(id).is_some(),
-            Claim::Either => lock.holder.session == id || lock.queue_position(id).is_some(),
+    /// Whether the session has the claim that a release names, on exactly these keys.
+    pub(super) fn has_claim(table: &LockTable, id: SessionId, keys: &Keys, named: Claim) -> bool {
+        let Some(claim) = Standing::of(table, id, keys.first()).filter(|claim| claim.keys == *keys) else {
+            return false;
+        };
+        match named {
+            Claim::Held(token) => claim.token == Some(token),
+            Claim::Waiting => claim.token.is_none(),
+            Claim::Either => true,
         }
+    }
+}
+
+/// A session's claim on a key, as the table shows it there.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Standing {
+    /// The number of its acquire.
+    pub(super) sequence: Option<Sequence>,
+    pub(super) mode: Mode,
+    /// All keys of the claim.
+    pub(super) keys: Keys,
+    /// The token of a holder; none of a waiter.
+    pub(super) token: Option<Token>,
+    /// The holds of a holder; 0 of a waiter.
+    pub(super) holds: u32,
+}
+
+impl Standing {
+    /// The claim of this session on this key. If a session stands there twice, as a holder and as a
+    /// waiter, the grant counts.
+    pub(super) fn of(table: &LockTable, id: SessionId, key: &Key) -> Option<Standing> {
+        Standing::all(table, key).into_iter().find(|(session, _)| *session == id).map(|(_, claim)| claim)
+    }
+
+    /// The claims on a key: those of the holders in the order of their grants, then those of the waiters
+    /// in their order.
+    pub(super) fn all(table: &LockTable, key: &Key) -> Vec<(SessionId, Standing)> {
+        let Some(lock) = table.lock(key) else { return Vec::new() };
+        let held = lock.holders.iter().map(|holder| {
+            let Holder { session, sequence, mode, token, holds, .. } = *holder;
+            (session, Standing { sequence, mode, keys: holder.keys(key), token: Some(token), holds })
+        });
+        let waiting = lock.queue.iter().map(|waiter| {
+            let (sequence, mode, keys) = (waiter.sequence, waiter.mode, waiter.keys(key));
+            (waiter.session, Standing { sequence, mode, keys, token: None, holds: 0 })
+        });
+        held.chain(waiting).collect()
     }
 }

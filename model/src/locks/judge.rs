@@ -5,16 +5,17 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Property, breaks_are_reported, exactly_once, fifo_order, key_asked_for, mutual_exclusion,
-    no_denied_grant, no_early_expiry, no_foreign_change, table_is_sound, token_monotonicity,
+    Check, Holders, Property, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, keys_asked_for,
+    mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
+    table_is_sound, time_passed, token_monotonicity, values_are_kept,
 };
 use palisade_spec::lock::{
-    Command, Event, Key, Lock, LockTable, Outcome, Owner, Principal, Reply, Sequence, Session, SessionId, Token, Ttl,
+    Command, Event, Key, LockTable, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
 use super::answers::reply_matches_table;
-use super::entry_step::Step;
+use super::entry_step::{Standing, Step};
 
 /// Checks one entry by the table before and after it. `greatest` is the greatest token that was
 /// ever granted before.
@@ -30,11 +31,10 @@ pub fn judge(
         Payload::Command(command) => Some(command),
         Payload::Noop | Payload::Members(_) => None,
     };
-    let mut found = Cow::Borrowed(before);
-    let holder = command.and_then(key_asked_for).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
-    if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|holder| holder.deadline < at)) {
-        found.to_mut().apply(at, &Command::Close { session });
-    }
+    let found = match command {
+        Some(command) if time_may_change(before, at, command) => Cow::Owned(time_passed(before, at, command)),
+        _ => Cow::Borrowed(before),
+    };
     let step = &Step { before, at, command, outcome, after, found: &found };
     events_match_holders(step)?;
     token_monotonicity(greatest, &outcome.events)?;
@@ -48,37 +48,56 @@ pub fn judge(
     sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
+    holds_are_counted(before, at, command, outcome, after)?;
+    values_are_kept(before, command, outcome, after)?;
     deadlines_follow_signs_of_life(step)?;
     table_is_sound(after)?;
+    no_needless_wait(after)?;
+    no_deadlock(after)?;
     session_attributes_are_constant(step)?;
-    claims_keep_their_sequence(step)?;
+    claims_are_as_asked(step)?;
     reply_matches_table(step)
+}
+
+/// Whether time can change what a command finds at its keys: a holder may be due; a waiter may be due or
+/// denied, and it may be its turn.
+fn time_may_change(before: &LockTable, at: Stamp, command: &Command) -> bool {
+    let is_due = |id: SessionId| before.session(id).is_some_and(|session| session.deadline < at);
+    let mut locks = keys_asked_for(command).iter().filter_map(|key| before.lock(key));
+    locks.any(|lock| !lock.queue.is_empty() || lock.holders.iter().any(|holder| is_due(holder.session)))
 }
 
 /// Checks that the events suffice to reconstruct the holders.
 fn events_match_holders(step: &Step<'_>) -> Check {
-    let holder =
-        |(key, lock): (&Key, &palisade_spec::lock::Lock)| (key.clone(), (lock.holder.session, lock.holder.token));
-    let mut holders: Holders = step.before.locks().iter().map(holder).collect();
-    mutual_exclusion(&mut holders, &step.outcome.events)?;
-    let events_match = step.after.locks().iter().map(holder).collect::<BTreeMap<_, _>>() == holders;
-    require!(Property::MutualExclusion, events_match, "the events leave the holders {holders:?}")
+    let mut reported = holders(step.before);
+    mutual_exclusion(&mut reported, &step.outcome.events)?;
+    let events_match = holders(step.after) == reported;
+    require!(Property::MutualExclusion, events_match, "the events leave the holders {reported:?}")
 }
 
-/// Checks that a release or a break drops only the claim that it names.
+/// The holders of each held key, in the order of their grants.
+fn holders(table: &LockTable) -> Holders {
+    let mut holders = Holders::new();
+    for (key, lock) in table.locks().iter() {
+        for holder in lock.holders.iter() {
+            holders.entry(key.clone()).or_default().push((holder.session, holder.token, holder.mode));
+        }
+    }
+    holders
+}
+
+/// Checks that a release or a break drops only the claim that it names: if the session has no such claim
+/// on exactly these keys, all claims on all keys stay, with their holds. Otherwise the other claims stay,
+/// as the order of the queues demands.
 fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
-    let (key, meant) = match step.command {
-        Some(Command::Release { session, key, claim, .. }) => (key, Step::has_claim(step.found, *session, key, *claim)),
+    let meant = match step.command {
+        Some(Command::Release { session, keys, claim, .. }) => Step::has_claim(step.found, *session, keys, *claim),
         Some(Command::Break { key, token, .. }) => {
-            (key, step.found.lock(key).is_some_and(|lock| lock.holder.token == *token))
+            Standing::all(step.found, key).iter().any(|(_, claim)| claim.token == Some(*token))
         }
         _ => return Ok(()),
     };
-    let line = |table: &LockTable| {
-        let queue = |lock: &Lock| lock.queue.iter().map(|waiter| waiter.session).collect();
-        table.lock(key).map(|lock| (lock.holder.token, queue(lock))).unwrap_or_default()
-    };
-    let (was, is): ((Token, Vec<SessionId>), _) = (line(step.found), line(step.after));
+    let (was, is) = (lines(step.found), lines(step.after));
     require!(
         Property::ReleaseByHolderOnly,
         meant || was == is,
@@ -87,13 +106,24 @@ fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     )
 }
 
+/// A claim: its session, its token if it holds the lock, and its holds.
+type Shown = (SessionId, Option<Token>, u32);
+
+/// The claims on each key, in order.
+fn lines(table: &LockTable) -> Vec<(&Key, Vec<Shown>)> {
+    let claims = |key| Standing::all(table, key).into_iter().map(|(id, claim)| (id, claim.token, claim.holds));
+    table.locks().keys().map(|key| (key, claims(key).collect())).collect()
+}
+
 /// Checks that a session records its greatest sequence number, without which the table could not
 /// recognise a repetition.
 fn sequences_are_recorded(step: &Step<'_>) -> Check {
     let done = match step.command {
-        Some(Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. }) => {
-            Some((*session, *sequence))
-        }
+        Some(
+            Command::Acquire { session, sequence, .. }
+            | Command::Release { session, sequence, .. }
+            | Command::Proclaim { session, sequence, .. },
+        ) => Some((*session, *sequence)),
         _ => None,
     };
     for (&id, session) in step.after.sessions().iter() {
@@ -162,37 +192,47 @@ fn attributes(session: &Session) -> (&Owner, &Principal, Ttl, bool) {
     (&session.owner, &session.principal, session.ttl, session.once)
 }
 
-/// Checks that a claim, held or waiting, keeps the number of the last request for it, which
-/// identifies repetitions. A denied acquire changes no claim.
-fn claims_keep_their_sequence(step: &Step<'_>) -> Check {
+/// Checks that a claim, held or waiting, keeps its mode, its keys, and the number of the last request for
+/// it, which identifies repetitions; a new claim has those of its request. A refused acquire changes no
+/// claim.
+fn claims_are_as_asked(step: &Step<'_>) -> Check {
+    let request = match step.command {
+        Some(Command::Acquire { request, .. } | Command::AcquireOnce { request, .. }) => Some(request),
+        _ => None,
+    };
     for key in step.after.locks().keys() {
-        let before = numbers(step.before, key);
-        for (id, number) in numbers(step.after, key) {
-            let known = before.get(&id).copied().flatten();
+        let before: BTreeMap<_, _> = Standing::all(step.before, key).into_iter().collect();
+        for (id, claim) in Standing::all(step.after, key) {
+            let known = before.get(&id);
+            let number = known.and_then(|known| known.sequence);
             let given = match step.command {
-                Some(Command::Acquire { session, sequence, key: asked, .. })
-                    if (*session, asked) == (id, key)
+                Some(Command::Acquire { session, sequence, request })
+                    if *session == id
+                        && request.keys.iter().any(|asked| asked == key)
                         && step.lives(id)
                         && !step.is_repeated(id, *sequence)
-                        && step.outcome.reply != Some(Reply::Denied) =>
+                        && !is_refused(step.outcome) =>
                 {
-                    sequence.or(known)
+                    sequence.or(number)
                 }
-                _ => known,
+                _ => number,
             };
             require!(
                 Property::RepliesMatchTable,
-                number == given,
-                "the claim of {id} on {key} is that of operation {given:?}, not {number:?}"
+                claim.sequence == given,
+                "the claim of {id} on {key} is that of operation {given:?}, not {:?}",
+                claim.sequence
             )?;
+            let asked = request.map(|request| (&request.mode, &request.keys));
+            let asked = known.map(|known| (&known.mode, &known.keys)).or(asked);
+            let is_as_asked = asked == Some((&claim.mode, &claim.keys));
+            require!(Property::RepliesMatchTable, is_as_asked, "{id} asked for {asked:?} at {key}, and has {claim:?}")?;
         }
     }
     Ok(())
 }
 
-/// The sequence numbers of the operations to which the claims on a key belong.
-fn numbers(table: &LockTable, key: &Key) -> BTreeMap<SessionId, Option<Sequence>> {
-    let Some(lock) = table.lock(key) else { return BTreeMap::new() };
-    let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
-    waiters.chain([(lock.holder.session, lock.holder.sequence)]).collect()
+/// Whether the reply says that an acquire does not fit the rules, or the claims that there are.
+fn is_refused(outcome: &Outcome) -> bool {
+    matches!(outcome.reply, Some(Reply::Denied | Reply::OtherSize { .. } | Reply::OtherClaim { .. }))
 }

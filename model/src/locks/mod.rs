@@ -20,7 +20,9 @@ use std::sync::Arc;
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation};
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token, Value,
+};
 use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
 use serde::Serialize;
 use smallvec::SmallVec;
@@ -46,6 +48,8 @@ pub struct Bounds {
     pub opened: u64,
     /// The number of keys, at most 3.
     pub keys: usize,
+    /// The claims that sessions ask for; if there are none, an exclusive claim on each key.
+    pub wanted: &'static [Wanted],
     /// The number of numbered operations that a client sends.
     pub operations: usize,
     /// The kinds of numbered operations.
@@ -70,7 +74,33 @@ pub struct Bounds {
     pub revisions: u64,
 }
 
-/// An operation on a key.
+/// A claim that sessions ask for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wanted {
+    /// The indexes of its keys.
+    pub keys: &'static [usize],
+    /// How much of each lock it takes.
+    pub share: Share,
+    /// The length that a queue may reach for a request that waits.
+    pub max_queue: u32,
+    /// Whether an acquire of what is held adds a hold.
+    pub reentrant: bool,
+    /// The value of the claim, if it has one.
+    pub value: Option<&'static str>,
+}
+
+/// How much of a lock a claim takes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Share {
+    /// All of it.
+    All,
+    /// It takes the lock together with others.
+    Shared,
+    /// So many permits of so many.
+    Permits(u32, u32),
+}
+
+/// An operation on a claim.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub enum Operation {
     /// Acquire, and wait if it is held.
@@ -85,7 +115,12 @@ pub enum Operation {
     Withdraw,
     /// Leave the queue, but keep a held lock.
     Leave,
+    /// Give a grant another value. The grant is named as by a release.
+    Proclaim,
 }
+
+/// The value that a grant is given by its holder.
+const PROCLAIMED: &str = "new";
 
 /// A client, with its operations in the order of their numbers.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
@@ -116,7 +151,7 @@ pub struct State {
 /// A step of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A client sends its next operation.
+    /// A client sends its next operation, on the claim with this index.
     Send(usize, Operation, usize),
     /// An operation that was sent is applied: for the first time, or again.
     Apply(usize, usize),
@@ -133,6 +168,8 @@ pub struct Locks {
     /// The limits of the exploration.
     pub bounds: Bounds,
     keys: Vec<Key>,
+    /// The claims that sessions ask for.
+    wanted: Vec<LockRequest>,
     names: Vec<Renaming>,
     tables: Interner<LockTable>,
     clients: Interner<Client>,
@@ -171,12 +208,14 @@ impl Locks {
     pub fn new(bounds: Bounds) -> Locks {
         let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
         let (names, payloads) = (vec![Vec::new()], Interner::default());
-        let requests = Requests::new(&bounds, &keys, |command| payloads.intern(Payload::Command(command), &names));
+        let wanted = wanted(&bounds, &keys);
+        let requests = Requests::new(&bounds, &wanted, |command| payloads.intern(Payload::Command(command), &names));
         // Without numbered operations, few states share a table.
         let entries = Memo::new(if bounds.operations > 0 { 1 << 18 } else { 1 });
         Locks {
             bounds,
             keys,
+            wanted,
             names,
             tables: Interner::default(),
             clients: Interner::default(),
@@ -205,17 +244,28 @@ impl Locks {
     }
 
     /// The command that a client sends.
-    fn command(&self, number: usize, client: &Client, operation: Operation, key: usize) -> Command {
+    fn command(&self, number: usize, client: &Client, operation: Operation, claim: usize) -> Command {
         let (session, sequence) = (Self::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
-        let token = client.granted[key].unwrap_or(Token(u64::MAX));
-        let key = self.keys[key].clone();
+        let request = self.wanted[claim].clone();
+        let token = client.granted[self.place(request.keys.first())].unwrap_or(Token(u64::MAX));
+        let keys = request.keys.clone();
+        let release = |claim| Command::Release { session, sequence, keys, claim };
         match operation {
-            Operation::Wait => Command::Acquire { session, sequence, key, wait: true },
-            Operation::Try => Command::Acquire { session, sequence, key, wait: false },
-            Operation::Release => Command::Release { session, sequence, key, claim: Claim::Held(token) },
-            Operation::Withdraw => Command::Release { session, sequence, key, claim: Claim::Either },
-            Operation::Leave => Command::Release { session, sequence, key, claim: Claim::Waiting },
+            Operation::Proclaim => {
+                let (key, value) = (request.keys.first().clone(), PROCLAIMED.into());
+                Command::Proclaim { session, sequence, key, token, value }
+            }
+            Operation::Wait => Command::Acquire { session, sequence, request },
+            Operation::Try => Command::Acquire { session, sequence, request: without_wait(&request) },
+            Operation::Release => release(Claim::Held(token)),
+            Operation::Withdraw => release(Claim::Either),
+            Operation::Leave => release(Claim::Waiting),
         }
+    }
+
+    /// The index of a key of the model.
+    fn place(&self, key: &Key) -> usize {
+        self.keys.iter().position(|known| known == key).expect("a key of the model")
     }
 
     fn payload(&self, payload: Payload<Command>) -> Ref<Payload<Command>> {
@@ -246,13 +296,51 @@ impl Locks {
             return None;
         }
         for event in &entry.outcome.events {
-            let Event::Granted { key, session, token } = event else { continue };
-            let place = self.keys.iter().position(|known| known == key).expect("a grant names a key of the model");
+            let Event::Granted { key, session, token, .. } = event else { continue };
+            let place = self.place(key);
             if let Some(number) = usize::try_from(session.number - 1).ok().filter(|&at| at < next.clients.len()) {
                 self.change(&mut next, number, |client| client.granted[place] = Some(*token));
             }
         }
         Some(next)
+    }
+}
+
+/// The claims that sessions ask for.
+fn wanted(bounds: &Bounds, keys: &[Key]) -> Vec<LockRequest> {
+    if bounds.wanted.is_empty() {
+        return keys.iter().map(|key| LockRequest::exclusive(key.clone(), true)).collect();
+    }
+    let request = |wanted: &Wanted| {
+        let Wanted { keys: places, share, max_queue, reentrant, value } = *wanted;
+        let keys = Keys::new(places.iter().map(|place| keys[*place].clone()).collect()).expect("each key once");
+        LockRequest { keys, mode: share.mode(), max_queue, reentrant, value: value.map(Value::from) }
+    };
+    bounds.wanted.iter().map(request).collect()
+}
+
+/// The request, if it cannot be granted at once, for nothing.
+fn without_wait(request: &LockRequest) -> LockRequest {
+    LockRequest { max_queue: 0, ..request.clone() }
+}
+
+/// Whether an operation is one on this claim: one on an existing claim is the same for all claims on the
+/// same keys, so it is one on the first of them.
+fn is_of(operation: &Operation, claim: usize, wanted: &[LockRequest]) -> bool {
+    let is_first = || wanted[..claim].iter().all(|other| other.keys != wanted[claim].keys);
+    match operation {
+        Operation::Wait | Operation::Try => true,
+        Operation::Release | Operation::Withdraw | Operation::Leave | Operation::Proclaim => is_first(),
+    }
+}
+
+impl Share {
+    fn mode(self) -> Mode {
+        match self {
+            Share::All => Mode::EXCLUSIVE,
+            Share::Shared => Mode::SHARED,
+            Share::Permits(permits, of) => Mode::semaphore(permits, of).expect("as many permits as there are"),
+        }
     }
 }
 
@@ -303,8 +391,10 @@ impl Model for Locks {
         }
         for (number, client) in state.clients.iter().enumerate() {
             if client.sent.len() < self.bounds.operations {
-                for key in 0..self.bounds.keys {
-                    actions.extend(self.bounds.numbered.iter().map(|&operation| Action::Send(number, operation, key)));
+                for claim in 0..self.wanted.len() {
+                    let possible =
+                        self.bounds.numbered.iter().filter(|operation| is_of(operation, claim, &self.wanted));
+                    actions.extend(possible.map(|&operation| Action::Send(number, operation, claim)));
                 }
             }
             actions.extend((0..client.sent.len()).map(|operation| Action::Apply(number, operation)));
@@ -318,10 +408,10 @@ impl Model for Locks {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let next = match action {
-            Action::Send(number, operation, key) => {
+            Action::Send(number, operation, claim) => {
                 let mut next = last.clone();
                 let command =
-                    self.payload(Payload::Command(self.command(number, &last.clients[number], operation, key)));
+                    self.payload(Payload::Command(self.command(number, &last.clients[number], operation, claim)));
                 self.change(&mut next, number, |client| client.sent.push(command));
                 next
             }

@@ -5,7 +5,7 @@ use palisade_spec::lock::{Command, Lock, Revision, Right, Sequence, SessionId, T
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
-use super::{Locks, Operation, State};
+use super::{Locks, Operation, PROCLAIMED, Share, State};
 use crate::world::violates;
 
 macro_rules! always {
@@ -14,6 +14,16 @@ macro_rules! always {
             !violates(state.violation, invariants::Property::$name)
         })),*]
     };
+}
+
+/// Whether a holder has another grant than the first one.
+fn is_granted_later(lock: &Lock) -> bool {
+    lock.holders.iter().any(|holder| holder.token > Token(1))
+}
+
+/// Whether a holder has this value.
+fn has_value(lock: &Lock, value: &str) -> bool {
+    lock.holders.iter().any(|holder| holder.value().is_some_and(|held| held.as_str() == value))
 }
 
 /// What must always hold, and what must be reachable within the model's bounds.
@@ -27,13 +37,19 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
+        NoNeedlessWait,
+        NoDeadlock,
+        HoldsAreCounted,
+        ValuesAreKept,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
     ]
     .to_vec();
     all.extend([
-        Property::sometimes("a lock is held", |_, state: &State| !state.table.locks().is_empty()),
+        Property::sometimes("a lock is held", |_, state: &State| {
+            state.table.locks().values().any(|lock| !lock.holders.is_empty())
+        }),
         Property::sometimes("two wait for a lock", |_, state: &State| {
             state.table.locks().values().any(|lock| lock.queue.len() > 1)
         }),
@@ -57,24 +73,26 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
                 .table
                 .locks()
                 .values()
-                .any(|lock| !lives(lock.holder.session) && lock.queue.iter().any(|waiter| lives(waiter.session)))
+                .filter(|lock| lock.holders.iter().any(|holder| !lives(holder.session)))
+                .any(|lock| lock.queue.iter().any(|waiter| lives(waiter.session)))
         }),
         Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
             let held = || state.table.locks().values();
             // Without a number, every past grant may be released at any moment.
-            if model.bounds.unnumbered.contains(&Operation::Release) && held().any(|lock| lock.holder.token > Token(1))
-            {
+            if model.bounds.unnumbered.contains(&Operation::Release) && held().any(is_granted_later) {
                 return true;
             }
             let stale = |request: &Payload<Command>| match request {
-                Payload::Command(Command::Release { session, key, .. }) => {
-                    state.table.lock(key).is_some_and(|lock| lock.holder.session != *session)
-                }
+                Payload::Command(Command::Release { session, keys, .. }) => keys
+                    .iter()
+                    .filter_map(|key| state.table.lock(key))
+                    .any(|lock| lock.holders.iter().any(|holder| holder.session != *session)),
                 _ => false,
             };
             state.clients.iter().any(|client| client.sent.iter().any(|request| stale(request)))
         }),
     ]);
+    all.extend(claims(model));
     if model.bounds.operations > 1 {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
@@ -82,13 +100,14 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     }
     if model.bounds.breaks {
         all.push(Property::sometimes("a break may arrive when the lock is another's", |_, state: &State| {
-            state.table.locks().values().any(|lock| lock.holder.token > Token(1))
+            state.table.locks().values().any(is_granted_later)
         }));
     }
     if model.bounds.breaks && model.bounds.keys > 1 {
         all.push(Property::sometimes("a holder of two locks may lose one of them", |_, state: &State| {
-            let claims = |lock: &Lock| state.table.session(lock.holder.session).map_or(0, |held| held.claims().len());
-            state.table.locks().values().any(|lock| !lock.queue.is_empty() && claims(lock) > 1)
+            let claims = |id: SessionId| state.table.session(id).map_or(0, |session| session.claims().len());
+            let has_more = |lock: &Lock| lock.holders.iter().any(|holder| claims(holder.session) > 1);
+            state.table.locks().values().any(|lock| !lock.queue.is_empty() && has_more(lock))
         }));
     }
     if model.bounds.revisions > 0 {
@@ -108,8 +127,8 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         ));
         all.push(Property::sometimes("a holder holds what the rules deny", |_, state: &State| {
             let rules = state.table.access().rules().map(|rules| &**rules);
-            state.table.locks().values().any(|lock| {
-                let session = state.table.session(lock.holder.session);
+            state.table.locks().values().flat_map(|lock| lock.holders.iter()).any(|holder| {
+                let session = state.table.session(holder.session);
                 session.is_some_and(|session| !permitted(rules, &session.principal, Right::Acquire, "k"))
             })
         }));
@@ -123,7 +142,10 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
             |model: &Locks, state: &State| {
                 let is_victim = |id: &SessionId| {
                     let held = || state.table.locks().values();
-                    held().any(|lock| lock.holder.session.number == id.number && !lock.queue.is_empty())
+                    held().any(|lock| {
+                        let holds = lock.holders.iter().any(|holder| holder.session.number == id.number);
+                        holds && !lock.queue.is_empty()
+                    })
                 };
                 let is_foreign = |request: &Payload<Command>| match request {
                     Payload::Command(Command::Release { session, .. }) => {
@@ -143,6 +165,67 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         all.push(Property::sometimes("a session has ended, and another was opened", |model: &Locks, state: &State| {
             let live = state.table.sessions().len() as u64;
             state.opened > model.bounds.sessions && live > 0 && live < state.opened
+        }));
+    }
+    all
+}
+
+/// What must be reachable of the claims that a model has: in modes, on several keys, with holds.
+fn claims(model: &Locks) -> Vec<Property<Locks>> {
+    let wanted = model.bounds.wanted;
+    let has_shares = wanted.iter().any(|wanted| wanted.share != Share::All);
+    let mut all = Vec::new();
+    if has_shares {
+        all.push(Property::sometimes("two sessions hold a lock together", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.holders.len() > 1)
+        }));
+        all.push(Property::sometimes(
+            "a waiter fits beside the holders, and one before it does not",
+            |_, state: &State| {
+                state.table.locks().values().any(|lock| {
+                    let mut queue = lock.queue.iter();
+                    !lock.holders.is_empty()
+                        && queue.next().is_some_and(|waiter| !lock.admits(waiter.mode))
+                        && queue.any(|waiter| lock.admits(waiter.mode))
+                })
+            },
+        ));
+    }
+    if wanted.iter().any(|wanted| matches!(wanted.share, Share::Permits(..))) {
+        all.push(Property::sometimes("permits are left, and the first waiter needs more", |_, state: &State| {
+            let taken = |lock: &Lock| lock.holders.iter().map(|holder| holder.mode.permits()).sum::<u32>();
+            let has_left = |lock: &Lock| lock.holders.first().is_some_and(|first| taken(lock) < first.mode.of());
+            state.table.locks().values().any(|lock| has_left(lock) && !lock.queue.is_empty())
+        }));
+    }
+    if wanted.iter().any(|wanted| wanted.keys.len() > 1) {
+        all.push(Property::sometimes("a waiter for two keys is the first at one that is free", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.holders.is_empty())
+        }));
+        all.push(Property::sometimes("a session waits behind one that waits for two keys", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.holders.is_empty() && lock.queue.len() > 1)
+        }));
+        all.push(Property::sometimes("a session holds two keys by one grant", |_, state: &State| {
+            state.table.locks().iter().any(|(key, lock)| lock.holders.iter().any(|held| held.keys(key).count() > 1))
+        }));
+    }
+    if wanted.iter().any(|wanted| wanted.reentrant) {
+        all.push(Property::sometimes("a session holds a lock twice, and another waits", |_, state: &State| {
+            let is_held_twice = |lock: &Lock| lock.holders.iter().any(|holder| holder.holds > 1);
+            state.table.locks().values().any(|lock| is_held_twice(lock) && !lock.queue.is_empty())
+        }));
+        all.push(Property::sometimes("a session that holds a lock twice is due", |_, state: &State| {
+            let is_due = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline < state.now);
+            let mut holders = state.table.locks().values().flat_map(|lock| lock.holders.iter());
+            holders.any(|holder| holder.holds > 1 && is_due(holder.session))
+        }));
+    }
+    if wanted.iter().any(|wanted| wanted.value.is_some()) {
+        all.push(Property::sometimes("a waiter with a value has become the holder", |_, state: &State| {
+            state.table.locks().values().any(|lock| is_granted_later(lock) && has_value(lock, "old"))
+        }));
+        all.push(Property::sometimes("a holder has another value, and another session waits", |_, state: &State| {
+            state.table.locks().values().any(|lock| has_value(lock, PROCLAIMED) && !lock.queue.is_empty())
         }));
     }
     all

@@ -12,11 +12,13 @@
 //! and, because a client with a session of its own may be a stranger to the others, the proof of
 //! every other session. Each session has its own proof.
 
-use palisade_spec::lock::{Claim, Command, Key, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use std::collections::BTreeSet;
+
+use palisade_spec::lock::{Claim, Command, Key, LockRequest, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
 use palisade_spec::raft::{MAX_NUMBER, Payload};
 
-use super::{Bounds, Operation, State, denials};
-use crate::layers::EVERY_OPERATION;
+use super::{Bounds, Operation, PROCLAIMED, State, denials, is_of, without_wait};
+use crate::layers::WITH_VALUES;
 use crate::world::Ref;
 
 /// A command that needs no client.
@@ -43,17 +45,15 @@ pub(super) struct Requests {
 
 impl Requests {
     /// Creates the requests that the bounds allow.
-    pub(super) fn new(bounds: &Bounds, keys: &[Key], keep: impl Fn(Command) -> Request) -> Requests {
-        let once = |opening: &Opening, key: &Key, wait| {
-            let (opening, key) = (opening.clone(), key.clone());
-            Command::AcquireOnce { opening, key, wait }
-        };
+    pub(super) fn new(bounds: &Bounds, wanted: &[LockRequest], keep: impl Fn(Command) -> Request) -> Requests {
+        let once = |opening: &Opening, request| Command::AcquireOnce { opening: opening.clone(), request };
+        let keys: BTreeSet<&Key> = wanted.iter().flat_map(|request| request.keys.iter()).collect();
         let opens = |start: &Start, number| {
             let opening = opening(bounds, number);
             match start {
                 Start::Open => vec![Command::Open { opening }],
-                Start::Wait => keys.iter().map(|key| once(&opening, key, true)).collect(),
-                Start::Try => keys.iter().map(|key| once(&opening, key, false)).collect(),
+                Start::Wait => wanted.iter().map(|request| once(&opening, request.clone())).collect(),
+                Start::Try => wanted.iter().map(|request| once(&opening, without_wait(request))).collect(),
             }
         };
         let together = |last: u64| Command::KeepAlive { sessions: (1..=last + 1).map(session).collect() };
@@ -63,14 +63,14 @@ impl Requests {
                 .collect(),
             by_session: (1..=bounds.opened)
                 .map(|number| {
-                    let all = session_requests(bounds, keys, session(number), bounds.unnumbered, None);
+                    let all = session_requests(bounds, wanted, session(number), bounds.unnumbered, None);
                     all.into_iter().map(|(token, command)| (token, keep(command))).collect()
                 })
                 .collect(),
             joint_keepalives: (0..=bounds.opened).map(|last| keep(together(last))).collect(),
             breaks: (1..=bounds.grants)
                 .filter(|_| bounds.breaks)
-                .flat_map(|token| keys.iter().map(move |key| (Token(token), key)))
+                .flat_map(|token| keys.iter().map(move |key| (Token(token), *key)))
                 .flat_map(|(token, key)| denials::breaks(bounds, key, token).into_iter().map(move |it| (token, it)))
                 .map(|(token, command)| (token, keep(command)))
                 .collect(),
@@ -78,7 +78,7 @@ impl Requests {
             by_strangers: (1..=bounds.opened + 1)
                 .filter(|_| bounds.strangers)
                 .map(|number| {
-                    let all = stranger_requests(bounds, keys, number).into_iter();
+                    let all = stranger_requests(bounds, wanted, number).into_iter();
                     all.map(|(token, command)| (token, keep(command))).collect()
                 })
                 .collect(),
@@ -133,44 +133,51 @@ pub(super) fn opening(bounds: &Bounds, number: u64) -> Opening {
 
 /// Every request of strangers in the name of a session, with and without a number: of one that has
 /// no session, and of the clients of the other sessions.
-fn stranger_requests(bounds: &Bounds, keys: &[Key], number: u64) -> Vec<(Token, Command)> {
+fn stranger_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64) -> Vec<(Token, Command)> {
     let others = (1..=bounds.opened).filter(|other| *other != number).chain([NO_SESSION]);
-    others.flat_map(|other| forged_requests(bounds, keys, number, proof(other))).collect()
+    others.flat_map(|other| forged_requests(bounds, wanted, number, proof(other))).collect()
 }
 
 /// Every request in the name of a session with a proof that is not its own, with and without a number;
 /// and a keepalive that the server has joined with that of the session itself.
-fn forged_requests(bounds: &Bounds, keys: &[Key], number: u64, proof: Proof) -> Vec<(Token, Command)> {
+fn forged_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64, proof: Proof) -> Vec<(Token, Command)> {
     let forged = SessionId { number, proof };
-    let mut all = session_requests(bounds, keys, forged, &EVERY_OPERATION, None);
+    let mut all = session_requests(bounds, wanted, forged, &WITH_VALUES, None);
     let greatest = Some(Sequence(MAX_NUMBER));
-    let numbered = session_requests(bounds, keys, forged, &EVERY_OPERATION, greatest).into_iter();
-    all.extend(numbered.filter(|(_, command)| matches!(command, Command::Acquire { .. } | Command::Release { .. })));
+    let numbered = session_requests(bounds, wanted, forged, &WITH_VALUES, greatest).into_iter();
+    all.extend(numbered.filter(|(_, command)| !matches!(command, Command::KeepAlive { .. } | Command::Close { .. })));
     all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(number)] }));
     all
 }
 
 fn session_requests(
     bounds: &Bounds,
-    keys: &[Key],
+    wanted: &[LockRequest],
     session: SessionId,
     operations: &[Operation],
     sequence: Option<Sequence>,
 ) -> Vec<(Token, Command)> {
     let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
     let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
-    for key in keys {
-        for operation in operations {
-            let acquire = |wait| Command::Acquire { session, sequence, key: key.clone(), wait };
-            let release = |claim| Command::Release { session, sequence, key: key.clone(), claim };
+    for (place, request) in wanted.iter().enumerate() {
+        for operation in operations.iter().filter(|operation| is_of(operation, place, wanted)) {
+            let acquire = |request| Command::Acquire { session, sequence, request };
+            let release = |claim| Command::Release { session, sequence, keys: request.keys.clone(), claim };
             match operation {
-                Operation::Wait => all.push((Token(0), acquire(true))),
-                Operation::Try => all.push((Token(0), acquire(false))),
+                Operation::Wait => all.push((Token(0), acquire(request.clone()))),
+                Operation::Try => all.push((Token(0), acquire(without_wait(request)))),
                 Operation::Withdraw => all.push((Token(0), release(Claim::Either))),
                 Operation::Leave => all.push((Token(0), release(Claim::Waiting))),
                 Operation::Release => {
                     let tokens = (1..=bounds.grants).map(Token);
                     all.extend(tokens.map(|token| (token, release(Claim::Held(token)))));
+                }
+                Operation::Proclaim => {
+                    let (key, value) = (request.keys.first(), || PROCLAIMED.into());
+                    let tokens = (1..=bounds.grants).map(Token);
+                    all.extend(tokens.map(|token| {
+                        (token, Command::Proclaim { session, sequence, key: key.clone(), token, value: value() })
+                    }));
                 }
             }
         }

@@ -1,14 +1,15 @@
 //! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
 use palisade_spec::lock::{
-    Claim, Command, Key, Lock, LockTable, Opening, Principal, Proof, Rule, Rules, Sequence, SessionId, Subject,
+    self, Claim, Command, Holder, Key, Keys, Lock, LockRequest, LockTable, Mode, Opening, Principal, Proof, Rule,
+    Rules, Sequence, SessionId, Subject, Waiter,
 };
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
 use stateright::Model;
 
 use super::requests::proof;
-use super::{Action, Locks, Operation, State};
+use super::{Action, Locks, Operation, PROCLAIMED, State, without_wait};
 use crate::diagram::{Diagram, Fate, Tone};
 use crate::state_table::{Field, StateTable};
 use crate::world::Notation;
@@ -33,18 +34,24 @@ impl Notation for LockTable {
             Command::KeepAlive { sessions } => {
                 format!("keepalive({})", sessions.iter().copied().map(session).collect::<Vec<_>>().join(" "))
             }
-            Command::Acquire { session: id, sequence, key, wait } => {
-                format!("acquire{}({key} {}{})", waits(*wait), session(*id), numbered(*sequence))
+            Command::Acquire { session: id, sequence, request } => {
+                format!("acquire{}({} {}{})", waits(request.waits()), asked(request), session(*id), numbered(*sequence))
             }
-            Command::AcquireOnce { key, wait, .. } => format!("acquire{}({key} by a new session)", waits(*wait)),
-            Command::Release { session: id, sequence, key, claim } => {
+            Command::AcquireOnce { request, .. } => {
+                format!("acquire{}({} by a new session)", waits(request.waits()), asked(request))
+            }
+            Command::Release { session: id, sequence, keys, claim } => {
                 let claim = match claim {
                     Claim::Held(token) if token.0 == u64::MAX => "an unknown token".to_string(),
                     Claim::Held(token) => format!("token {token}"),
                     Claim::Waiting => "waiting".to_string(),
                     Claim::Either => "any claim".to_string(),
                 };
-                format!("release({key} {}{} {claim})", session(*id), numbered(*sequence))
+                format!("release({keys} {}{} {claim})", session(*id), numbered(*sequence))
+            }
+            Command::Proclaim { session: id, sequence, key, token, value } => {
+                let token = if token.0 == u64::MAX { "an unknown token".to_string() } else { format!("token {token}") };
+                format!("proclaim({value} at {key} {}{} {token})", session(*id), numbered(*sequence))
             }
             Command::Break { key, token, principal } => format!("break({key} token {token}{})", by(principal)),
             Command::SetAccess { principal, revision, rules } => {
@@ -54,13 +61,20 @@ impl Notation for LockTable {
     }
 
     fn content(&self) -> Vec<Field> {
-        let lock = |lock: &Lock| {
-            let holder = &lock.holder;
-            let waiters = lock.queue.iter().map(|waiter| session(waiter.session)).collect::<Vec<_>>().join(" ");
+        let lock = |key: &Key, lock: &Lock| {
+            let holder = |holder: &Holder| {
+                let claim = kind(key, holder.mode, &holder.keys(key), holder.holds, holder.value());
+                format!("{}{claim} token {}", session(holder.session), holder.token)
+            };
+            let waiter = |waiter: &Waiter| {
+                format!("{}{}", session(waiter.session), kind(key, waiter.mode, &waiter.keys(key), 1, waiter.value()))
+            };
+            let holders = lock.holders.iter().map(holder).collect::<Vec<_>>().join(" and ");
+            let waiters = lock.queue.iter().map(waiter).collect::<Vec<_>>().join(" ");
             let queue = if waiters.is_empty() { String::new() } else { format!(", then {waiters}") };
-            format!("{} token {}{queue}", session(holder.session), holder.token)
+            format!("{}{queue}", or_free(holders))
         };
-        let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(held)));
+        let locks = self.locks().iter().map(|(key, held)| format!("{key}: {}", lock(key, held)));
         let until = self.deadlines().keys().map(|(deadline, id)| format!("{} until {deadline}", session(*id)));
         let locks = locks.collect::<Vec<_>>().join("; ");
         let rules = self.access().is_enabled().then(|| rule_list(self.access().rules().map(|rules| &**rules)));
@@ -87,16 +101,18 @@ pub(super) fn table(state: &State) -> StateTable {
     rows.items(
         "locks",
         table.locks().iter().map(|(key, lock)| {
-            let waiters =
-                lock.queue.iter().map(|waiter| format!("{}{}", session(waiter.session), numbered(waiter.sequence)));
-            let (holder, waiters) = (&lock.holder, waiters.collect::<Vec<_>>().join(" "));
+            let waiter = |waiter: &Waiter| {
+                let claim = kind(key, waiter.mode, &waiter.keys(key), 1, waiter.value());
+                format!("{}{}{claim}", session(waiter.session), numbered(waiter.sequence))
+            };
+            let holder = |holder: &Holder| {
+                let claim = kind(key, holder.mode, &holder.keys(key), holder.holds, holder.value());
+                format!("{}{}{claim}, token {}", session(holder.session), numbered(holder.sequence), holder.token)
+            };
+            let waiters = lock.queue.iter().map(waiter).collect::<Vec<_>>().join(" ");
             let queue = if waiters.is_empty() { String::new() } else { format!(", {waiters} waiting") };
-            format!(
-                "{key} held by {}{}, token {}{queue}",
-                session(holder.session),
-                numbered(holder.sequence),
-                holder.token
-            )
+            let holders = lock.holders.iter().map(holder).collect::<Vec<_>>().join(" and ");
+            format!("{key} held by {}{queue}", or_free(holders))
         }),
     );
     for (id, known) in table.sessions().iter() {
@@ -120,6 +136,34 @@ pub(super) fn table(state: &State) -> StateTable {
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
     rows.fields("VIOLATED", [("", violation)]);
     rows
+}
+
+fn or_free(holders: String) -> String {
+    if holders.is_empty() { "no session".to_string() } else { holders }
+}
+
+/// What is special about a claim on a key: nothing, if it is an exclusive one on this key alone with one hold
+/// and no value.
+fn kind(key: &Key, mode: Mode, keys: &Keys, holds: u32, value: Option<&lock::Value>) -> String {
+    let mode = (mode != Mode::EXCLUSIVE).then(|| mode.to_string());
+    let others = keys.iter().filter(|other| *other != key).map(|other| format!("with {other}"));
+    let holds = (holds != 1).then(|| format!("{holds} holds"));
+    let value = value.map(|value| format!("value {value}"));
+    let special: Vec<String> = mode.into_iter().chain(others).chain(holds).chain(value).collect();
+    if special.is_empty() { String::new() } else { format!(" ({})", special.join(", ")) }
+}
+
+/// The keys of a request, and what is special about it.
+fn asked(request: &LockRequest) -> String {
+    let LockRequest { keys, mode, max_queue, reentrant, value } = request;
+    let mode = if *mode == Mode::EXCLUSIVE { String::new() } else { format!(" ({mode})") };
+    let again = if *reentrant { " once more" } else { "" };
+    let queue = match *max_queue {
+        0 | LockRequest::ANY_QUEUE => String::new(),
+        most => format!(" in a queue of {most}"),
+    };
+    let value = value.as_ref().map(|value| format!(" with value {value}")).unwrap_or_default();
+    format!("{keys}{mode}{again}{queue}{value}")
 }
 
 fn by(principal: &Principal) -> String {
@@ -160,6 +204,7 @@ fn operation(operation: Operation, key: &str) -> String {
         Operation::Release => format!("release {key}"),
         Operation::Withdraw => format!("drop its claim on {key}"),
         Operation::Leave => format!("leave the queue of {key}"),
+        Operation::Proclaim => format!("proclaim {PROCLAIMED} as the holder of {key}"),
     }
 }
 
@@ -170,27 +215,31 @@ fn request_sentence(command: &Command) -> String {
         None => "without a number".to_string(),
         Some(number) => format!("with number {number}"),
     };
-    let acquire = |wait: &bool, key: &Key| match wait {
-        true => format!("acquire {key}, and wait for it"),
-        false => format!("acquire {key} if it is free"),
+    let acquire = |request: &LockRequest| match request.waits() {
+        true => operation(Operation::Wait, &asked(request)),
+        false => operation(Operation::Try, &asked(request)),
     };
     match command {
         Command::Open { .. } => "a session is opened".to_string(),
         Command::Close { session: id } => format!("session {} is closed", session(*id)),
         Command::KeepAlive { sessions: ids } => format!("a keepalive of {} is applied", sessions(ids)),
-        Command::Acquire { session: id, sequence, key, wait } => {
-            format!("a request of {} {} is applied: {}", session(*id), under(sequence), acquire(wait, key))
+        Command::Acquire { session: id, sequence, request } => {
+            format!("a request of {} {} is applied: {}", session(*id), under(sequence), acquire(request))
         }
-        Command::AcquireOnce { key, wait, .. } => {
-            format!("a request without a session is applied: {}", acquire(wait, key))
+        Command::AcquireOnce { request, .. } => {
+            format!("a request without a session is applied: {}", acquire(request))
         }
-        Command::Release { session: id, sequence, key, claim } => {
+        Command::Release { session: id, sequence, keys, claim } => {
             let claim = match claim {
-                Claim::Held(token) => format!("release {key}, held with token {token}"),
-                Claim::Waiting => operation(Operation::Leave, key.as_str()),
-                Claim::Either => operation(Operation::Withdraw, key.as_str()),
+                Claim::Held(token) => format!("release {keys}, held with token {token}"),
+                Claim::Waiting => operation(Operation::Leave, &keys.to_string()),
+                Claim::Either => operation(Operation::Withdraw, &keys.to_string()),
             };
             format!("a request of {} {} is applied: {claim}", session(*id), under(sequence))
+        }
+        Command::Proclaim { session: id, sequence, key, token, value } => {
+            let said = format!("proclaim {value} as the holder of {key} with token {token}");
+            format!("a request of {} {} is applied: {said}", session(*id), under(sequence))
         }
         Command::Break { key, token, principal } => {
             format!("an operator{} breaks the lock on {key}, held with token {token}", by(principal))
@@ -205,10 +254,9 @@ fn request_sentence(command: &Command) -> String {
 impl Locks {
     /// The sentence for an action without its context.
     pub(super) fn describe(&self, action: &Action) -> String {
-        let key = |place: &usize| self.keys[*place].as_str();
         match action {
-            Action::Send(client, what, place) => {
-                format!("client {} sends a request: {}", client + 1, operation(*what, key(place)))
+            Action::Send(client, what, claim) => {
+                format!("client {} sends a request: {}", client + 1, self.operation(*what, *claim))
             }
             Action::Apply(client, operation) => {
                 format!("operation {} of client {} is applied", operation + 1, client + 1)
@@ -219,6 +267,17 @@ impl Locks {
             },
             Action::Tick => "time passes".to_string(),
             Action::Noop => "an idle leader's no-op is applied".to_string(),
+        }
+    }
+
+    fn operation(&self, what: Operation, claim: usize) -> String {
+        let wanted = &self.wanted[claim];
+        match what {
+            Operation::Wait => operation(what, &asked(wanted)),
+            Operation::Try => operation(what, &asked(&without_wait(wanted))),
+            Operation::Release | Operation::Withdraw | Operation::Leave | Operation::Proclaim => {
+                operation(what, &wanted.keys.to_string())
+            }
         }
     }
 
@@ -265,9 +324,9 @@ impl Locks {
             let row = diagram.row((number + 1).to_string());
             let words = self.describe_in(last, action);
             match action {
-                Action::Send(client, what, place) => {
+                Action::Send(client, what, claim) => {
                     sent[*client].push(row);
-                    diagram.note((client + 1, row), operation(*what, self.keys[*place].as_str()), Tone::Plain);
+                    diagram.note((client + 1, row), self.operation(*what, *claim), Tone::Plain);
                 }
                 Action::Apply(client, operation) => {
                     let from = (client + 1, sent[*client][*operation]);
@@ -293,13 +352,13 @@ impl Locks {
 
 fn label(payload: &Payload<Command>) -> &'static str {
     match payload {
-        Payload::Command(Command::Acquire { wait: true, .. } | Command::AcquireOnce { wait: true, .. }) => "acquire",
-        Payload::Command(Command::Acquire { wait: false, .. } | Command::AcquireOnce { wait: false, .. }) => {
-            "acquire, no wait"
+        Payload::Command(Command::Acquire { request, .. } | Command::AcquireOnce { request, .. }) => {
+            if request.waits() { "acquire" } else { "acquire, no wait" }
         }
         Payload::Command(Command::Release { claim: Claim::Held(_), .. }) => "release",
         Payload::Command(Command::Release { claim: Claim::Waiting, .. }) => "leave the queue",
         Payload::Command(Command::Release { claim: Claim::Either, .. }) => "withdraw",
+        Payload::Command(Command::Proclaim { .. }) => "proclaim",
         Payload::Command(Command::Break { .. }) => "break",
         Payload::Command(Command::SetAccess { .. }) => "set access rules",
         Payload::Command(Command::Open { .. }) => "open",
@@ -315,11 +374,17 @@ fn label(payload: &Payload<Command>) -> &'static str {
 fn requester(payload: &Payload<Command>) -> Option<u64> {
     match payload {
         Payload::Command(
-            Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
+            Command::Close { session }
+            | Command::Acquire { session, .. }
+            | Command::Release { session, .. }
+            | Command::Proclaim { session, .. },
         ) if session.proof != proof(session.number) => None,
         Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
         Payload::Command(
-            Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. },
+            Command::Close { session }
+            | Command::Acquire { session, .. }
+            | Command::Release { session, .. }
+            | Command::Proclaim { session, .. },
         ) => Some(session.number),
         Payload::Command(Command::KeepAlive { sessions }) => match sessions[..] {
             [session] if session.proof == proof(session.number) => Some(session.number),
@@ -334,8 +399,9 @@ fn requester(payload: &Payload<Command>) -> Option<u64> {
 /// Notes the effects of a step: new grants, waiters, ended sessions, and the violation.
 fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
     for (key, lock) in next.table.locks().iter() {
-        if last.table.lock(key).is_none_or(|was| was.holder.token != lock.holder.token) {
-            let text = format!("{key}: token {} to {}", lock.holder.token, session(lock.holder.session));
+        let held = |token| last.table.lock(key).is_some_and(|was| was.holder_with(token).is_some());
+        for holder in lock.holders.iter().filter(|holder| !held(holder.token)) {
+            let text = format!("{key}: token {} to {}", holder.token, session(holder.session));
             diagram.note((0, row), text, Tone::Good);
         }
     }

@@ -157,12 +157,12 @@ fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
 ///
 /// # Errors
 /// If a file cannot be read or written, or `says` fails.
-pub fn mirror(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<String, Error>) -> Result<(), Error> {
+pub fn mirror<C: AsRef<[u8]>>(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<C, Error>) -> Result<(), Error> {
     in_place(to, fs::create_dir_all(to))?;
     let names = names(from)?;
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
-        if from.is_dir() { mirror(&from, &to, says)? } else { write(&to, &says(&from)?)? }
+        if from.is_dir() { mirror(&from, &to, says)? } else { write(&to, says(&from)?)? }
     }
     for stray in self::names(to)?.difference(&names) {
         let stray = to.join(stray);
@@ -177,8 +177,8 @@ fn names(folder: &Path) -> Result<BTreeSet<OsString>, Error> {
 }
 
 /// Writes a file unless it has that content already: the compiler rebuilds whatever was written.
-fn write(path: &Path, content: &str) -> Result<(), Error> {
-    if fs::read_to_string(path).is_ok_and(|present| present == content) {
+fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
+    if fs::read(path).is_ok_and(|present| present == content.as_ref()) {
         return Ok(());
     }
     in_place(path, fs::write(path, content))

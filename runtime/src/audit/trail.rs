@@ -184,7 +184,7 @@ fn acting(command: &Command, reply: Option<&Reply>) -> Option<SessionId> {
 /// opened for one lock has no record: it is that of its claim.
 fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
     Some(match event.clone() {
-        Event::Granted { key, session, token } => (Deed::Granted { key, session: session.number, token }, session),
+        Event::Granted { key, session, token, .. } => (Deed::Granted { key, session: session.number, token }, session),
         Event::Released { key, session, token } => (Deed::Released { key, session: session.number, token }, session),
         Event::Broken { key, session, token } => {
             let operator = match command {
@@ -199,6 +199,8 @@ fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
             Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
             _ => (Deed::Closed { session: session.number }, session),
         },
+        // It moves no lock.
+        Event::Proclaimed { .. } => return None,
         Event::Denied { key, session, .. } => (Deed::Denied { key, session: session.number }, session),
     })
 }
@@ -271,7 +273,10 @@ mod tests {
                 .map(|message| matches!(message, Message::Records(records, _) if records.len() == 2))
                 .collect::<Vec<_>>()
         };
-        assert!(apply(1, Event::Granted { key: key.clone(), session, token }).is_empty());
+        assert!(
+            apply(1, Event::Granted { key: key.clone(), session, token, mode: palisade_spec::lock::Mode::EXCLUSIVE })
+                .is_empty()
+        );
         assert_eq!(apply(2, Event::Broken { key, session, token }), [true]);
     }
 

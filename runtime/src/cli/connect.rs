@@ -13,7 +13,8 @@ pub(super) const NODE_TIMEOUT: std::time::Duration = std::time::Duration::from_s
 /// Addresses of the cluster's nodes, and what connections to them are secured with.
 #[derive(Clone, Debug, Args)]
 pub(super) struct Endpoints {
-    /// Client addresses of the cluster's nodes, HOST:PORT,…; a port alone repeats the previous host
+    /// Addresses of the cluster's nodes, HOST:PORT,…; a port alone repeats the previous host.
+    /// Administrative commands need the nodes' admin addresses, if they have some (--admin-addr)
     #[arg(long, value_name = "LIST", env = "PALISADE_ENDPOINTS", default_value = DEFAULT_ENDPOINTS)]
     endpoints: String,
     /// Use TLS, and trust the nodes whose certificates were issued by this CA

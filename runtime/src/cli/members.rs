@@ -136,7 +136,7 @@ impl Transfer {
             match answer {
                 Answer::Transferred(LeaderView { id, client_addr }) => {
                     let client_addr = client_addr.as_deref().unwrap_or("an unknown address");
-                    outln!("node {id} is the leader now and serves clients on {client_addr}");
+                    outln!("node {id} is the leader now and answers on {client_addr}");
                 }
                 other => print_error(format!("the leader sent an unexpected answer to the transfer: {other:?}")),
             }

@@ -49,6 +49,7 @@ enum Command {
     /// Run one node
     Serve(Box<serve::Serve>),
     Lock(lock::Lock),
+    Elect(lock::Elect),
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
@@ -77,6 +78,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Dev(dev) => dev.run(),
         Command::Serve(serve) => serve.run(),
         Command::Lock(lock) => lock.run(),
+        Command::Elect(elect) => elect.run(),
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),

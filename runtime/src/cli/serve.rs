@@ -42,9 +42,18 @@ pub(super) struct Serve {
     /// --client-addr; needed if that is a wildcard address such as 0.0.0.0:PORT
     #[arg(long, value_name = "ADDR", value_parser = reachable_address)]
     advertise_client_addr: Option<String>,
+    /// HOST:PORT of a further listener, for administration: changes of the members, transfers of
+    /// leadership, snapshots, access rules, breaks of grants and the metrics. The node then answers
+    /// those only there, and refuses them at --client-addr. Other requests are answered at both
+    #[arg(long, value_name = "ADDR", value_parser = listen_address)]
+    admin_addr: Option<String>,
+    /// HOST:PORT at which operators reach --admin-addr: other nodes redirect them there. By default
+    /// --admin-addr; needed if that is a wildcard address such as 0.0.0.0:PORT
+    #[arg(long, value_name = "ADDR", value_parser = reachable_address, requires = "admin_addr")]
+    advertise_admin_addr: Option<String>,
     /// A further host name under which clients may address this node (in the Host header), for
-    /// example that of a proxy; repeatable. IP addresses, localhost and the hosts of --client-addr
-    /// and --advertise-client-addr are always allowed
+    /// example that of a proxy; repeatable. IP addresses, localhost and the hosts of --client-addr,
+    /// --admin-addr and of what they are advertised as are always allowed
     #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     allowed_hosts: Vec<String>,
     /// HOST:PORT to listen on for other nodes
@@ -59,7 +68,8 @@ pub(super) struct Serve {
     /// member that has moved
     #[arg(long, value_name = "PEERS", value_parser = parse_peers)]
     peers: Option<Peers>,
-    /// Join a cluster, at the first start: HOST:PORT at which one of its nodes serves clients
+    /// Join a cluster, at the first start: HOST:PORT at which one of its nodes serves clients, or its
+    /// --admin-addr if it has one
     #[arg(long, value_name = "ADDR", value_parser = endpoint, conflicts_with = "peers")]
     join: Option<String>,
     /// Found a cluster from a backup: the same snapshot file at the first start of every founder
@@ -127,7 +137,7 @@ pub(super) struct Serve {
     /// members or access rules. Administrative requests are refused while it cannot be written
     #[arg(long, value_name = "DIR")]
     audit: Option<PathBuf>,
-    /// Speak TLS on both ports, and trust the certificates of nodes and clients that this CA issued
+    /// Speak TLS on all ports, and trust the certificates of nodes and clients that this CA issued
     #[arg(long, value_name = "FILE", requires_all = ["tls_cert", "tls_key"], help_heading = "TLS")]
     tls_ca: Option<PathBuf>,
     /// This node's certificate, from `palisade cert node`
@@ -222,6 +232,8 @@ impl Serve {
             data: self.data.clone(),
             client_addr: self.client_addr.clone(),
             advertised_client_addr: self.advertise_client_addr.as_ref().unwrap_or(&self.client_addr).clone(),
+            admin_addr: self.admin_addr.clone(),
+            advertised_admin_addr: self.advertise_admin_addr.as_ref().or(self.admin_addr.as_ref()).cloned(),
             allowed_hosts: self.allowed_hosts.clone(),
             peer_addr: self.peer_addr.clone(),
             advertised_peer_addr: self.advertise_peer_addr.clone(),

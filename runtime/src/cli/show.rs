@@ -6,7 +6,7 @@ use std::process::ExitCode;
 use clap::Args;
 use palisade_client::Error;
 use palisade_client::escaped_json;
-use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView};
+use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView, Mode};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
@@ -37,7 +37,7 @@ pub(super) struct Locks {
     json: bool,
 }
 
-/// Show one lock: its holder and its waiters
+/// Show one lock: its holders and its waiters
 #[derive(Debug, Args)]
 pub(super) struct Show {
     /// The lock's key
@@ -172,27 +172,74 @@ impl Show {
             print_json(&lock);
             return ExitCode::SUCCESS;
         }
-        match &lock.holder {
-            None => outln!("{} is free", lock.key),
-            Some(holder) => {
-                outln!("{} is held by {}", lock.key, name(&holder.owner));
-                outln!("  token    {}", holder.token);
-                outln!("  session  {}", holder.session);
-                outln!("  expires  in {}, unless its session is renewed", milliseconds(holder.expires_in_ms));
-                outln!("  waiting  {}", lock.queue.len());
-                for (position, waiter) in (1..).zip(&lock.queue) {
-                    outln!("    {position:>3}. {}  {}", name(&waiter.owner), waiter.session);
-                }
+        if lock.holders.is_empty() && lock.queue.is_empty() {
+            outln!("{} is free", lock.key);
+            return ExitCode::SUCCESS;
+        }
+        if lock.holders.is_empty() {
+            outln!("{} has no holder: its first waiter waits for another of its keys", lock.key);
+        }
+        for holder in &lock.holders {
+            outln!(
+                "{} is held by {}{}",
+                lock.key,
+                name(&holder.owner),
+                claim(holder.mode, holder.permits.zip(holder.of), &holder.keys)
+            );
+            outln!("  token    {}", holder.token);
+            outln!("  session  {}", holder.session);
+            outln!("  expires  in {}, unless its session is renewed", milliseconds(holder.expires_in_ms));
+            if let Some(value) = &holder.value {
+                outln!("  value    {value}");
             }
+            if holder.holds > 1 {
+                outln!("  holds    {}", holder.holds);
+            }
+        }
+        outln!("  waiting  {}", lock.queue.len());
+        for (position, waiter) in (1..).zip(&lock.queue) {
+            let claim = claim(waiter.mode, waiter.permits.zip(waiter.of), &waiter.keys);
+            outln!("    {position:>3}. {}  {}{claim}", name(&waiter.owner), waiter.session);
         }
         ExitCode::SUCCESS
     }
 }
 
+/// What is particular about a claim: nothing, if it is exclusive and on one key.
+fn claim(mode: Mode, permits: Option<(u32, u32)>, keys: &[String]) -> String {
+    let mode = match (mode, permits) {
+        (_, Some((permits, of))) => format!(", {permits} of {of} permits"),
+        (Mode::Shared, None) => ", shared".to_owned(),
+        (Mode::Exclusive | Mode::Semaphore, None) => String::new(),
+    };
+    let keys = if keys.is_empty() { String::new() } else { format!(", together with all of {}", keys.join(", ")) };
+    mode + &keys
+}
+
+/// A line for each holder. A lock that is only waited for has a line, too.
 fn print_lock(lock: &LockView) {
-    let Some(holder) = &lock.holder else { return };
-    let (expires, waiting) = (milliseconds(holder.expires_in_ms), lock.queue.len());
-    outln!("{:<32} {:>10} {expires:>9} {waiting:>7}  {}", lock.key, holder.token, name(&holder.owner));
+    let waiting = lock.queue.len();
+    for holder in &lock.holders {
+        let (expires, owner) = (milliseconds(holder.expires_in_ms), name(&holder.owner));
+        let claim = claim(holder.mode, holder.permits.zip(holder.of), &holder.keys);
+        outln!("{:<32} {:>10} {expires:>9} {waiting:>7}  {owner}{claim}", lock.key, holder.token);
+    }
+    if lock.holders.is_empty() {
+        outln!("{:<32} {:>10} {:>9} {waiting:>7}  -", lock.key, "-", "-");
+    }
+}
+
+/// The holders of a lock, as the rest of a sentence.
+pub(super) fn held_by(lock: &LockView) -> String {
+    match &lock.holders[..] {
+        [] if lock.queue.is_empty() => "the lock is free".to_owned(),
+        [] => "no session holds the lock".to_owned(),
+        [holder] => format!("the lock is held by {:?} with token {}", holder.owner, holder.token),
+        [first, others @ ..] => {
+            let (owner, token, others) = (&first.owner, first.token, others.len());
+            format!("the lock is held by {owner:?} with token {token}, and by {others} others")
+        }
+    }
 }
 
 pub(super) fn print_json(value: &impl Serialize) {

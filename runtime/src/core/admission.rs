@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure};
-use palisade_spec::lock::{Command, LockTable};
+use palisade_spec::lock::{Command, Key, Keys, LockRequest, LockTable, Mode, Session};
 use palisade_spec::raft::Node;
 
 use super::openers::Openers;
@@ -112,21 +112,27 @@ pub(super) fn within_limits(
         );
         return Err(Failure::new(Code::Limit, message).into());
     }
-    let (key, claims) = match command {
-        Command::Acquire { session, key, .. } => {
-            (key, table.session(*session).filter(|session| !session.claims_key(key)))
+    let (&LockRequest { ref keys, mode, .. }, claims) = match command {
+        Command::Acquire { session, request, .. } => {
+            let has_none = |session: &&Session| !claims_any(session, &request.keys);
+            (request, table.session(*session).filter(has_none))
         }
-        Command::AcquireOnce { key, .. } => (key, None),
+        Command::AcquireOnce { request, .. } => (request, None),
         _ => return Ok(()),
     };
-    if claims.is_some_and(|session| session.claims().len() >= limits::CLAIMS) {
+    if claims.is_some_and(|session| session.claims().len() + keys.count() > limits::CLAIMS) {
         return reached("locks of one session", limits::CLAIMS);
     }
     let is_new = claims.is_some() || opens;
+    let has_many = |key: &Key| table.lock(key).is_some_and(|lock| lock.holders.len() >= limits::HOLDERS);
+    if is_new && mode != Mode::EXCLUSIVE && keys.iter().any(has_many) {
+        return reached("holders of one lock", limits::HOLDERS);
+    }
     if !is_new || wait.is_zero() {
         return Ok(());
     }
-    if table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE) {
+    let is_full = |key: &Key| table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE);
+    if keys.iter().any(is_full) {
         return reached("waiters for one lock", limits::QUEUE);
     }
     if waits.of(responder.connection) >= limits::CONNECTION_WAITS {
@@ -142,13 +148,23 @@ pub(super) fn within_limits(
 }
 
 /// Whether the command creates something that a later command has to end: a session, or a claim
-/// that its session does not have yet. Every other command ends or keeps something.
+/// that its session does not have yet. Or it brings another value. Every other command ends or keeps
+/// something.
 fn takes_on(table: &LockTable, command: &Command) -> bool {
     match command {
         Command::Open { .. } | Command::AcquireOnce { .. } => true,
-        Command::Acquire { session: id, key, .. } => !table.session(*id).is_some_and(|session| session.claims_key(key)),
+        Command::Acquire { session: id, request, .. } => {
+            let claims = table.session(*id).is_some_and(|session| claims_any(session, &request.keys));
+            let present = || table.lock(request.keys.first()).and_then(|lock| lock.value(*id));
+            !claims || request.value.as_ref().is_some_and(|value| present() != Some(value))
+        }
+        Command::Proclaim { .. } => true,
         _ => false,
     }
+}
+
+fn claims_any(session: &Session, keys: &Keys) -> bool {
+    keys.iter().any(|key| session.claims_key(key))
 }
 
 /// The error of a leader whose disk is nearly full.
@@ -159,8 +175,8 @@ fn no_space(space: &SpaceView) -> Failure {
         (None, None) => "the free space is unknown".into(),
     };
     let message = format!(
-        "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions or \
-         acquires until space is freed"
+        "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions, \
+         acquires or values until space is freed"
     );
     Failure::new(Code::NoSpace, message)
 }

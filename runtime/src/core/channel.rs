@@ -20,6 +20,10 @@ pub type SnapshotReply = oneshot::Sender<Result<SnapshotInfo, Failure>>;
 
 /// An input of the core other than a peer message.
 #[derive(Debug)]
+#[expect(
+    clippy::large_enum_variant,
+    reason = "nearly all events are requests: a box would cost each of them an allocation"
+)]
 pub enum Event {
     /// A client's request.
     Request(Request, Responder),

@@ -189,9 +189,10 @@ impl PendingRequests {
                 Due::Withdraw(slot) if requested.contains(&slot) => {
                     self.waits.withdraw_again(&slot, now + limits::OWN_PROPOSAL_RETRY);
                 }
-                Due::Withdraw((session, key)) => {
-                    let command = Command::Release { session, sequence: None, key: key.clone(), claim: Claim::Waiting };
-                    self.propose(command, Requester::Withdraw((session, key)));
+                Due::Withdraw(slot) => {
+                    let (session, keys, claim) = (slot.0, self.waits.keys(&slot), Claim::Waiting);
+                    let command = Command::Release { session, sequence: None, keys, claim };
+                    self.propose(command, Requester::Withdraw(slot));
                 }
             }
         }
@@ -304,11 +305,12 @@ impl PendingRequests {
     /// An entry is committed and applied: answers its requester, and the waiters that its outcome
     /// concerns.
     pub(super) fn applied(&mut self, node: &Node<LockTable>, index: Index, term: Term, outcome: Outcome) {
+        let mut own = None;
         while self.inflight.front().is_some_and(|inflight| inflight.index <= index) {
             let Some(inflight) = self.inflight.pop_front() else { break };
             if inflight.index == index && inflight.term == term {
                 inflight.proposed.observe(&self.metrics.commit_seconds);
-                self.answer(node, inflight.requester, outcome.reply.clone(), &outcome.events);
+                own = Some(inflight.requester);
             } else if inflight.index == index {
                 // Another leader's entry replaced the proposal, which is lost.
                 inflight.requester.fail(&not_leading(None));
@@ -318,8 +320,12 @@ impl PendingRequests {
                 inflight.requester.fail(&outcome_unknown());
             }
         }
-        for event in outcome.events {
+        // First what the entry did to earlier waits: a wait that begins with this entry has no part in that.
+        for event in &outcome.events {
             self.handle_event(node, event);
+        }
+        if let Some(requester) = own {
+            self.answer(node, requester, outcome.reply, &outcome.events);
         }
     }
 }
@@ -353,7 +359,7 @@ fn takes_proposals(node: &Node<LockTable>) -> bool {
 }
 
 /// The error for a request that only a leader can serve.
-pub(super) fn not_leading(leader: Option<LeaderView>) -> Failure {
+pub fn not_leading(leader: Option<LeaderView>) -> Failure {
     match &leader {
         Some(LeaderView { id, client_addr: Some(addr) }) => {
             let message = format!("node {id} leads; send the request to {addr}");

@@ -4,9 +4,9 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
+    self, AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
 };
-use palisade_spec::lock::{Entries, Key, Lock, LockTable, Principal, Proof, Right, SessionId};
+use palisade_spec::lock::{Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, Value};
 use palisade_spec::raft::{Node, Stamp};
 
 use super::access;
@@ -25,7 +25,7 @@ pub(super) fn answer(
         Query::Session(id) => session(table, now, *id),
         Query::Lock(key) => {
             access::check(table.access(), reader, Right::Read, key.as_str())?;
-            let view = lock(table, now, key, table.lock(key));
+            let view = lock(table, now, reader, key, table.lock(key));
             Ok(match age {
                 None => Answer::Lock(view),
                 Some(age) => Answer::StaleLock(age.of(view)),
@@ -64,13 +64,17 @@ impl Age {
     }
 }
 
-/// Number of holders and waiters in an answer: its cost.
+/// Number of holders and waiters in an answer: its cost. 100 bytes of values count as one more.
 pub(super) fn claims(answer: &Answer) -> usize {
+    let of_lock = |lock: &LockView| {
+        let values: usize = lock.holders.iter().filter_map(|holder| holder.value.as_ref()).map(String::len).sum();
+        lock.holders.len().max(1) + lock.queue.len() + values / 100
+    };
     match answer {
         Answer::SessionView(session) => 1 + session.keys.len(),
-        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => 1 + lock.queue.len(),
+        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => of_lock(lock),
         Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
-            page.locks.iter().map(|lock| 1 + lock.queue.len()).sum::<usize>().max(1)
+            page.locks.iter().map(of_lock).sum::<usize>().max(1)
         }
         _ => 1,
     }
@@ -108,21 +112,53 @@ fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failu
     }))
 }
 
-fn lock(table: &LockTable, now: Stamp, key: &Key, lock: Option<&Lock>) -> LockView {
-    let holder = lock.and_then(|lock| {
-        let session = table.session(lock.holder.session)?;
-        Some(HolderView {
+/// Of a claim on several keys it shows those that the reader may read.
+fn lock(table: &LockTable, now: Stamp, reader: &Principal, key: &Key, lock: Option<&Lock>) -> LockView {
+    let mut view = LockView { key: key.to_string(), held: false, holder: None, holders: Vec::new(), queue: Vec::new() };
+    let Some(lock) = lock else { return view };
+    for holder in lock.holders.iter() {
+        let Some(session) = table.session(holder.session) else { continue };
+        let (mode, permits, of) = share(holder.mode);
+        view.holders.push(HolderView {
             owner: session.owner.to_string(),
-            session: lock.holder.session.number,
-            token: lock.holder.token.0,
+            session: holder.session.number,
+            token: holder.token.0,
             expires_in_ms: session.deadline.0.saturating_sub(now.0),
-        })
-    });
-    let waiters = lock.into_iter().flat_map(|lock| &lock.queue).filter_map(|waiter| {
-        let session = table.session(waiter.session)?;
-        Some(WaiterView { owner: session.owner.to_string(), session: waiter.session.number })
-    });
-    LockView { key: key.to_string(), held: holder.is_some(), holder, queue: waiters.collect() }
+            mode,
+            permits,
+            of,
+            holds: holder.holds,
+            keys: several(table, reader, &holder.keys(key)),
+            value: holder.value().map(Value::to_string),
+        });
+    }
+    for waiter in lock.queue.iter() {
+        let Some(session) = table.session(waiter.session) else { continue };
+        let (mode, permits, of) = share(waiter.mode);
+        let (owner, keys) = (session.owner.to_string(), several(table, reader, &waiter.keys(key)));
+        view.queue.push(WaiterView { owner, session: waiter.session.number, mode, permits, of, keys });
+    }
+    view.holder = view.holders.first().cloned();
+    view.held = view.holder.is_some();
+    view
+}
+
+/// A mode, the permits that it takes, and all of them, as clients write them.
+fn share(mode: Mode) -> (wire::Mode, Option<u32>, Option<u32>) {
+    match mode.as_semaphore() {
+        Some((permits, of)) => (wire::Mode::Semaphore, Some(permits), Some(of)),
+        None if mode == Mode::SHARED => (wire::Mode::Shared, None, None),
+        None => (wire::Mode::Exclusive, None, None),
+    }
+}
+
+/// The keys of a claim if there are several: one is shown as the lock's.
+fn several(table: &LockTable, reader: &Principal, keys: &Keys) -> Vec<String> {
+    if keys.count() == 1 {
+        return Vec::new();
+    }
+    let readable = keys.iter().filter(|key| table.access().permits(reader, Right::Read, key.as_str()));
+    readable.map(Key::to_string).collect()
 }
 
 /// The first page after `after` of the locks that the reader may read.
@@ -140,17 +176,22 @@ fn locks(
         None => Bound::Included(&prefix_key),
     };
     let mut page = LockPage { locks: Vec::new(), next_after: None };
-    let mut claims = 0;
+    let (mut claims, mut bytes) = (0, 0);
     let start = start.cloned();
     let matching = readable(table, reader, start).take_while(|(key, _)| key.as_str().starts_with(prefix));
     for (key, found) in matching {
-        let full = page.locks.len() >= limit || claims + found.queue.len() >= limits::PAGE_CLAIMS;
+        let values: usize =
+            found.holders.iter().filter_map(|holder| holder.value()).map(|value| value.as_str().len()).sum();
+        let full = page.locks.len() >= limit
+            || claims + found.holders.len() + found.queue.len() > limits::PAGE_CLAIMS
+            || bytes + values > limits::PAGE_VALUE_BYTES;
         if let Some(last) = page.locks.last().filter(|_| full) {
             page.next_after = Some(last.key.clone());
             break;
         }
-        claims += 1 + found.queue.len();
-        page.locks.push(lock(table, now, key, Some(found)));
+        claims += found.holders.len() + found.queue.len();
+        bytes += values;
+        page.locks.push(lock(table, now, reader, key, Some(found)));
     }
     page
 }

@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    AccessRules, AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, TestAccess,
+    self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, TestAccess,
     Transfer,
 };
 use palisade_spec::lock::{
-    Claim, Command, Key, Opening, Owner, Principal, Revision, Right, Sequence, SessionId, Token, Ttl,
+    Claim, Command, Key, Keys, LockRequest, Mode, Opening, Owner, Principal, Revision, Right, Sequence, SessionId,
+    Token, Ttl, Value,
 };
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
@@ -99,33 +100,38 @@ impl Request {
             Op::ShowSession { session } => {
                 Request::Read(Query::Session(session_id(session)), Consistency::Linearizable, principal.clone())
             }
-            Op::Acquire { key, options, number } => {
+            Op::Acquire { keys, options, number } => {
                 let wait_ms = options.wait_ms;
                 if wait_ms > limits::WAIT_MAX_MS {
                     return Err(invalid(format!("wait_ms is {wait_ms}; it may be 0 to {}", limits::WAIT_MAX_MS)));
                 }
-                let (key, wait) = (valid_key(&key)?, wait_ms > 0);
+                let request = lock_request(&keys, &options)?;
                 let secret = options.session.map_or_else(Secret::draw, Secret::of);
                 let command = match options.session {
                     Some(session) => {
-                        Command::Acquire { session: session_id(session), sequence: sequence(number)?, key, wait }
+                        Command::Acquire { session: session_id(session), sequence: sequence(number)?, request }
                     }
                     None if number.is_some() => {
                         return Err(invalid("an operation has a number only within a session; give `session` too"));
                     }
                     None => {
                         let opening = opening(options.ttl_ms, &options.owner, secret)?;
-                        Command::AcquireOnce { opening, key, wait }
+                        Command::AcquireOnce { opening, request }
                     }
                 };
                 Request::Propose { command, secret, wait: Duration::from_millis(wait_ms) }
             }
-            Op::Release { key, grant, number } => {
-                let command = release(session_id(grant.session), number, &key, Claim::Held(Token(grant.token)))?;
+            Op::Release { keys, grant, number } => {
+                let command = release(session_id(grant.session), number, &keys, Claim::Held(Token(grant.token)))?;
                 at_once(command, Secret::of(grant.session))
             }
-            Op::Withdraw { key, session, number } => {
-                at_once(release(session_id(session), number, &key, Claim::Either)?, Secret::of(session))
+            Op::Withdraw { keys, session, number } => {
+                at_once(release(session_id(session), number, &keys, Claim::Either)?, Secret::of(session))
+            }
+            Op::Proclaim { key, proclamation: wire::Proclaim { session, token, value }, number } => {
+                let (key, value) = (valid_key(&key)?, valid_value(&value)?);
+                let (id, sequence, token) = (session_id(session), sequence(number)?, Token(token));
+                at_once(Command::Proclaim { session: id, sequence, key, token, value }, Secret::of(session))
             }
             Op::Break { key, order } => {
                 if order.reason.is_empty() || order.reason.len() > limits::REASON_BYTES {
@@ -198,8 +204,55 @@ fn at_once(command: Command, secret: Secret) -> Request {
     Request::Propose { command, secret, wait: Duration::ZERO }
 }
 
-fn release(session: SessionId, number: Option<u64>, key: &str, claim: Claim) -> Result<Command, Failure> {
-    Ok(Command::Release { session, sequence: sequence(number)?, key: valid_key(key)?, claim })
+fn release(session: SessionId, number: Option<u64>, keys: &wire::Keys, claim: Claim) -> Result<Command, Failure> {
+    Ok(Command::Release { session, sequence: sequence(number)?, keys: valid_keys(keys)?, claim })
+}
+
+fn lock_request(keys: &wire::Keys, options: &wire::Acquire) -> Result<LockRequest, Failure> {
+    let wire::Acquire { wait_ms, permits, of, reentrant, max_queue, .. } = *options;
+    let mode = match (options.mode, permits, of) {
+        (wire::Mode::Exclusive, None, None) => Mode::EXCLUSIVE,
+        (wire::Mode::Shared, None, None) => Mode::SHARED,
+        (wire::Mode::Exclusive | wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::semaphore(permits, of)
+            .ok_or_else(|| {
+                let most = Mode::MAX_PERMITS;
+                invalid(format!("permits is {permits} of {of}; of may be 1 to {most}, and permits 1 to as many as of"))
+            })?,
+        (wire::Mode::Shared, ..) => {
+            return Err(invalid("mode is shared, and permits or of is given: a request has a mode or permits"));
+        }
+        (wire::Mode::Exclusive | wire::Mode::Semaphore, ..) => {
+            return Err(invalid("a semaphore's request has both permits (how many it takes) and of (all there are)"));
+        }
+    };
+    // A request that does not wait joins no queue, however short.
+    let max_queue = if wait_ms == 0 { 0 } else { max_queue.unwrap_or(u32::MAX) };
+    let value = options.value.as_deref().map(valid_value).transpose()?;
+    Ok(LockRequest { keys: valid_keys(keys)?, mode, max_queue, reentrant, value })
+}
+
+fn valid_value(value: &str) -> Result<Value, Failure> {
+    match value.len() {
+        0..=limits::VALUE_BYTES => Ok(Value::from(value)),
+        length => Err(invalid(format!("the value has {length} bytes; it may have {}", limits::VALUE_BYTES))),
+    }
+}
+
+fn valid_keys(keys: &wire::Keys) -> Result<Keys, Failure> {
+    if let Some(key) = keys.single() {
+        return valid_key(key).map(Keys::from);
+    }
+    let valid = keys.iter().map(|key| valid_key(key)).collect::<Result<Vec<Key>, Failure>>()?;
+    let count = valid.len();
+    let bytes: usize = valid.iter().map(|key| key.as_str().len()).sum();
+    if bytes > limits::CLAIM_KEY_BYTES {
+        let most = limits::CLAIM_KEY_BYTES;
+        return Err(invalid(format!("the keys have {bytes} bytes together; those of one claim may have {most}")));
+    }
+    Keys::new(valid).ok_or_else(|| match count {
+        1..=Keys::MAX => invalid("a key occurs twice in the list; a session has one claim on a key"),
+        _ => invalid(format!("the list has {count} keys; it may have 1 to {}", Keys::MAX)),
+    })
 }
 
 fn page(list: ListLocks) -> Result<Query, Failure> {

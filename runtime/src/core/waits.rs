@@ -12,20 +12,22 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::{Duration, Instant};
 
-use palisade_spec::lock::{Key, SessionId};
+use palisade_spec::lock::{Key, Keys, SessionId};
 
 use super::credential::Secret;
 use super::respond::{ConnectionId, Responder};
 use crate::accounts::AccountName;
 use crate::addresses::RemoteAddress;
 
-/// A session's slot in the queue of a key: a session has at most one for each key.
+/// A session's slot in the queue of a key: a session has at most one for each key. Of a claim on several
+/// keys, the slot at the first key stands for all.
 pub(super) type QueueSlot = (SessionId, Key);
 
 /// The wait for one queue slot.
 #[derive(Debug)]
 pub(super) struct Wait {
     waiters: Vec<Waiter>,
+    keys: Keys,
     /// The secret of the session, for the answer: all requests for a slot have presented it.
     secret: Secret,
     /// When its first request arrived.
@@ -62,6 +64,8 @@ pub(super) enum Due {
 #[derive(Debug, Default)]
 pub(super) struct Waits {
     waits: HashMap<QueueSlot, Wait>,
+    /// Of waits for several keys: the slots at all keys but the first, each with the first key.
+    others: HashMap<QueueSlot, Key>,
     by_connection: HashMap<ConnectionId, BTreeSet<QueueSlot>>,
     /// Number of the requests of each client.
     by_client: HashMap<AccountName, usize>,
@@ -72,6 +76,11 @@ impl Wait {
     /// The requests to answer.
     pub(super) fn into_responders(self) -> impl Iterator<Item = Responder> {
         self.waiters.into_iter().map(|waiter| waiter.responder)
+    }
+
+    /// The keys that it waits for.
+    pub(super) fn keys(&self) -> &Keys {
+        &self.keys
     }
 
     /// The secret of the session that waits.
@@ -125,28 +134,50 @@ impl Waits {
         if self.waits.is_empty() {
             return None;
         }
-        self.waits.get(&(session, key.clone()))?.waiters.first()?.responder.remote
+        self.waits.get(&self.slot(session, key))?.waiters.first()?.responder.remote
     }
 
-    /// Whether there is a wait for this slot.
-    pub(super) fn contains(&self, slot: &QueueSlot) -> bool {
-        self.waits.contains_key(slot)
+    /// Number of keys of waits that are not the first of their wait.
+    #[cfg(test)]
+    pub(super) fn other_keys(&self) -> usize {
+        self.others.len()
     }
 
-    /// `responder` waits for `slot` until `ends`. If `renew_every` is set, the node renews the
-    /// session at that interval, from the arrival of the first request.
+    /// The slot that stands for this one.
+    fn slot(&self, session: SessionId, key: &Key) -> QueueSlot {
+        let slot = (session, key.clone());
+        let first = self.others.get(&slot).cloned();
+        first.map_or(slot, |first| (session, first))
+    }
+
+    /// Whether the session waits here for these keys.
+    pub(super) fn contains(&self, session: SessionId, keys: &Keys) -> bool {
+        self.waits.get(&(session, keys.first().clone())).is_some_and(|wait| wait.keys == *keys)
+    }
+
+    /// All keys of the wait for this slot.
+    pub(super) fn keys(&self, slot: &QueueSlot) -> Keys {
+        self.waits.get(slot).map_or_else(|| slot.1.clone().into(), |wait| wait.keys.clone())
+    }
+
+    /// `responder` waits for the session's locks on these keys until `ends`. If `renew_every` is set, the
+    /// node renews the session at that interval, from the arrival of the first request.
     pub(super) fn add(
         &mut self,
-        slot: QueueSlot,
+        session: SessionId,
+        keys: Keys,
         secret: Secret,
         mut responder: Responder,
         ends: Instant,
         renew_every: Option<Duration>,
     ) {
         responder.release_room();
+        let slot = (session, keys.first().clone());
+        self.others.extend(keys.iter().skip(1).map(|key| ((session, key.clone()), slot.1.clone())));
         self.by_connection.entry(responder.connection).or_default().insert(slot.clone());
         let mut wait = self.remove_with_alarm(&slot).unwrap_or_else(|| Wait {
             waiters: Vec::new(),
+            keys,
             secret,
             arrived: responder.arrived,
             ends,
@@ -164,11 +195,19 @@ impl Waits {
         self.put(slot, wait);
     }
 
-    /// Removes a wait; the caller answers its requests.
-    pub(super) fn remove(&mut self, slot: &QueueSlot) -> Option<Wait> {
-        let wait = self.remove_with_alarm(slot)?;
+    /// Removes the session's wait for the lock on this key, and on the other keys of its claim; the caller
+    /// answers its requests.
+    pub(super) fn remove(&mut self, session: SessionId, key: &Key) -> Option<Wait> {
+        if self.waits.is_empty() {
+            return None;
+        }
+        let slot = self.slot(session, key);
+        let wait = self.remove_with_alarm(&slot)?;
+        for key in wait.keys.iter().skip(1) {
+            self.others.remove(&(session, key.clone()));
+        }
         for waiter in &wait.waiters {
-            self.unlink(waiter.responder.connection, slot);
+            self.unlink(waiter.responder.connection, &slot);
             self.leave(waiter.responder.client.clone());
         }
         Some(wait)
@@ -228,6 +267,7 @@ impl Waits {
 
     /// Removes all waits: this node can no longer answer them with an outcome.
     pub(super) fn drain(&mut self) -> impl Iterator<Item = Responder> {
+        self.others.clear();
         self.by_connection.clear();
         self.by_client.clear();
         self.alarms.clear();

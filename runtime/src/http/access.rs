@@ -31,23 +31,27 @@ pub(super) async fn test(Caller(app): Caller, uri: Uri) -> Response {
 }
 
 impl App {
-    /// Refuses a request that this node serves by itself to a client that may not administer the
-    /// cluster, by the rules that this node has applied.
-    pub(super) fn may_administer(&self) -> Result<(), Failure> {
-        let checked = check_access(&self.core.view().access(), &self.principal, Right::Admin, "");
+    /// Refuses a request that this node serves by itself at the listener for clients, and to a client
+    /// that may not administer the cluster, by the rules that this node has applied.
+    pub(super) fn may_administer(&self, what: &str) -> Result<(), Failure> {
+        let permitted = || check_access(&self.core.view().access(), &self.principal, Right::Admin, "");
+        let checked = self.accepts(what).and_then(|()| permitted());
         checked.inspect_err(|failure| self.log_denial(failure))
     }
 
-    /// Logs a failure if it is a denial.
+    /// Logs a failure if it denies a client something.
     pub(super) fn log_denial(&self, failure: &Failure) {
-        if failure.error != Code::Denied {
+        if !matches!(failure.error, Code::Denied | Code::WrongListener) {
             return;
         }
         self.record_refusal(&failure.message);
         let principal = self.principal.as_str();
-        // The sentence begins with the client and the right; the key behind them is the client's choice.
+        // The sentence begins with the right, or what is administrative; the key behind it is the client's
+        // choice.
         let denied: Vec<&str> = failure.message.split(' ').take(4).collect();
-        if let Some(repeats) = self.log_pause.due(&denied.join(" "), DENIAL_PAUSE, Instant::now()) {
+        if let Some(repeats) =
+            self.log_pause.due(&format!("{principal} {}", denied.join(" ")), DENIAL_PAUSE, Instant::now())
+        {
             warn!(principal, why = failure.message, repeats, "denied a client's request");
         }
     }

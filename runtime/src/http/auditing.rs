@@ -28,6 +28,7 @@ pub(super) fn act(op: &Op) -> Option<Act> {
         | Op::Acquire { .. }
         | Op::Release { .. }
         | Op::Withdraw { .. }
+        | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
         | Op::ShowAccess

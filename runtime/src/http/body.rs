@@ -7,9 +7,10 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use futures_util::StreamExt;
-use palisade_client::wire::{Code, Failure, SessionId};
+use palisade_client::wire::{Code, Failure, Keys, SessionId};
 use percent_encoding::percent_decode_str;
 use serde::de::DeserializeOwned;
+use serde_json::{Map, Value};
 use tokio::time::timeout;
 
 use crate::limits;
@@ -26,6 +27,15 @@ pub(super) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Failure> 
     let bytes = read.unwrap_or_else(|_| Err(invalid(format!("the body did not arrive within {BODY_TIMEOUT:?}"))))?;
     let bytes = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
     serde_json::from_slice(bytes).map_err(|error| invalid(format!("the body is not as expected: {error}")))
+}
+
+/// Reads a JSON body that has a list of keys beside other fields.
+pub(super) async fn with_keys<T: DeserializeOwned>(body: Body) -> Result<(Keys, T), Failure> {
+    let unexpected = |error| invalid(format!("the body is not as expected: {error}"));
+    let mut fields: Map<String, Value> = json(body).await?;
+    let keys = fields.remove("keys").ok_or_else(|| invalid("the body has no `keys`: a list of keys".into()))?;
+    let keys: Vec<String> = serde_json::from_value(keys).map_err(unexpected)?;
+    Ok((keys.into(), serde_json::from_value(Value::Object(fields)).map_err(unexpected)?))
 }
 
 /// Reads a body up to the limit. A body whose announced length exceeds the limit is refused unread.

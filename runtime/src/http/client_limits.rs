@@ -20,6 +20,7 @@ pub(super) fn gives_back(op: &Op) -> bool {
         Op::OpenSession(_)
         | Op::ShowSession { .. }
         | Op::Acquire { .. }
+        | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
         | Op::Status

@@ -1,4 +1,4 @@
-//! The listening socket for clients, and the limits on each connection.
+//! A listening socket for clients or operators, and the limits on each connection.
 
 use std::error::Error;
 use std::io::{self, ErrorKind};
@@ -31,7 +31,7 @@ use crate::{limits, sockets};
 /// How long open connections may take to finish when the node stops.
 const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// Serves clients until `stop` turns true, then lets open connections finish.
+/// Serves the clients of a listener until `stop` turns true, then lets open connections finish.
 pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, mut stop: watch::Receiver<bool>) {
     let router = TowerToHyperService::new(super::router(app.clone()));
     let mut connections = JoinSet::new();

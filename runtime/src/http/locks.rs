@@ -54,13 +54,38 @@ impl App {
 
 /// `POST /v1/locks/{key}/acquire`
 pub(super) async fn acquire(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
-    let op = async { Ok(Op::Acquire { key: body::key(path)?, options: body::json(body).await?, number: None }) };
+    let op =
+        async { Ok(Op::Acquire { keys: body::key(path)?.into(), options: body::json(body).await?, number: None }) };
+    perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/acquire`
+pub(super) async fn acquire_several(Caller(app): Caller, uri: Uri, body: Body) -> Response {
+    let op = async {
+        let (keys, options) = body::with_keys(body).await?;
+        Ok(Op::Acquire { keys, options, number: None })
+    };
+    perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/release`
+pub(super) async fn release_several(Caller(app): Caller, uri: Uri, body: Body) -> Response {
+    let op = async {
+        let (keys, grant) = body::with_keys(body).await?;
+        Ok(Op::Release { keys, grant, number: None })
+    };
     perform(&app, &uri, op.await).await
 }
 
 /// `POST /v1/locks/{key}/release`
 pub(super) async fn release(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
-    let op = async { Ok(Op::Release { key: body::key(path)?, grant: body::json(body).await?, number: None }) };
+    let op = async { Ok(Op::Release { keys: body::key(path)?.into(), grant: body::json(body).await?, number: None }) };
+    perform(&app, &uri, op.await).await
+}
+
+/// `POST /v1/locks/{key}/proclaim`
+pub(super) async fn proclaim(Caller(app): Caller, uri: Uri, path: PathParameter, body: Body) -> Response {
+    let op = async { Ok(Op::Proclaim { key: body::key(path)?, proclamation: body::json(body).await?, number: None }) };
     perform(&app, &uri, op.await).await
 }
 

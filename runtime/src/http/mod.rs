@@ -1,9 +1,10 @@
-//! The interface for clients: HTTP and WebSocket on one port.
+//! The interface for clients and operators: HTTP and WebSocket on one port, or on two.
 //!
 //! A handler parses a request, passes it to the core, and formats the core's answer. It holds no
 //! state of the protocol. docs/api.md is the reference.
 
 mod access;
+mod admin;
 mod admission;
 mod auditing;
 mod body;
@@ -39,6 +40,7 @@ use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use palisade_spec::lock::Principal;
 use tokio::sync::{Semaphore, oneshot};
 
+pub use admin::Listener;
 pub use listen::listen;
 pub use site::HostNames;
 
@@ -71,6 +73,8 @@ pub struct App {
     pub metrics: Arc<Metrics>,
     /// Free space on the disk.
     pub space: Arc<Space>,
+    /// Where the requests arrive.
+    listener: Listener,
     /// The names under which this node answers.
     host_names: HostNames,
     /// Signs grants, if this node does.
@@ -122,6 +126,7 @@ impl App {
             peers,
             metrics,
             space,
+            listener: Listener::Only,
             host_names,
             signer,
             principal: Principal::default(),
@@ -159,6 +164,7 @@ impl App {
     /// Sends an operation to the core and waits for the answer. The intent of an administrative act is
     /// first recorded, if this node has an audit log.
     async fn request(&self, op: Op) -> Result<Answer, Failure> {
+        self.accepts_op(&op).inspect_err(|failure| self.log_denial(failure))?;
         match auditing::act(&op) {
             Some(act) => self.administer(act, self.send(op)).await,
             None => self.send(op).await,
@@ -178,10 +184,23 @@ impl App {
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
         let answer = receiver.await;
         guard.connection = None;
-        let answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
-        let mut answer = answer.inspect_err(|failure| self.log_denial(failure))?;
-        self.sign(&mut answer);
-        Ok(answer)
+        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
+        self.complete(answer.as_mut());
+        answer
+    }
+
+    /// Completes what the core has answered, on its way to the client.
+    fn complete(&self, answer: Result<&mut Answer, &mut Failure>) {
+        match answer {
+            Ok(answer) => {
+                self.sign(answer);
+                self.readdress_answer(answer);
+            }
+            Err(failure) => {
+                self.log_denial(failure);
+                self.readdress_failure(failure);
+            }
+        }
     }
 
     /// Signs a grant on its way to the client, if this node signs.
@@ -257,15 +276,19 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
 fn router(app: App) -> Router {
     let has_tls = app.peers.roster().tls.is_some();
     let router = Router::new()
+        .route("/v1/acquire", post(locks::acquire_several))
+        .route("/v1/release", post(locks::release_several))
         .route("/v1/locks", get(locks::list))
         .route("/v1/locks/{key}", get(locks::show))
         .route("/v1/locks/{key}/acquire", post(locks::acquire))
         .route("/v1/locks/{key}/release", post(locks::release))
+        .route("/v1/locks/{key}/proclaim", post(locks::proclaim))
         .route("/v1/locks/{key}/break", post(locks::break_grant))
         // An empty key matches none of the paths above: report an invalid key, not an unknown path.
         .route("/v1/locks/", any(locks::no_key))
         .route("/v1/locks//acquire", any(locks::no_key))
         .route("/v1/locks//release", any(locks::no_key))
+        .route("/v1/locks//proclaim", any(locks::no_key))
         .route("/v1/locks//break", any(locks::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))

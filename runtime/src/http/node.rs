@@ -18,7 +18,7 @@ impl App {
         let view = self.core.view().get();
         let roster = self.peers.roster();
         let contact = |id| Contact { client_addr: self.peers.client_addr(id), connected: self.peers.is_connected(id) };
-        StatusView {
+        let mut status = StatusView {
             node: roster.node.number(),
             generation: roster.node.generation(),
             cluster: format!("{:016x}", roster.cluster),
@@ -35,7 +35,9 @@ impl App {
             disk: self.disk(),
             cluster_name: roster.cluster_name.clone(),
             waiting_for: view.waiting_for.iter().map(|id| id.number()).collect(),
-        }
+        };
+        self.readdress(&mut status.members, status.leader.as_mut());
+        status
     }
 
     fn disk(&self) -> DiskView {
@@ -86,7 +88,11 @@ pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
 }
 
 /// `GET /metrics`
-pub(super) async fn metrics(State(app): State<App>) -> Response {
+pub(super) async fn metrics(Caller(app): Caller, uri: Uri) -> Response {
+    if let Err(refused) = app.accepts("requests for metrics") {
+        app.log_denial(&refused);
+        return reply::response(Err(refused), &uri);
+    }
     let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
     let page = app.metrics_page.text(&view, newest, &app.space, app.peers.roster().node);
     let page = page.expect("a String takes all that is written to it");

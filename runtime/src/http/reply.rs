@@ -19,6 +19,8 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::SessionView(session)) => Json(session).into_response(),
         Ok(Answer::Acquired(acquired)) => Json(acquired).into_response(),
         Ok(Answer::Released) => Json(json!({ "released": true })).into_response(),
+        Ok(Answer::StillHeld { holds }) => Json(json!({ "released": false, "holds": holds })).into_response(),
+        Ok(Answer::Proclaimed) => Json(json!({ "proclaimed": true })).into_response(),
         Ok(Answer::Withdrawn) => Json(json!({ "withdrawn": true })).into_response(),
         Ok(Answer::Lock(lock)) => Json(lock).into_response(),
         Ok(Answer::Locks(page)) => Json(page).into_response(),
@@ -80,7 +82,7 @@ fn status(code: Code) -> StatusCode {
         Code::Limit | Code::TooSoon => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
         Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
-        Code::WrongHost => StatusCode::MISDIRECTED_REQUEST,
+        Code::WrongHost | Code::WrongListener => StatusCode::MISDIRECTED_REQUEST,
         Code::WrongOrigin | Code::Denied => StatusCode::FORBIDDEN,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,
         Code::Overloaded

@@ -84,7 +84,7 @@ pub(super) async fn take(Caller(app): Caller, uri: Uri) -> Response {
     if let Err((failure, seconds)) = app.within_rate(false) {
         return reply::too_soon(failure, seconds, &uri);
     }
-    if let Err(denied) = app.may_administer() {
+    if let Err(denied) = app.may_administer("requests for snapshots") {
         return reply::response(Err(denied), &uri);
     }
     let newest = app.peers.snapshots().newest();
@@ -111,7 +111,7 @@ pub(super) async fn read(Caller(app): Caller, uri: Uri) -> Response {
     if let Err((failure, seconds)) = app.within_rate(false) {
         return reply::too_soon(failure, seconds, &uri);
     }
-    if let Err(denied) = app.may_administer() {
+    if let Err(denied) = app.may_administer("requests for snapshots") {
         return reply::response(Err(denied), &uri);
     }
     let permit = match app.may_read_snapshot() {

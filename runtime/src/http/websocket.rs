@@ -209,6 +209,10 @@ impl Connection {
             responder.answer(Err(Failure::new(Code::Invalid, message)));
             return;
         }
+        if let Err(refused) = self.app.accepts_op(&request.op) {
+            responder.answer(Err(refused));
+            return;
+        }
         if let Op::Break { key, order } = request.op {
             let app = self.app.clone();
             // The permit of the request bounds the number of these tasks.
@@ -255,10 +259,10 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         }
         let write = async {
             for mut reply in replies.drain(..) {
-                match &mut reply.response.result {
-                    Outcome::Ok(answer) => connection.app.sign(answer),
-                    Outcome::Error(failure) => connection.app.log_denial(failure),
-                }
+                connection.app.complete(match &mut reply.response.result {
+                    Outcome::Ok(answer) => Ok(answer),
+                    Outcome::Error(failure) => Err(failure),
+                });
                 sink.feed(encode(&reply.response, reply.text)).await?;
             }
             sink.flush().await

@@ -135,7 +135,7 @@ async fn greet(stream: &mut Stream, hello: &Hello) -> Result<Introduction, DialE
     welcome.map_err(DialError::Refused)
 }
 
-/// Asks the node at `address` for the address at which it serves clients.
+/// Asks the node at `address` for the addresses at which it answers clients and operators.
 ///
 /// # Errors
 /// If the node does not answer, is not of this cluster, or refuses because it waits to be replaced

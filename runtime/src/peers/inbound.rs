@@ -170,12 +170,15 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
             Err(refusal) => Err(refusal),
         },
     };
-    let Roster { incarnation, client_addr, start, .. } = peers.roster.clone();
-    let welcome: Welcome =
-        admitted.as_ref().map(|_| Introduction { incarnation, client_addr, start }).map_err(String::clone);
+    let Roster { incarnation, client_addr, start, admin_addr, .. } = peers.roster.clone();
+    let introduction = Introduction { incarnation, client_addr, start, admin_addr };
+    let welcome: Welcome = admitted.as_ref().map(|_| introduction).map_err(String::clone);
     reply(&mut stream, &welcome).await?;
     let Some(link) = admitted.map_err(Ended::Refused)? else { return Err(Ended::Closed) };
-    link.state.lock().client_addr = Some(hello.client_addr);
+    {
+        let mut state = link.state.lock();
+        (state.client_addr, state.admin_addr) = (Some(hello.client_addr), hello.admin_addr);
+    }
     Ok((link, hello.purpose, Connection { stream, bytes, is_certified }))
 }
 

@@ -51,7 +51,7 @@ use crate::sync::Mutex;
 use crate::tls::Tls;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 6;
+const VERSION: u16 = 8;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
@@ -80,6 +80,8 @@ pub struct Hello {
     pub purpose: Purpose,
     /// The start of the dialling node.
     pub start: Start,
+    /// Where the dialling node answers administrative requests, if not where it serves clients.
+    pub admin_addr: Option<String>,
 }
 
 /// The purpose of a connection.
@@ -89,7 +91,7 @@ pub enum Purpose {
     Messages,
     /// One snapshot from the dialling node.
     Snapshot,
-    /// A query for the client address of the answering node. Every node of the cluster may ask
+    /// A query for the addresses of the answering node. Every node of the cluster may ask
     /// without being admitted: above all one that has lost its log.
     Introduction,
 }
@@ -107,6 +109,8 @@ pub struct Introduction {
     pub client_addr: String,
     /// The start of the answering node.
     pub start: Start,
+    /// Where it answers administrative requests, if not where it serves clients.
+    pub admin_addr: Option<String>,
 }
 
 const MAGIC: [u8; 8] = *b"PALISADE";
@@ -126,6 +130,8 @@ pub struct Roster {
     pub start: Start,
     /// Where it serves clients.
     pub client_addr: String,
+    /// Where it answers administrative requests, if not where it serves clients.
+    pub admin_addr: Option<String>,
     /// Where other nodes reach it.
     pub peer_addr: String,
     /// Addresses that override the members' addresses in the log, by node number: each in its first
@@ -149,6 +155,7 @@ impl Roster {
             incarnation: self.incarnation,
             purpose,
             start: self.start.clone(),
+            admin_addr: self.admin_addr.clone(),
         }
     }
 }
@@ -225,6 +232,8 @@ struct LinkState {
     outbound: Vec<AbortHandle>,
     /// The address at which the peer serves clients, once it has announced it.
     client_addr: Option<String>,
+    /// The address at which the peer answers administrative requests, if it has announced one.
+    admin_addr: Option<String>,
 }
 
 /// New links for [`dial_all`].
@@ -456,6 +465,18 @@ impl Peers {
         self.link(id)?.state.lock().client_addr.clone()
     }
 
+    /// The address at which the node of this number answers administrative requests, if it has announced
+    /// one.
+    pub fn admin_addr(&self, number: u16) -> Option<String> {
+        if number == self.roster.node.number() {
+            return self.roster.admin_addr.clone();
+        }
+        // The links are in the order of the generations.
+        let links = self.links.lock();
+        let link = links.iter().rev().find_map(|(id, link)| (id.number() == number).then_some(link))?;
+        link.state.lock().admin_addr.clone()
+    }
+
     /// Whether the outbound connection to a node is open; `None` if the node was removed or is
     /// unknown.
     pub fn reaches(&self, id: NodeId) -> Option<bool> {
@@ -482,6 +503,7 @@ mod tests {
             incarnation: Incarnation(1),
             start: Start::default(),
             client_addr: String::new(),
+            admin_addr: None,
             peer_addr: String::new(),
             peer_addrs: BTreeMap::new(),
             tls: None,

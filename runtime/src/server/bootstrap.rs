@@ -91,8 +91,8 @@ fn expected(config: &ServerConfig, directory: &LockedDir, found: &Identity) -> R
     Ok(expected)
 }
 
-/// Makes this node a learner of the cluster whose node serves clients at `address`. Retries without
-/// limit, unless the cluster refuses for good.
+/// Makes this node a learner of the cluster whose node answers administrative requests at `address`.
+/// Retries without limit, unless the cluster refuses for good.
 async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result<Identity, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.named_peer_addr().ok_or_else(|| {
@@ -118,7 +118,11 @@ async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result
                 let (node, founders) = (config.node, BTreeMap::new());
                 return Ok(Identity { cluster, cluster_name, node, incarnation, founders, restored: None });
             }
-            Err(error @ Error::Refused(Failure { error: Code::NodeIdInUse | Code::Invalid, .. })) => {
+            Err(
+                error @ Error::Refused(Failure {
+                    error: Code::NodeIdInUse | Code::Invalid | Code::WrongListener, ..
+                }),
+            ) => {
                 return Err(failed(error));
             }
             Err(error @ Error::BadEndpoint { .. }) => return Err(failed(error)),

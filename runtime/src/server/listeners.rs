@@ -1,4 +1,4 @@
-//! The two addresses on which a node listens. They are reserved before the data directory is
+//! The two or three addresses on which a node listens. They are reserved before the data directory is
 //! written or a cluster is asked to add the node, so that a first start with an unusable address
 //! leaves nothing behind and can be repeated with another address. The node accepts connections
 //! only when it can serve them: until then the system refuses them, and clients go to another node.
@@ -22,6 +22,8 @@ pub(super) struct Listeners {
     pub(super) clients: Reserved,
     /// For other nodes.
     pub(super) nodes: Reserved,
+    /// For administrative requests, if the node has an address of its own for them.
+    pub(super) admin: Option<Reserved>,
 }
 
 /// An address that this process has bound, and on which it does not listen yet.
@@ -33,13 +35,21 @@ pub(super) struct Reserved {
 }
 
 impl Listeners {
-    /// Reserves both addresses of the command line.
+    /// Reserves the addresses of the command line.
     pub(super) async fn reserve(config: &ServerConfig) -> Result<Listeners, ServeError> {
         let exposed = config.tls.as_ref().is_some_and(|files| !files.optional) || config.insecure;
-        Ok(Listeners {
-            clients: Reserved::reserve(&config.client_addr, "clients", exposed).await?,
-            nodes: Reserved::reserve(&config.peer_addr, "nodes", exposed).await?,
-        })
+        let clients = Reserved::reserve(&config.client_addr, "clients", exposed).await?;
+        let nodes = Reserved::reserve(&config.peer_addr, "nodes", exposed).await?;
+        let admin = match &config.admin_addr {
+            Some(address) => {
+                let admin = Reserved::reserve(address, "operators", exposed).await?;
+                admin.check_differs(&clients)?;
+                admin.check_differs(&nodes)?;
+                Some(admin)
+            }
+            None => None,
+        };
+        Ok(Listeners { clients, nodes, admin })
     }
 }
 
@@ -65,11 +75,31 @@ impl Reserved {
         Err(failed(last_error))
     }
 
+    /// Refuses an admin address that is one of the node's other addresses. Two sockets can be bound to one
+    /// address, and only one of them can listen.
+    fn check_differs(&self, other: &Reserved) -> Result<(), ServeError> {
+        let failed = |source| ServeError::Listen { address: self.address.clone(), whom: self.whom, source };
+        let (own, others) = (self.socket.local_addr().map_err(failed)?, other.socket.local_addr().map_err(failed)?);
+        if !overlap(own, others) {
+            return Ok(());
+        }
+        Err(ServeError::Config(format!(
+            "--admin-addr {} is the address on which this node listens for {} ({}): give --admin-addr a port of its own",
+            self.address, other.whom, other.address
+        )))
+    }
+
     /// Begins to accept connections.
     pub(super) fn listen(self) -> Result<TcpListener, ServeError> {
         let Reserved { socket, address, whom } = self;
         socket.listen(BACKLOG).map_err(|source| ServeError::Listen { address, whom, source })
     }
+}
+
+/// Whether a connection could reach both addresses.
+fn overlap(one: SocketAddr, other: SocketAddr) -> bool {
+    let (ip, other_ip) = (one.ip().to_canonical(), other.ip().to_canonical());
+    one.port() == other.port() && (ip == other_ip || ip.is_unspecified() || other_ip.is_unspecified())
 }
 
 fn bind(address: SocketAddr) -> io::Result<TcpSocket> {
@@ -85,6 +115,31 @@ mod tests {
     use std::net::TcpStream;
 
     use super::*;
+
+    /// Goal: an admin address that is another one of the node's is refused with the option's name, however
+    /// it is written; another port or another address of the machine is not.
+    #[tokio::test]
+    async fn admin_address_differs_from_the_others() {
+        for (one, other, both) in [
+            ("127.0.0.1:7400", "127.0.0.1:7400", true),
+            ("127.0.0.1:7400", "0.0.0.0:7400", true),
+            ("[::]:7400", "127.0.0.1:7400", true),
+            ("127.0.0.1:7400", "127.0.0.2:7400", false),
+            ("127.0.0.1:7400", "127.0.0.1:7401", false),
+        ] {
+            assert_eq!(overlap(one.parse().unwrap(), other.parse().unwrap()), both, "{one} {other}");
+        }
+        let probe = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = probe.local_addr().unwrap().port();
+        drop(probe);
+        let clients = Reserved::reserve(&format!("127.0.0.1:{port}"), "clients", false).await.unwrap();
+        let admin = Reserved::reserve(&format!("localhost:{port}"), "operators", false).await.unwrap();
+        let refused = admin.check_differs(&clients);
+        if admin.socket.local_addr().unwrap().is_ipv4() {
+            let refused = refused.unwrap_err().to_string();
+            assert!(refused.contains("give --admin-addr a port of its own"), "{refused}");
+        }
+    }
 
     /// Goal: while a node recovers or waits to be added, clients do not hang at its port: they are
     /// refused, and go to another node.

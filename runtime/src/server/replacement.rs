@@ -67,6 +67,7 @@ pub(super) async fn replace(
         // Unknown to the peers, which check it only when they admit a node.
         start: Start::default(),
         client_addr: config.advertised_client_addr.clone(),
+        admin_addr: config.advertised_admin_addr.clone(),
         // The others know its old address; its log, which has it, is lost.
         peer_addr: config.named_peer_addr().unwrap_or_default(),
         peer_addrs: config.peers.clone(),
@@ -140,7 +141,7 @@ async fn wait_until_replaced(
         });
         for introduced in join_all(introductions).await {
             match introduced {
-                Ok(introduced) => endpoints.push(introduced.client_addr),
+                Ok(introduced) => endpoints.push(introduced.admin_addr.unwrap_or(introduced.client_addr)),
                 Err(error) => answers.push(error),
             }
         }
@@ -149,7 +150,7 @@ async fn wait_until_replaced(
             match ask(&endpoint, options.clone(), member.clone()).await {
                 Ok(()) => return Ok(()),
                 Err(error) => {
-                    answers.push(format!("the node that serves clients at {endpoint}: {error}"));
+                    answers.push(format!("the node that answers at {endpoint}: {error}"));
                     match &error {
                         Error::Refused(Failure { error: Code::NodeIdInUse | Code::Invalid, .. }) => {
                             refusal = Some(error)

@@ -20,7 +20,7 @@ use super::replay::Replay;
 use super::segment::{self, Segment, SegmentNumber, Start};
 use super::snapshots::Snapshots;
 use super::tail::{self, Tail};
-use super::{DataDir, StorageError};
+use super::{DataDir, StorageError, Stored};
 
 /// Findings and repairs of a recovery, for the process's log output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -83,7 +83,7 @@ pub(super) struct LastSegment {
 /// Reads the log back. `blank` is the content of the disk at the first start.
 pub(super) fn recover<S>(directory: &DataDir, blank: Durable<S>) -> Result<Recovered<S>, StorageError>
 where
-    S: StateMachine + DeserializeOwned,
+    S: StateMachine + Stored,
     S::Command: DeserializeOwned,
 {
     let (snapshots, snapshot) = Snapshots::open(directory.disk(), directory.path(), directory.identity().cluster)?;
@@ -181,7 +181,7 @@ struct Reader<S: StateMachine> {
 
 impl<S> Reader<S>
 where
-    S: StateMachine + DeserializeOwned,
+    S: StateMachine + Stored,
     S::Command: DeserializeOwned,
 {
     /// Makes a reader that starts at segment `first`; `None` if there are no segments.

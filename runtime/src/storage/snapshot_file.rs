@@ -21,6 +21,7 @@ use std::io::{self, Read, Write};
 use palisade_client::codec::{self, CodecError};
 use std::sync::Arc;
 
+use palisade_spec::lock::{EarlierTable, LockTable};
 use palisade_spec::raft::{Members, Position, Snapshot, Stamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -29,8 +30,10 @@ use sha2::{Digest, Sha256};
 use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
-/// The only format that this program writes and reads.
-pub(super) const FORMAT: u32 = 4;
+/// The format that this program writes.
+pub(super) const FORMAT: u32 = 5;
+/// The format before it, which this program reads, too: only the state differs.
+const EARLIER_FORMAT: u32 = 4;
 /// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// Maximum header length, in bytes; a greater length is damage.
@@ -39,6 +42,16 @@ const HEADER_BYTES: u32 = 1 << 20;
 const CHUNK: usize = 64 * 1024;
 /// Length of the end of the file, in bytes: the mark that no chunk follows, the length, the hash.
 const END: usize = 4 + 8 + 32;
+
+/// A state that snapshots hold.
+pub trait Stored: DeserializeOwned {
+    /// The state in the form in which the format before the present one has it.
+    type Earlier: DeserializeOwned + Into<Self>;
+}
+
+impl Stored for LockTable {
+    type Earlier = EarlierTable;
+}
 
 /// All of a snapshot except the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -94,7 +107,7 @@ pub enum SnapshotFlaw {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
     /// The file is in a format that this program does not know.
-    #[error("it is in format {0}; this program knows format {FORMAT}")]
+    #[error("it is in format {0}; this program knows the formats {EARLIER_FORMAT} and {FORMAT}")]
     UnknownFormat(u32),
     /// The file belongs to another cluster.
     #[error("it belongs to cluster {0:016x}")]
@@ -149,14 +162,14 @@ fn head(cluster: u64, header: &Header) -> Vec<u8> {
 ///
 /// # Errors
 /// The file's flaw and its offset.
-pub fn read<S: DeserializeOwned>(
-    from: impl Read,
-    cluster: Option<u64>,
-) -> Result<(Snapshot<S>, SnapshotInfo), SnapshotFlaw> {
+pub fn read<S: Stored>(from: impl Read, cluster: Option<u64>) -> Result<(Snapshot<S>, SnapshotInfo), SnapshotFlaw> {
     let mut file = Hashed { inner: from, hash: Sha256::new(), bytes: 0 };
-    let header = read_head(&mut file, cluster)?;
+    let (format, header) = read_head(&mut file, cluster)?;
     let mut chunks = ChunkReader { file, chunk: Vec::new(), at: 0, chunk_at: 0, flaw: None, is_over: false };
-    let decoded: Result<S, CodecError> = codec::decode_from(&mut chunks);
+    let decoded: Result<S, CodecError> = match format {
+        EARLIER_FORMAT => codec::decode_from::<S::Earlier>(&mut chunks).map(Into::into),
+        _ => codec::decode_from(&mut chunks),
+    };
     // A flaw of a chunk is the cause, and the decoder's error only its consequence.
     if let Some(flaw) = chunks.flaw.take() {
         return Err(flaw);
@@ -179,7 +192,8 @@ pub fn read<S: DeserializeOwned>(
     Ok((header.with(machine), info))
 }
 
-fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Header, SnapshotFlaw> {
+/// Reads the format and the header.
+fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<(u32, Header), SnapshotFlaw> {
     let damaged = |what: &str| SnapshotFlaw::Damaged { offset: 0, what: what.to_owned() };
     let mut head = file.take_vec(PREFIX, 0, "its head")?;
     if head[..8] != MAGIC {
@@ -195,15 +209,16 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Heade
         return Err(damaged("its header does not match its checksum"));
     }
     let format = u32::from_le_bytes(field(head, 8));
-    if format != FORMAT {
+    if ![EARLIER_FORMAT, FORMAT].contains(&format) {
         return Err(SnapshotFlaw::UnknownFormat(format));
     }
     let found = u64::from_le_bytes(field(head, 12));
     if cluster.is_some_and(|cluster| cluster != found) {
         return Err(SnapshotFlaw::WrongCluster(found));
     }
-    let header = codec::decode(&head[PREFIX..]);
-    header.map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })
+    let header = codec::decode(&head[PREFIX..])
+        .map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })?;
+    Ok((format, header))
 }
 
 /// Reads the end of the file, behind the mark that no chunk follows.
@@ -369,6 +384,26 @@ fn chunk_sum(length: [u8; 4], bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
+impl<T: DeserializeOwned> Stored for Vec<T> {
+    type Earlier = Vec<T>;
+}
+
+#[cfg(test)]
+impl Stored for () {
+    type Earlier = ();
+}
+
+#[cfg(test)]
+impl Stored for String {
+    type Earlier = String;
+}
+
+#[cfg(test)]
+impl Stored for super::testing::Tape {
+    type Earlier = super::testing::Tape;
+}
+
+#[cfg(test)]
 mod tests {
     use palisade_spec::raft::{Index, Term};
 
@@ -449,11 +484,11 @@ mod tests {
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
         let mut later = head(CLUSTER, &Header::of(&snapshot(())));
-        later[8] = 5;
+        later[8] = 6;
         let end = later.len() - 4;
         let sum = crc32c::crc32c(&later[..end]);
         later[end..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(5))));
+        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(6))));
     }
 
     #[test]
@@ -474,8 +509,8 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c49534e415004000000c1000000000000000900000003fbbc02fb39300000f438f9d80500000054247613046865",
-                "6c64000000005e00000000000000d5def401ff861da110ce97ab4701cb08269d2a59c403e653b6339572f5f286d0",
+                "50414c49534e415005000000c1000000000000000900000003fbbc02fb3930000069f3cdf60500000054247613046865",
+                "6c64000000005e0000000000000015926c55ea0444dcd0962855c12c2b37a8c6ac3bfe726f684dd90faaa1c6fb46",
             )
         );
         assert!(hex.ends_with(&info.hash.to_string()));

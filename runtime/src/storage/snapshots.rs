@@ -20,13 +20,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_spec::raft::{Position, Snapshot};
 use serde::Serialize;
-use serde::de::DeserializeOwned;
 
 pub use self::receiving::Incoming;
 
 use self::receiving::UnderWay;
 use super::disk::{Access, Disk, DiskFile, FromStart};
-use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo};
+use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo, Stored};
 use super::snapshot_names::{self as names, Listing};
 use super::{StorageError, files};
 use crate::sync::Mutex;
@@ -47,7 +46,7 @@ pub struct Snapshots {
 
 impl Snapshots {
     /// Reads the newest snapshot of a directory, if there is one, and verifies all of it.
-    pub fn open<S: DeserializeOwned>(
+    pub fn open<S: Stored>(
         disk: &Arc<dyn Disk>,
         directory: &Path,
         cluster: u64,
@@ -149,7 +148,7 @@ impl Snapshots {
 }
 
 /// Reads the snapshot whose name says that it ends at `last`.
-fn read<S: DeserializeOwned>(
+fn read<S: Stored>(
     disk: &dyn Disk,
     path: &Path,
     last: Position,

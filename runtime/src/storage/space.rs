@@ -187,7 +187,7 @@ impl Space {
         if is_low && !was_low {
             warn!(
                 %directory, free, mark,
-                "the disk is nearly full: as a leader this node refuses new sessions and acquires until space is freed \
+                "the disk is nearly full: as a leader this node refuses new sessions, acquires and values until space is freed \
                  in its data directory's file system; releases, keepalives and expiries continue as long as there is room"
             );
         } else if was_low && !is_low {

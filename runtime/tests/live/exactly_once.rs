@@ -233,7 +233,7 @@ async fn vanish(node: &str, patience: Duration) -> Result<(), tungstenite::Error
     let (mut socket, _) = connect_async(format!("ws://{node}/v1/ws")).await?;
     for id in 0..STRANGERS {
         let options = wire::Acquire { ttl_ms: 100, wait_ms: 60_000, ..wire::Acquire::default() };
-        let request = wire::Request { id, op: wire::Op::Acquire { key: "strange".to_string(), options, number: None } };
+        let request = wire::Request { id, op: wire::Op::Acquire { keys: "strange".into(), options, number: None } };
         let mut frame = Vec::new();
         codec::encode_into(&request, &mut frame);
         socket.feed(Message::Binary(frame.into())).await?;

@@ -3,6 +3,7 @@
 //! api::` runs one module's.
 
 mod abuse;
+mod admin_address;
 mod api;
 mod audit;
 mod crowded_client;

@@ -101,12 +101,12 @@ fn grants_of_every_leader_are_verified_offline() {
     let cluster = keys.cluster(3);
     let session = open_session(&cluster, "first", TTL);
     let first = acquire(&cluster, "report", session);
-    let signed = first.signed.clone().expect("the grant is signed");
+    let signed = first.signed.first().cloned().expect("the grant is signed");
     let grant = keys.verifier().verify("report", &signed).unwrap();
     let number = session.number();
     assert_eq!((grant.token, grant.session, grant.epoch), (first.token, number, 0));
     // A repeated acquire is answered with the same signed token.
-    assert_eq!(acquire(&cluster, "report", session).signed.as_ref(), Some(&signed));
+    assert_eq!(acquire(&cluster, "report", session).signed, [signed.as_str()]);
 
     let missing = keys.resource("report", &signed, &[]);
     assert_eq!(missing.status.code(), Some(74), "{}", said(&missing));
@@ -186,7 +186,7 @@ fn new_key_takes_over_without_a_restart() {
     let file = keys.issue("node-1", &[]);
     let cluster = keys.cluster(1);
     let session = open_session(&cluster, "holder", TTL);
-    let signed = |key: &str| acquire(&cluster, key, session).signed.expect("the grant is signed");
+    let signed = |key: &str| acquire(&cluster, key, session).signed.pop().expect("the grant is signed");
     let before = key_id(&signed("first"));
 
     fs::set_permissions(&file, fs::Permissions::from_mode(0o644)).unwrap();
@@ -215,7 +215,7 @@ fn restored_cluster_signs_in_a_higher_epoch() {
     let backup = keys.path("backup");
     let mut save = palisade();
     assert!(output(save.args(["snapshot", "save", "--endpoints", &old.client_addr(1)]).arg(&backup)).status.success());
-    let before = acquire(&old, "report", session).signed.unwrap();
+    let before = acquire(&old, "report", session).signed.pop().unwrap();
     assert!(keys.resource("report", &before, &["--new"]).status.success());
     drop(old);
 
@@ -236,7 +236,7 @@ fn restored_cluster_signs_in_a_higher_epoch() {
         })
     };
     let session = open_session(&restored, "holder", TTL);
-    let after = acquire(&restored, "other", session).signed.unwrap();
+    let after = acquire(&restored, "other", session).signed.pop().unwrap();
     assert_eq!(keys.verifier().verify("other", &after).unwrap().epoch, 1);
     assert!(keys.resource("other", &after, &[]).status.success());
     let stale = keys.resource("report", &before, &[]);
@@ -248,6 +248,6 @@ fn restored_cluster_signs_in_a_higher_epoch() {
     eventually("the node reports the file", || {
         restored.log(1).contains("is certified for restore epoch 0").then_some(())
     });
-    let again = acquire(&restored, "third", session).signed.unwrap();
+    let again = acquire(&restored, "third", session).signed.pop().unwrap();
     assert_eq!(keys.verifier().verify("third", &again).unwrap().epoch, 1);
 }

@@ -12,8 +12,8 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Instant;
 
-use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
-use palisade_spec::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, Ttl};
+use palisade::storage::{DataDir, RecoveryReport, StorageError, Stored, Wal, read_snapshot};
+use palisade_spec::lock::{Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
@@ -26,6 +26,10 @@ use super::{FRAMES_AT, SECTOR, SEGMENT, directory, identity, new_segment_front, 
 /// A hash of all that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Digest(u64);
+
+impl Stored for Digest {
+    type Earlier = Digest;
+}
 
 impl StateMachine for Digest {
     type Command = Vec<u8>;
@@ -441,7 +445,7 @@ fn measure_snapshots() {
                 ttl: Ttl(30_000),
             };
             let key = Key::from(format!("a/key/of/some/length/{number}").as_str());
-            machine.apply(Stamp(1), &Command::AcquireOnce { opening, key, wait: false });
+            machine.apply(Stamp(1), &Command::AcquireOnce { opening, request: LockRequest::exclusive(key, false) });
         }
         let open = || {
             Wal::open(
@@ -480,5 +484,32 @@ fn measure_snapshots() {
         let (_, durable, _) = open();
         println!("read back in {:?}", before.elapsed());
         assert!(durable.snapshot.machine == machine);
+    }
+}
+
+/// A snapshot of version 0.1.0, in which a lock had one holder: ann holds `billing`, for which bob and carl
+/// wait, and `report`.
+#[test]
+fn snapshot_in_the_format_before_is_read() {
+    let file = include_bytes!("files/format-4.snapshot");
+    let (snapshot, _) = read_snapshot::<LockTable>(file.as_slice(), None).unwrap();
+    let table = snapshot.machine;
+    assert_eq!(palisade_spec::invariants::table_is_sound(&table), Ok(()));
+    let owner = |session| table.session(session).unwrap().owner.to_string();
+    let lines: Vec<_> = table
+        .locks()
+        .iter()
+        .map(|(key, lock)| {
+            let [holder] = &lock.holders[..] else { panic!("{key} has one holder") };
+            assert_eq!((holder.mode, holder.holds), (Mode::EXCLUSIVE, 1));
+            let waiters: Vec<String> = lock.queue.iter().map(|waiter| owner(waiter.session)).collect();
+            (key.as_str(), owner(holder.session), holder.token, waiters.join(" "))
+        })
+        .collect();
+    let ann = "ann".to_owned();
+    assert_eq!(lines, [("billing", ann.clone(), Token(1), "bob carl".into()), ("report", ann, Token(2), "".into())]);
+    assert_eq!((table.next_token(), table.contended().len()), (Token(3), 1));
+    for cut in 0..file.len() {
+        assert!(read_snapshot::<LockTable>(&file[..cut], None).is_err(), "{cut} bytes of it");
     }
 }

@@ -1,11 +1,14 @@
 //! The lock table's own invariants, entry by entry.
 
+use alloc::vec::Vec;
+
 use super::machine::{Applied, Checked};
 use crate::invariants::{
-    Check, Holders, breaks_are_reported, exactly_once, fifo_order, mutual_exclusion, no_denied_grant, no_early_expiry,
-    no_foreign_change, table_is_sound, token_monotonicity,
+    Check, Holders, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, mutual_exclusion, no_deadlock,
+    no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait, table_is_sound, token_monotonicity,
+    values_are_kept,
 };
-use crate::lock::{LockTable, Token};
+use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
 /// The holders and the greatest token, according to the events alone.
 #[derive(Clone, Debug)]
@@ -14,13 +17,17 @@ pub struct Observer {
     greatest: Token,
 }
 
+fn grants(lock: &Lock) -> Vec<(SessionId, Token, Mode)> {
+    lock.holders.iter().map(|holder| (holder.session, holder.token, holder.mode)).collect()
+}
+
 impl Checked for LockTable {
     type Observer = Observer;
 
     fn observer(&self) -> Observer {
         let held = self.locks().iter();
         Observer {
-            holders: held.map(|(key, lock)| (key.clone(), (lock.holder.session, lock.holder.token))).collect(),
+            holders: held.map(|(key, lock)| (key.clone(), grants(lock))).filter(|(_, held)| !held.is_empty()).collect(),
             greatest: Token(self.next_token().0 - 1),
         }
     }
@@ -43,13 +50,17 @@ impl Checked for LockTable {
         if whole {
             fifo_order(before, at, command, events, after)?;
             no_early_expiry(before, at, command, events, after)?;
-            table_is_sound(after)?;
+            holds_are_counted(before, at, command, outcome, after)?;
+            values_are_kept(before, command, outcome, after)?;
+            after.check_state()?;
         }
         Ok(())
     }
 
     fn check_state(&self) -> Check {
-        table_is_sound(self)
+        table_is_sound(self)?;
+        no_needless_wait(self)?;
+        no_deadlock(self)
     }
 }
 

@@ -2,22 +2,23 @@
 //! break.
 
 use super::{Check, Property, permitted};
-use crate::lock::{Command, Event, LockTable, Outcome, Reply, Right};
+use crate::lock::{Command, Event, Key, LockTable, Outcome, Reply, Right};
 use crate::require;
 
 /// Compares the reply and the events of an entry with the grant that its command breaks.
 ///
 /// A command breaks a grant if the key is held with the token that it names, by a holder that is due
-/// or not, and if the rules in force permit it. Then the first event names the key, the holder and
-/// the token, the release of that grant follows, and the reply names the holder and its client. In
-/// all other cases there is neither such an event nor such a reply.
+/// or not, and if the rules in force permit it for every key of the grant. Then the first events name each key of the grant, the
+/// holder and the token, the releases of that grant follow, and the reply names the holder and its
+/// client. In all other cases there is neither such an event nor such a reply.
 pub fn breaks_are_reported(before: &LockTable, command: Option<&Command>, outcome: &Outcome) -> Check {
     let broken = match command {
         Some(Command::Break { key, token, principal }) => {
             let rules = before.access().rules().map(|rules| &**rules);
-            let lock = before.lock(key).filter(|lock| lock.holder.token == *token);
-            let lock = lock.filter(|_| permitted(rules, principal, Right::Break, key.as_str()));
-            lock.map(|lock| (key.clone(), lock.holder.session, *token))
+            let holder = before.lock(key).and_then(|lock| lock.holder_with(*token));
+            let grant = holder.map(|holder| (holder.keys(key), holder.session, *token));
+            let may_break = |key: &Key| permitted(rules, principal, Right::Break, key.as_str());
+            grant.filter(|(keys, ..)| keys.iter().all(may_break))
         }
         _ => None,
     };
@@ -25,12 +26,13 @@ pub fn breaks_are_reported(before: &LockTable, command: Option<&Command>, outcom
     let replies = matches!(outcome.reply, Some(Reply::Broken { .. }));
     let is_told = match broken {
         None => reported == 0 && !replies,
-        Some((key, session, token)) => {
+        Some((keys, session, token)) => {
             let principal = before.session(session).map(|session| session.principal.clone()).unwrap_or_default();
-            let released = Event::Released { key: key.clone(), session, token };
-            reported == 1
-                && outcome.events.first() == Some(&Event::Broken { key, session, token })
-                && outcome.events.contains(&released)
+            let broken = keys.iter().map(|key| Event::Broken { key: key.clone(), session, token });
+            let mut released = keys.iter().map(|key| Event::Released { key: key.clone(), session, token });
+            reported == keys.count()
+                && outcome.events.iter().take(reported).cloned().eq(broken)
+                && released.all(|event| outcome.events.contains(&event))
                 && outcome.reply == Some(Reply::Broken { session, principal })
         }
     };

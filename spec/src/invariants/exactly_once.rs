@@ -1,8 +1,8 @@
 //! Exactly once: a repeated operation changes nothing.
 
-use super::{Check, Property, key_asked_for};
+use super::{Check, Property, time_passed};
 use crate::lock::{Command, LockTable};
-use crate::raft::{Stamp, StateMachine};
+use crate::raft::Stamp;
 use crate::require;
 
 /// Compares the table before and after `command` was applied at `at`: if the session has seen the
@@ -10,9 +10,9 @@ use crate::require;
 /// Time ends the holder of the key if it is due, as closing its session would.
 pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
     let (session, sequence) = match command {
-        Command::Acquire { session, sequence, .. } | Command::Release { session, sequence, .. } => {
-            (*session, *sequence)
-        }
+        Command::Acquire { session, sequence, .. }
+        | Command::Release { session, sequence, .. }
+        | Command::Proclaim { session, sequence, .. } => (*session, *sequence),
         Command::Open { .. }
         | Command::Close { .. }
         | Command::KeepAlive { .. }
@@ -22,11 +22,7 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
     };
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {
-        let mut waited = before.clone();
-        let holder = key_asked_for(command).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
-        if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
-            waited.apply(at, &Command::Close { session });
-        }
+        let waited = time_passed(before, at, command);
         require!(
             Property::ExactlyOnce,
             &waited == after,
@@ -62,7 +58,7 @@ mod tests {
             let release = Command::Release {
                 session: id(1),
                 sequence: Some(crate::lock::Sequence(sequence)),
-                key: "k".into(),
+                keys: "k".into(),
                 claim: crate::lock::Claim::Held(Token(1)),
             };
             assert!(judge(&before, &release, &new).ends_with("of session 1.0 was done again"));
@@ -88,7 +84,7 @@ mod tests {
         let repeated = acquire(2, 1, "k");
         let mut after = before.clone();
         after.apply(Stamp(101), &repeated);
-        assert_eq!(after.lock(&"k".into()).unwrap().holder.session, id(2));
+        assert_eq!(after.lock(&"k".into()).unwrap().holders[0].session, id(2));
         assert_eq!(complaint(exactly_once(&before, Stamp(101), &repeated, &after)), "");
         assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &after)).ends_with("was done again"));
         assert!(complaint(exactly_once(&before, Stamp(101), &repeated, &before)).ends_with("was done again"));

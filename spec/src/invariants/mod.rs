@@ -13,15 +13,18 @@ mod elected_by_a_majority;
 mod election_safety;
 mod exactly_once;
 mod fifo_order;
+mod holds_are_counted;
 mod leader_append_only;
 mod leader_completeness;
 mod log_matching;
 mod members_follow_the_log;
 mod members_survive_compaction;
 mod mutual_exclusion;
+mod no_deadlock;
 mod no_denied_grant;
 mod no_early_expiry;
 mod no_foreign_change;
+mod no_needless_wait;
 mod node_is_sound;
 mod one_change_at_a_time;
 mod persisted_before_send;
@@ -35,12 +38,14 @@ mod state_machine_safety;
 pub(crate) mod states;
 mod table_is_sound;
 mod token_monotonicity;
+mod values_are_kept;
 mod votes_stand;
 
 use alloc::string::String;
 use core::fmt;
 
-use crate::lock::{Command, Key};
+use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId};
+use crate::raft::{Stamp, StateMachine};
 pub use breaks_are_reported::breaks_are_reported;
 pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;
@@ -48,15 +53,19 @@ pub use elected_by_a_majority::elected_by_a_majority;
 pub use election_safety::{Leaders, election_safety};
 pub use exactly_once::exactly_once;
 pub use fifo_order::fifo_order;
+pub use holds_are_counted::holds_are_counted;
 pub use leader_append_only::leader_append_only;
 pub use leader_completeness::leader_completeness;
 pub use log_matching::log_matching;
 pub use members_follow_the_log::members_follow_the_log;
 pub use members_survive_compaction::members_survive_compaction;
 pub use mutual_exclusion::{Holders, mutual_exclusion};
+pub use no_deadlock::no_deadlock;
 pub use no_denied_grant::{no_denied_grant, permitted};
+use no_early_expiry::ending_cost;
 pub use no_early_expiry::no_early_expiry;
 pub use no_foreign_change::no_foreign_change;
+pub use no_needless_wait::no_needless_wait;
 pub use node_is_sound::node_is_sound;
 pub use one_change_at_a_time::one_change_at_a_time;
 pub use persisted_before_send::persisted_before_send;
@@ -68,19 +77,54 @@ pub use snapshot_matches_log::snapshot_matches_log;
 pub use state_machine_safety::{Committed, state_machine_safety};
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
+pub use values_are_kept::values_are_kept;
 pub use votes_stand::votes_stand;
 
-/// The key that a command acquires or releases. Deliberately independent of [`Command::key`]: a check must not
+/// The keys that a command acquires or releases. Deliberately independent of [`Command::keys`]: a check must not
 /// rely on the code it checks.
-pub fn key_asked_for(command: &Command) -> Option<&Key> {
+pub fn keys_asked_for(command: &Command) -> &[Key] {
     match command {
-        Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
+        Command::Acquire { request, .. } | Command::AcquireOnce { request, .. } => request.keys.as_slice(),
+        Command::Release { keys, .. } => keys.as_slice(),
         Command::Open { .. }
         | Command::Close { .. }
         | Command::KeepAlive { .. }
+        | Command::Proclaim { .. }
         | Command::Break { .. }
-        | Command::SetAccess { .. } => None,
+        | Command::SetAccess { .. } => &[],
     }
+}
+
+/// The table after what time does at a command about keys, whatever the command asks for.
+///
+/// The due holders of these keys end as if their sessions were closed, in the order of their grants,
+/// until that was the work of a sweep. Where no claim is on several keys, that is all. Otherwise it is
+/// the effect of a request about the same keys by a session that never existed: a waiter for several keys
+/// may be the first at a free lock, and lose its positions there.
+pub fn time_passed(before: &LockTable, at: Stamp, command: &Command) -> LockTable {
+    let mut table = before.clone();
+    let asked = keys_asked_for(command);
+    let is_on_one = |(key, lock): (&Key, &Lock)| {
+        lock.holders.iter().all(|holder| holder.keys(key).count() == 1)
+            && lock.queue.iter().all(|waiter| waiter.keys(key).count() == 1)
+    };
+    if !before.locks().iter().all(is_on_one) {
+        if let Some(keys) = Keys::new(asked.to_vec()) {
+            let session = SessionId { number: 0, proof: Proof::default() };
+            table.apply(at, &Command::Release { session, sequence: None, keys, claim: Claim::Either });
+        }
+        return table;
+    }
+    let holders = asked.iter().filter_map(|key| before.lock(key)).flat_map(|lock| lock.holders.iter());
+    let is_due = |id: &SessionId| before.session(*id).is_some_and(|session| session.deadline < at);
+    let mut work = 0;
+    for session in holders.map(|holder| holder.session).filter(is_due) {
+        if work < before.sweep_cost().max(1) {
+            work += ending_cost(before, session);
+            table.apply(at, &Command::Close { session });
+        }
+    }
+    table
 }
 
 /// A violated property, with the evidence.

@@ -1,33 +1,41 @@
-//! Mutual exclusion: a lock is granted only when no session holds it.
+//! Mutual exclusion: no two claims that conflict hold a lock. The holders of a lock have together at most
+//! all its permits: so an exclusive holder is alone, and a semaphore is not exceeded.
 
 use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
 
 use super::{Check, Property};
-use crate::lock::{Event, Key, SessionId, Token};
+use crate::lock::{Event, Key, Mode, SessionId, Token};
 use crate::require;
 
-/// The holder of each lock, according to the events alone.
-pub type Holders = BTreeMap<Key, (SessionId, Token)>;
+/// Who holds which lock, by which grant, according to the events alone.
+pub type Holders = BTreeMap<Key, Vec<(SessionId, Token, Mode)>>;
 
-/// Follows the events of one entry; fails at a grant of a held lock, or at a release by a session
-/// other than the holder. Uses only the events, which are what an observer can see.
+/// Follows the events of an entry: a grant leaves at most all permits of the lock taken, and a release
+/// is by a holder.
 pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
     let name = Property::MutualExclusion;
     for event in events {
         match event {
-            Event::Granted { key, session, token } => {
-                let before = holders.insert(key.clone(), (*session, *token));
-                require!(name, before.is_none(), "{key} went to session {session} while {before:?} held it")?;
+            Event::Granted { key, session, token, mode } => {
+                let held = holders.entry(key.clone()).or_default();
+                let permits = held.iter().map(|(.., mode)| u64::from(mode.permits())).sum::<u64>();
+                let is_free = permits + u64::from(mode.permits()) <= u64::from(mode.of())
+                    && held.iter().all(|(holder, _, other)| other.of() == mode.of() && holder != session);
+                require!(name, is_free, "{key} went to session {session} while {held:?} held it")?;
+                held.push((*session, *token, *mode));
             }
             Event::Released { key, session, token } => {
-                let before = holders.remove(key);
-                require!(
-                    name,
-                    before == Some((*session, *token)),
-                    "{key} was released by {session} but {before:?} held it"
-                )?;
+                let held = holders.entry(key.clone()).or_default();
+                let place = held.iter().position(|(holder, held, _)| (holder, held) == (session, token));
+                require!(name, place.is_some(), "{key} was released by {session} but {held:?} held it")?;
+                place.map(|place| held.remove(place));
+                if held.is_empty() {
+                    holders.remove(key);
+                }
             }
             Event::Broken { .. }
+            | Event::Proclaimed { .. }
             | Event::Withdrawn { .. }
             | Event::Expired { .. }
             | Event::Closed { .. }
@@ -41,10 +49,14 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
 mod tests {
     use super::{Holders, mutual_exclusion};
     use crate::invariants::states::{complaint, id, key};
-    use crate::lock::{Event, Token};
+    use crate::lock::{Event, Mode, Token};
 
     fn granted(session: u64, token: u64) -> Event {
-        Event::Granted { key: key("k"), session: id(session), token: Token(token) }
+        granted_in(Mode::EXCLUSIVE, session, token)
+    }
+
+    fn granted_in(mode: Mode, session: u64, token: u64) -> Event {
+        Event::Granted { key: key("k"), session: id(session), token: Token(token), mode }
     }
 
     fn released(session: u64, token: u64) -> Event {
@@ -75,5 +87,23 @@ mod tests {
         let closed = Event::Closed { session: id(1) };
         assert_eq!(complaint(mutual_exclusion(&mut holders, &[granted(1, 1), closed])), "");
         assert!(complaint(mutual_exclusion(&mut holders, &[granted(2, 2)])).starts_with("k went to session 2.0 while"));
+    }
+
+    #[test]
+    fn claims_that_conflict_are_seen() {
+        let semaphore = |permits, of| Mode::semaphore(permits, of).unwrap();
+        for (first, second, conflict) in [
+            (Mode::SHARED, Mode::SHARED, false),
+            (Mode::SHARED, Mode::EXCLUSIVE, true),
+            (Mode::EXCLUSIVE, Mode::SHARED, true),
+            (semaphore(2, 5), semaphore(3, 5), false),
+            (semaphore(3, 5), semaphore(3, 5), true),
+            (semaphore(2, 5), semaphore(2, 6), true),
+        ] {
+            let complaint = follow(&[granted_in(first, 1, 1), granted_in(second, 2, 2)]);
+            assert_eq!(complaint.starts_with("k went to session 2.0"), conflict, "{first}, {second}");
+            assert!(follow(&[granted_in(first, 1, 1), released(1, 1), granted_in(second, 2, 2)]).is_empty());
+        }
+        assert!(follow(&[granted_in(Mode::SHARED, 1, 1), granted_in(Mode::SHARED, 1, 2)]).starts_with("k went to"));
     }
 }

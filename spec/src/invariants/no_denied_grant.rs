@@ -3,10 +3,12 @@
 
 use alloc::vec::Vec;
 
-use super::{Check, Property, key_asked_for};
-use crate::lock::{Command, Event, LockTable, Opening, Outcome, Principal, Reply, Revision, Right, Rights, Rules};
+use super::{Check, Property, time_passed};
+use crate::lock::{
+    Command, Event, Keys, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right, Rights, Rules,
+};
 use crate::lock::{SessionId, Subject};
-use crate::raft::{Stamp, StateMachine};
+use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::NoDeniedGrant;
@@ -138,7 +140,7 @@ fn rules_change_by_an_administrator(
 }
 
 /// A command that is denied is one that the rules do not permit, and it has no effect but the passing
-/// of time. Time ends the holder of the key if it is due, as closing its session would.
+/// of time.
 fn denied_changes_nothing(
     before: &LockTable,
     at: Stamp,
@@ -150,24 +152,25 @@ fn denied_changes_nothing(
         return Ok(());
     }
     let rules = before.access().rules().map(|rules| &**rules);
+    let may_acquire = |principal: &Principal, request: &LockRequest| {
+        request.keys.iter().all(|key| permitted(rules, principal, Right::Acquire, key.as_str()))
+    };
     let denies = match command {
-        Some(Command::Acquire { session, key, .. }) => {
+        Some(Command::Acquire { session, request, .. }) => {
             let principal = before.session(*session).map(|session| &session.principal);
-            principal.is_some_and(|principal| !permitted(rules, principal, Right::Acquire, key.as_str()))
+            principal.is_some_and(|principal| !may_acquire(principal, request))
         }
-        Some(Command::AcquireOnce { opening, key, .. }) => {
-            !permitted(rules, &opening.principal, Right::Acquire, key.as_str())
+        Some(Command::AcquireOnce { opening, request }) => !may_acquire(&opening.principal, request),
+        Some(Command::Break { principal, key, token }) => {
+            let grant = before.lock(key).and_then(|lock| lock.holder_with(*token));
+            let keys = grant.map_or_else(|| Keys::from(key.clone()), |holder| holder.keys(key));
+            !keys.iter().all(|key| permitted(rules, principal, Right::Break, key.as_str()))
         }
-        Some(Command::Break { principal, key, .. }) => !permitted(rules, principal, Right::Break, key.as_str()),
         Some(Command::SetAccess { .. }) => true,
         _ => false,
     };
     require!(NAME, denies, "{command:?} was denied")?;
-    let mut waited = before.clone();
-    let holder = command.and_then(key_asked_for).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
-    if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at)) {
-        waited.apply(at, &Command::Close { session });
-    }
+    let waited = command.map_or_else(|| before.clone(), |command| time_passed(before, at, command));
     let is_same = waited.locks() == after.locks() && waited.sessions().len() == after.sessions().len();
     require!(NAME, is_same, "{command:?} was denied and changed the table")
 }
@@ -181,6 +184,7 @@ mod tests {
     use super::*;
     use crate::invariants::states::{acquire, complaint, id, key};
     use crate::lock::{Owner, Prefix, Proof, Rule, Token, Ttl};
+    use crate::raft::StateMachine;
 
     fn opening(principal: &str) -> Opening {
         let (proof, owner, principal) = (Proof::default(), Owner::from("a"), Principal::from(principal));
@@ -232,7 +236,7 @@ mod tests {
     fn what_the_table_does_is_permitted() {
         let commands = [
             acquire(3, 0, "l"),
-            Command::AcquireOnce { opening: opening("bob"), key: key("l"), wait: false },
+            Command::AcquireOnce { opening: opening("bob"), request: LockRequest::exclusive("l", false) },
             Command::Close { session: id(1) },
             break_first("bob"),
             set("ann", 1, &[]),
@@ -250,7 +254,7 @@ mod tests {
 
     #[test]
     fn grant_or_break_that_the_rules_do_not_permit_is_seen() {
-        let once = Command::AcquireOnce { opening: opening("bob"), key: key("l"), wait: false };
+        let once = Command::AcquireOnce { opening: opening("bob"), request: LockRequest::exclusive("l", false) };
         let all = [Right::Acquire, Right::Break];
         for command in [acquire(3, 0, "l"), once, Command::Close { session: id(1) }] {
             assert_eq!(judge(&all, &command, &all, &command), "");

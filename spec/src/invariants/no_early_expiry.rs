@@ -1,12 +1,13 @@
 //! No early expiry: a session lives until its deadline, which never moves back. Before its deadline
 //! it ends only by its own command, by an operator's break, or when the access rules deny it the one
-//! lock for which it was opened; after it, the session is due: it cannot act, blocks no command,
-//! and ends in turn.
+//! claim for which it was opened; after it, the session is due: it cannot act, its locks are passed on
+//! to the commands that ask for them, and it ends in turn.
 
+use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property, key_asked_for};
-use crate::lock::{Command, Event, LockTable, Session, SessionId};
+use super::{Check, Property, keys_asked_for};
+use crate::lock::{Command, Event, Holder, Key, Keys, LockTable, Session, SessionId};
 use crate::raft::Stamp;
 use crate::require;
 
@@ -56,9 +57,37 @@ pub fn no_early_expiry(
         )?;
     }
     sweep_is_in_order(before, at, command, events)?;
-    let holder = command.and_then(key_asked_for).and_then(|key| after.lock(key)).map(|lock| lock.holder.session);
-    let is_due = holder.and_then(|id| after.session(id)).is_some_and(|session| session.deadline < at);
-    require!(NAME, !is_due, "session {holder:?} is due, and holds what was asked for")
+    command.map_or(Ok(()), |command| due_holders_end(before, at, command, events, after))
+}
+
+/// The due holders of the keys that a command acquires or releases end before it takes effect: key by
+/// key, in the order of their grants, and at most as many as a sweep ends.
+fn due_holders_end(before: &LockTable, at: Stamp, command: &Command, events: &[Event], after: &LockTable) -> Check {
+    let is_due = |table: &LockTable, id| table.session(id).is_some_and(|session| session.deadline < at);
+    let keys = keys_asked_for(command);
+    let mut seen = BTreeSet::new();
+    let is_first = |id: &SessionId| is_due(before, *id) && seen.insert(*id);
+    let due: Vec<SessionId> = keys.iter().flat_map(|key| holders(before, key)).filter(is_first).collect();
+    let ended = due.iter().take_while(|id| expired(events).any(|(_, expired)| expired == **id)).count();
+    let is_full =
+        |ids: &[SessionId]| ids.iter().map(|id| ending_cost(before, *id)).sum::<u64>() >= before.sweep_cost().max(1);
+    let stays = keys.iter().flat_map(|key| holders(after, key)).find(|id| is_due(after, *id));
+    let has_room = stays.is_some() && !is_full(&due[..ended]);
+    require!(NAME, !has_room, "session {stays:?} is due, and holds what was asked for")?;
+    let was_full = ended > 1 && is_full(&due[..ended - 1]);
+    require!(NAME, !was_full, "{ended} due holders of {keys:?} ended in one entry")
+}
+
+fn holders(table: &LockTable, key: &Key) -> impl Iterator<Item = SessionId> {
+    table.lock(key).into_iter().flat_map(|lock| lock.holders.iter().map(|holder| holder.session))
+}
+
+/// The sessions that expired, in order, with their deadlines.
+fn expired(events: &[Event]) -> impl Iterator<Item = (Stamp, SessionId)> {
+    events.iter().filter_map(|event| match event {
+        Event::Expired { session, deadline } => Some((*deadline, *session)),
+        _ => None,
+    })
 }
 
 /// A session that remains keeps its promised deadline; a session that is due can only lose claims.
@@ -69,86 +98,101 @@ fn stays(at: Stamp, id: SessionId, session: &Session, now: &Session) -> Check {
     require!(NAME, was >= at || does_nothing, "session {id} has acted after its deadline {was}")
 }
 
-/// A no-op ends due sessions, at least one, and skips none: first those that hold a lock with
+/// A no-op ends due sessions, at least one, and skips none: first the first holders of locks with
 /// waiters, then the others, in the order of their deadlines. A command ends only the sessions that
 /// block it. Sessions opened for one lock also end when that lock passes them over.
 fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, events: &[Event]) -> Check {
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
     due.sort_unstable_by_key(|&(deadline, id)| (!is_contended_holder(before, id), deadline, id));
-    let expired = || {
-        events.iter().filter_map(|event| match event {
-            Event::Expired { session, deadline } => Some((*deadline, *session)),
-            _ => None,
-        })
+    let is_in_turn = |place: usize, id: SessionId| match command {
+        None => place < in_turn(&due, events),
+        Some(command) => is_blocking(before, command, id),
     };
-    let in_turn = match command {
-        None => expired().zip(&due).take_while(|(expired, due)| expired == *due).count(),
-        Some(command) => expired().take_while(|&(_, id)| is_blocking(before, command, id)).count().min(1),
-    };
-    require!(NAME, in_turn > 0 || due.is_empty() || command.is_some(), "no session expired, but {due:?} are due")?;
-    let work: u64 = due[..in_turn.min(due.len())].iter().map(|&(_, id)| ending_cost(before, id)).sum();
-    let is_full = command.is_some() || in_turn == due.len() || work >= before.sweep_cost();
-    require!(NAME, is_full, "a sweep ended {in_turn} of {due:?}, and had room for more")?;
-    for (_, id) in expired().skip(in_turn) {
+    if command.is_none() {
+        let ended = in_turn(&due, events);
+        require!(NAME, ended > 0 || due.is_empty(), "no session expired, but {due:?} are due")?;
+        let work: u64 = due[..ended].iter().map(|&(_, id)| ending_cost(before, id)).sum();
+        let is_full = ended == due.len() || work >= before.sweep_cost();
+        require!(NAME, is_full, "a sweep ended {ended} of {due:?}, and had room for more")?;
+    }
+    for (place, (_, id)) in expired(events).enumerate() {
         let was_withdrawn =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
         let is_once = before.session(id).is_some_and(|session| session.once);
-        require!(NAME, was_withdrawn && is_once, "session {id} expired, and it was not its turn")?;
+        let may_end = is_in_turn(place, id) || was_withdrawn && is_once;
+        require!(NAME, may_end, "session {id} expired, and it was not its turn")?;
     }
-    let times = |id| expired().filter(|(_, expired)| *expired == id).count();
-    require!(NAME, expired().all(|(_, id)| times(id) == 1), "a session expired twice")
+    let times = |id| expired(events).filter(|(_, expired)| *expired == id).count();
+    require!(NAME, expired(events).all(|(_, id)| times(id) == 1), "a session expired twice")
+}
+
+/// How many of the due sessions expired in their order, before any other.
+fn in_turn(due: &[(Stamp, SessionId)], events: &[Event]) -> usize {
+    expired(events).zip(due).take_while(|(expired, due)| expired == *due).count()
 }
 
 /// The work of ending a session: the session, its claims, and the waiters for its locks.
-fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
+pub(super) fn ending_cost(table: &LockTable, id: SessionId) -> u64 {
     let claims = table.sessions()[&id].claims();
-    let held = claims.iter().filter_map(|key| table.lock(key)).filter(|lock| lock.holder.session == id);
+    let holds = |key: &&Key| holders(table, key).any(|holder| holder == id);
+    let held = claims.iter().filter(holds).filter_map(|key| table.lock(key));
     (1 + claims.len() + held.map(|lock| lock.queue.len()).sum::<usize>()) as u64
 }
 
-/// Whether the session holds a lock that others wait for.
+/// Whether the session is the first holder of a lock that others wait for.
 fn is_contended_holder(table: &LockTable, id: SessionId) -> bool {
-    let mut locks = table.sessions()[&id].claims().iter().filter_map(|key| table.lock(key));
-    locks.any(|lock| lock.holder.session == id && !lock.queue.is_empty())
+    let has_waiters = |key: &&Key| table.lock(key).is_some_and(|lock| !lock.queue.is_empty());
+    let mut contended = table.sessions()[&id].claims().iter().filter(has_waiters);
+    contended.any(|key| holders(table, key).next() == Some(id))
 }
 
 /// Whether the command closes the session, acquires or releases a key that the session holds, or
 /// breaks its grant.
 fn is_blocking(before: &LockTable, command: &Command, id: SessionId) -> bool {
-    let held = key_asked_for(command).and_then(|key| before.lock(key)).is_some_and(|lock| lock.holder.session == id);
-    held || breaks(before, command, id) || matches!(command, Command::Close { session } if *session == id)
+    let held = || keys_asked_for(command).iter().any(|key| holders(before, key).any(|holder| holder == id));
+    let breaks = || broken(before, command).is_some_and(|held| held.session == id);
+    held() || breaks() || matches!(command, Command::Close { session } if *session == id)
 }
 
 /// Whether the command ends the session itself: it closes the session, drops the last claim of a
 /// session opened for one lock, or breaks the only claim of any session.
 fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> bool {
+    let is_last =
+        |keys: &Keys| before.session(id).is_some_and(|session| session.once && session.claims() == keys.as_slice());
     match command {
         Some(Command::Close { session }) => *session == id,
-        Some(Command::Release { session, key, .. } | Command::Acquire { session, key, wait: false, .. }) => {
-            let is_last = |session: &Session| session.once && session.claims() == [key.clone()];
-            *session == id && before.session(id).is_some_and(is_last)
-        }
-        Some(command @ Command::Break { .. }) => {
-            breaks(before, command, id) && before.session(id).is_some_and(|session| session.claims().len() == 1)
+        Some(Command::Release { session, keys, .. }) => *session == id && is_last(keys),
+        Some(Command::Acquire { session, request, .. }) => *session == id && !request.waits() && is_last(&request.keys),
+        Some(Command::Break { key, .. }) => {
+            let claims = before.session(id).map_or(0, |session| session.claims().len());
+            command
+                .and_then(|command| broken(before, command))
+                .is_some_and(|held| held.session == id && held.keys(key).count() == claims)
         }
         _ => false,
     }
 }
 
-/// Whether the rules denied the session the one lock for which it was opened.
+/// Whether the rules denied the session a claim, after which it had none: the events report that it left
+/// every one of its keys.
 fn ends_denied(events: &[Event], id: SessionId, session: &Session) -> bool {
-    let denied = |event: &Event| match event {
-        Event::Denied { key, session: denied, .. } => *denied == id && session.claims() == [key.clone()],
-        _ => false,
+    let is_denied = |event: &Event| matches!(event, Event::Denied { session: denied, .. } if *denied == id);
+    let has_left = |key: &Key| {
+        events.iter().any(|event| match event {
+            Event::Withdrawn { key: left, session } | Event::Released { key: left, session, .. } => {
+                (left, *session) == (key, id)
+            }
+            _ => false,
+        })
     };
-    session.once && events.iter().any(denied)
+    session.once && events.iter().any(is_denied) && session.claims().iter().all(has_left)
 }
 
-/// Whether the command breaks a grant of the session.
-fn breaks(before: &LockTable, command: &Command, id: SessionId) -> bool {
-    let Command::Break { key, token, .. } = command else { return false };
-    before.lock(key).is_some_and(|lock| (lock.holder.session, lock.holder.token) == (id, *token))
+/// The grant that the command breaks.
+fn broken<'a>(before: &'a LockTable, command: &Command) -> Option<&'a Holder> {
+    let Command::Break { key, token, .. } = command else { return None };
+    before.lock(key)?.holder_with(*token)
 }
 
 #[cfg(test)]
@@ -157,7 +201,7 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::lock::{Claim, Key, Opening, Owner, Principal, Proof, Token, Ttl};
+    use crate::lock::{Claim, Key, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
@@ -185,13 +229,19 @@ mod tests {
     /// Session 1 was opened for `k` and holds it; it waits for `l`, too, if `two`. Session 2 holds
     /// `l`.
     fn once(two: bool) -> LockTable {
-        let (k, l) = (Key::from("k"), Key::from("l"));
         let mut table = LockTable::default();
-        table.apply(Stamp(0), &Command::AcquireOnce { opening: opening(5), key: k, wait: true });
+        table
+            .apply(Stamp(0), &Command::AcquireOnce { opening: opening(5), request: LockRequest::exclusive("k", true) });
         table.apply(Stamp(0), &Command::Open { opening: opening(5) });
-        table.apply(Stamp(0), &Command::Acquire { session: id(2), sequence: None, key: l.clone(), wait: true });
+        table.apply(
+            Stamp(0),
+            &Command::Acquire { session: id(2), sequence: None, request: LockRequest::exclusive("l", true) },
+        );
         if two {
-            table.apply(Stamp(0), &Command::Acquire { session: id(1), sequence: None, key: l, wait: true });
+            table.apply(
+                Stamp(0),
+                &Command::Acquire { session: id(1), sequence: None, request: LockRequest::exclusive("l", true) },
+            );
         }
         table
     }
@@ -213,7 +263,7 @@ mod tests {
     }
 
     fn release(number: u64, key: &str) -> Command {
-        Command::Release { session: id(number), sequence: None, key: Key::from(key), claim: Claim::Held(Token(1)) }
+        Command::Release { session: id(number), sequence: None, keys: key.into(), claim: Claim::Held(Token(1)) }
     }
 
     #[track_caller]
@@ -278,7 +328,8 @@ mod tests {
         // A holder counts together with its claim and the waiter for it.
         let mut before = sessions_swept(4, &[3, 9, 5]);
         for number in [1, 2] {
-            let acquire = Command::Acquire { session: id(number), sequence: None, key: Key::from("k"), wait: true };
+            let acquire =
+                Command::Acquire { session: id(number), sequence: None, request: LockRequest::exclusive("k", true) };
             before.apply(Stamp(0), &acquire);
         }
         let judge = |before: &LockTable, at| {
@@ -294,9 +345,11 @@ mod tests {
     #[test]
     fn command_ends_only_sessions_that_block_it() {
         let mut before = sessions(&[3, 3, 9, 9]);
-        let key = |name: &str| Key::from(name);
-        let acquire =
-            |number, name| Command::Acquire { session: id(number), sequence: None, key: key(name), wait: true };
+        let acquire = |number, name| Command::Acquire {
+            session: id(number),
+            sequence: None,
+            request: LockRequest::exclusive(name, true),
+        };
         before.apply(Stamp(0), &acquire(1, "k"));
         before.apply(Stamp(0), &acquire(2, "l"));
         let (mut after, asked) = (before.clone(), acquire(3, "k"));
@@ -321,17 +374,18 @@ mod tests {
             let keepalive = Command::KeepAlive { sessions: [].into() };
             no_early_expiry(&before, Stamp(6), Some(&keepalive), &[], &after)
         };
-        let acquire = |sequence| Command::Acquire { session: id(1), sequence, key: Key::from("k"), wait: true };
+        let acquire =
+            |sequence| Command::Acquire { session: id(1), sequence, request: LockRequest::exclusive("k", true) };
         refused(does(&acquire(None)), "after its deadline");
         let release = Command::Release {
             session: id(1),
             sequence: Some(crate::lock::Sequence(1)),
-            key: Key::from("k"),
+            keys: "k".into(),
             claim: Claim::Either,
         };
         refused(does(&release), "after its deadline");
         refused(no_early_expiry(&before, Stamp(6), None, &[expired(2, 9)], &sessions(&[7])), "not after");
-        let granted = Event::Granted { key: Key::from("k"), session: id(1), token: Token(1) };
+        let granted = Event::Granted { key: Key::from("k"), session: id(1), token: Token(1), mode: Mode::EXCLUSIVE };
         assert_eq!(
             no_early_expiry(&before, Stamp(5), Some(&release), core::slice::from_ref(&granted), &before),
             Ok(())
@@ -346,12 +400,19 @@ mod tests {
     fn once_session_ends_when_it_is_passed_over() {
         for once in [true, false] {
             let mut before = LockTable::sweeping(1);
-            before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(3), key: Key::from("k"), wait: true });
+            before.apply(
+                Stamp(0),
+                &Command::AcquireOnce { opening: opening(3), request: LockRequest::exclusive("k", true) },
+            );
             if once {
-                before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(5), key: Key::from("k"), wait: true });
+                before.apply(
+                    Stamp(0),
+                    &Command::AcquireOnce { opening: opening(5), request: LockRequest::exclusive("k", true) },
+                );
             } else {
                 before.apply(Stamp(0), &Command::Open { opening: opening(5) });
-                let asks = Command::Acquire { session: id(2), sequence: None, key: Key::from("k"), wait: true };
+                let asks =
+                    Command::Acquire { session: id(2), sequence: None, request: LockRequest::exclusive("k", true) };
                 before.apply(Stamp(0), &asks);
             }
             before.apply(Stamp(0), &Command::Open { opening: opening(4) });
@@ -412,7 +473,8 @@ mod tests {
         refused(judge(&once(true), &release(1, "k"), 1), "not by its own command");
         let mut waits = once(true);
         waits.apply(Stamp(0), &release(1, "k"));
-        let asks = |wait| Command::Acquire { session: id(1), sequence: None, key: Key::from("l"), wait };
+        let asks =
+            |wait| Command::Acquire { session: id(1), sequence: None, request: LockRequest::exclusive("l", wait) };
         assert_eq!(judge(&waits, &asks(false), 1), Ok(()));
         refused(judge(&waits, &asks(true), 1), "not by its own command");
     }

@@ -2,14 +2,14 @@
 
 use alloc::vec::Vec;
 
-use super::{Check, Property, key_asked_for};
+use super::{Check, Property, time_passed};
 use crate::lock::{Command, LockTable, SessionId};
 use crate::raft::{Stamp, StateMachine};
 use crate::require;
 
 /// Compares the table before and after `command` was applied at `at`: a command may change nothing
 /// in the name of a session that does not exist, whatever number it names. What may change is the
-/// work of time (the holder of the key ends if it is due, as closing its session would end it) and,
+/// work of time ([`time_passed`]: due holders of the keys end) and,
 /// of a keepalive of several sessions, the deadlines of those that exist.
 ///
 /// A stranger knows all numbers, keys and tokens, and no proof. So this says that a session is
@@ -18,17 +18,14 @@ use crate::require;
 pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
     let exists = |id: &SessionId| before.session(*id).is_some();
     let expected = match command {
-        Command::Close { session } | Command::Acquire { session, .. } | Command::Release { session, .. } => {
+        Command::Close { session }
+        | Command::Acquire { session, .. }
+        | Command::Release { session, .. }
+        | Command::Proclaim { session, .. } => {
             if exists(session) {
                 return Ok(());
             }
-            let mut waited = before.clone();
-            let holder = key_asked_for(command).and_then(|key| before.lock(key)).map(|lock| lock.holder.session);
-            if let Some(session) = holder.filter(|id| before.session(*id).is_some_and(|session| session.deadline < at))
-            {
-                waited.apply(at, &Command::Close { session });
-            }
-            waited
+            time_passed(before, at, command)
         }
         Command::KeepAlive { sessions } => {
             if sessions.iter().all(exists) {
@@ -51,8 +48,8 @@ mod tests {
     use alloc::string::String;
 
     use super::no_foreign_change;
-    use crate::invariants::states::{acquire, complaint, id, key, table};
-    use crate::lock::{Claim, Command, LockTable, Proof, Sequence, SessionId, Token};
+    use crate::invariants::states::{acquire, complaint, id, table};
+    use crate::lock::{Claim, Command, LockRequest, LockTable, Proof, Sequence, SessionId, Token};
     use crate::raft::{Stamp, StateMachine};
 
     /// The number of a session that exists, with another proof.
@@ -69,12 +66,14 @@ mod tests {
     }
 
     /// All that a stranger can ask for in the name of session 1, as session 1 and as itself.
-    fn commands(session: SessionId) -> [Command; 6] {
-        let release = |claim| Command::Release { session, sequence: Some(Sequence(u64::MAX)), key: key("k"), claim };
+    fn commands(session: SessionId) -> [Command; 7] {
+        let sequence = Some(Sequence(u64::MAX));
+        let release = |claim| Command::Release { session, sequence, keys: "k".into(), claim };
         [
             Command::Close { session },
             Command::KeepAlive { sessions: [id(2), session].into() },
-            Command::Acquire { session, sequence: None, key: key("l"), wait: false },
+            Command::Acquire { session, sequence: None, request: LockRequest::exclusive("l", false) },
+            Command::Proclaim { session, sequence, key: "k".into(), token: Token(1), value: "v".into() },
             release(Claim::Held(Token(1))),
             release(Claim::Waiting),
             release(Claim::Either),
@@ -110,7 +109,7 @@ mod tests {
         for asked in &commands(forged(1)) {
             assert_eq!(judge(asked, asked, 101), "");
         }
-        let asked = Command::Release { session: forged(1), sequence: None, key: key("k"), claim: Claim::Either };
+        let asked = Command::Release { session: forged(1), sequence: None, keys: "k".into(), claim: Claim::Either };
         assert!(judge(&asked, &Command::Close { session: id(1) }, 100).ends_with("changed the table"));
         assert_eq!(judge(&asked, &Command::Close { session: id(1) }, 101), "");
         assert!(judge(&Command::Close { session: forged(1) }, &asked, 101).ends_with("changed the table"));

@@ -125,12 +125,20 @@ properties! {
     /// A node keeps its configured limits.
     LimitsHold = "limits hold",
 
-    /// A lock is granted only when no session holds it.
+    /// No two claims that conflict hold a lock: its holders have at most all its permits.
     MutualExclusion = "mutual exclusion",
     /// Every grant has a greater token than all grants before it.
     TokenMonotonicity = "token monotonicity",
-    /// A lock goes to the session that has waited longest.
+    /// A lock goes to the session that has waited longest, and no other one overtakes it.
     FifoOrder = "FIFO order",
+    /// A waiter whose turn has come at all its keys does not wait.
+    NoNeedlessWait = "no needless wait",
+    /// No waiters wait for one another in a circle.
+    NoDeadlock = "no deadlock",
+    /// A grant has as many holds as acquires that were not released.
+    HoldsAreCounted = "holds are counted",
+    /// A claim has the value that its own client gave it last.
+    ValuesAreKept = "values are kept",
     /// A session lives until its deadline.
     NoEarlyExpiry = "no early expiry",
     /// A repeated operation changes nothing.
@@ -158,6 +166,9 @@ properties! {
     ReadAnsweredOnce = "a read is answered once",
     /// A client is told of an effect only when it is committed.
     ReplyAfterCommit = "reply after commit",
+    /// A client is granted and refused what it asked for: these keys, in this mode, with these holds, and
+    /// a position in no longer a queue.
+    AnswersMatchRequests = "answers match requests",
     /// A request whose client was told that nothing was done has no effect.
     RejectedRequestsHaveNoEffect = "rejected requests have no effect",
     /// A wait ends when it was promised to end.

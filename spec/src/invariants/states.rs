@@ -8,7 +8,9 @@ use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use crate::invariants::Check;
-use crate::lock::{Command, Key, LockTable, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl};
+use crate::lock::{
+    Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl,
+};
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
     ReadRound, RequestId, Stamp, StateMachine, Term,
@@ -104,5 +106,12 @@ pub(crate) fn table(sessions: u64) -> LockTable {
 /// Session `number` acquires the key or queues for it; `sequence` 0 means none.
 pub(crate) fn acquire(number: u64, sequence: u64, name: &str) -> Command {
     let sequence = (sequence > 0).then_some(Sequence(sequence));
-    Command::Acquire { session: id(number), sequence, key: key(name), wait: true }
+    Command::Acquire { session: id(number), sequence, request: LockRequest::exclusive(name, true) }
+}
+
+/// Session `number` acquires these keys together, or queues for them.
+pub(crate) fn acquire_all(number: u64, names: &[&str], mode: Mode) -> Command {
+    let keys = Keys::new(names.iter().map(|name| key(name)).collect()).expect("each key once");
+    let request = LockRequest { mode, ..LockRequest::exclusive(keys, true) };
+    Command::Acquire { session: id(number), sequence: None, request }
 }

@@ -3,52 +3,106 @@
 use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::{Check, Property};
-use crate::lock::LockTable;
+use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, Sequence, SessionId, Token};
 use crate::require;
+
+const NAME: Property = Property::TableSoundness;
 
 /// Compares the table's parts, which are redundant for fast lookups.
 pub fn table_is_sound(table: &LockTable) -> Check {
-    let name = Property::TableSoundness;
     let mut stand = 0;
+    let mut grants = BTreeMap::new();
     for (key, lock) in table.locks().iter() {
-        let mut seen = BTreeSet::new();
-        let claimants = core::iter::once(lock.holder.session).chain(lock.queue.iter().map(|waiter| waiter.session));
-        for id in claimants {
-            require!(name, seen.insert(id), "session {id} stands twice at {key}")?;
-            let Some(session) = table.session(id) else {
-                require!(name, false, "session {id} at {key} does not live")?;
-                continue;
-            };
-            require!(name, session.claims_key(key), "session {id} does not know of its claim on {key}")?;
+        stand += lock_is_sound(table, key, lock)?;
+        for holder in lock.holders.iter() {
+            let grant = (holder.session, holder.keys(key));
+            let known = grants.insert(holder.token, grant.clone());
+            let is_one = known.as_ref().is_none_or(|known| *known == grant);
+            require!(NAME, is_one, "{known:?} and {grant:?} were granted with token {}", holder.token)?;
         }
-        stand += seen.len();
-        require!(name, lock.holder.token < table.next_token(), "the token of {key} was never drawn")?;
     }
     // The loop above shows that every holder and waiter claims its key. If there are as many claims
     // as holders and waiters, the converse also holds.
     let claims: usize = table.sessions().values().map(|session| session.claims().len()).sum();
     for (&id, session) in table.sessions().iter() {
-        require!(name, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline")?;
+        require!(NAME, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline")?;
         for key in session.claims().iter().filter(|_| claims != stand) {
-            let claimed =
-                table.lock(key).is_some_and(|lock| lock.holder.session == id || lock.queue_position(id).is_some());
-            require!(name, claimed, "session {id} claims {key}, which knows nothing of it")?;
+            let claimed = table.lock(key).is_some_and(|lock| lock.place(id).is_some());
+            require!(NAME, claimed, "session {id} claims {key}, which knows nothing of it")?;
         }
     }
-    require!(name, table.deadlines().len() == table.sessions().len(), "a deadline without a session")?;
+    require!(NAME, table.deadlines().len() == table.sessions().len(), "a deadline without a session")?;
     let mut contended = BTreeMap::new();
     for lock in table.locks().values().filter(|lock| !lock.queue.is_empty()) {
-        let holder = lock.holder.session;
-        *contended.entry((table.sessions()[&holder].deadline, holder)).or_insert(0) += 1;
+        if let Some(holder) = lock.holders.first() {
+            *contended.entry((table.sessions()[&holder.session].deadline, holder.session)).or_insert(0) += 1;
+        }
     }
-    require!(name, table.contended().iter().eq(&contended), "the holders of locks with waiters are {contended:?}")
+    require!(NAME, table.contended().iter().eq(&contended), "the first holders of locks with waiters are {contended:?}")
+}
+
+/// Checks one lock, and counts its claims.
+fn lock_is_sound(table: &LockTable, key: &Key, lock: &Lock) -> Result<usize, super::Violation> {
+    let mut seen = BTreeSet::new();
+    let claims = claims(key, lock);
+    require!(NAME, !claims.is_empty(), "{key} is neither held nor waited for")?;
+    for claim in &claims {
+        let id = claim.session;
+        require!(NAME, seen.insert(id), "session {id} stands twice at {key}")?;
+        let Some(session) = table.session(id) else {
+            require!(NAME, false, "session {id} at {key} does not live")?;
+            continue;
+        };
+        require!(NAME, session.claims_key(key), "session {id} does not know of its claim on {key}")?;
+        require!(NAME, claim.mode.of() == claims[0].mode.of(), "{key} has claims of two sizes")?;
+        for other in &claim.keys {
+            let there = table.lock(other).map(|lock| self::claims(other, lock)).unwrap_or_default();
+            require!(NAME, there.contains(claim), "session {id} has another claim on {other} than on {key}")?;
+        }
+    }
+    let in_order = lock.holders.windows(2).all(|pair| pair[0].token < pair[1].token);
+    require!(NAME, in_order, "the holders of {key} are not in the order of their grants")?;
+    for Holder { token, holds, .. } in lock.holders.iter() {
+        require!(NAME, *token < table.next_token(), "the token of {key} was never drawn")?;
+        require!(NAME, *holds > 0, "a holder of {key} has no hold")?;
+    }
+    let permits: u64 = lock.holders.iter().map(|holder| u64::from(holder.mode.permits())).sum();
+    require!(NAME, permits <= u64::from(claims[0].mode.of()), "{permits} permits of {key} are taken")?;
+    Ok(seen.len())
+}
+
+/// A claim, as each of its keys shows it.
+#[derive(PartialEq, Eq)]
+struct Shown {
+    session: SessionId,
+    sequence: Option<Sequence>,
+    mode: Mode,
+    keys: Keys,
+    /// The token and the holds of a holder.
+    grant: Option<(Token, u32)>,
+}
+
+/// The claims on a key: those of its holders, then those of its waiters.
+fn claims(key: &Key, lock: &Lock) -> alloc::vec::Vec<Shown> {
+    let holders = lock.holders.iter().map(|holder| {
+        let Holder { session, sequence, mode, token, holds, .. } = *holder;
+        Shown { session, sequence, mode, keys: holder.keys(key), grant: Some((token, holds)) }
+    });
+    let waiters = lock.queue.iter().map(|waiter| Shown {
+        session: waiter.session,
+        sequence: waiter.sequence,
+        mode: waiter.mode,
+        keys: waiter.keys(key),
+        grant: None,
+    });
+    holders.chain(waiters).collect()
 }
 
 #[cfg(test)]
 mod tests {
     use super::table_is_sound;
     use crate::invariants::states::{acquire, complaint, id, key, table};
-    use crate::lock::{LockTable, Token, Waiter};
+    use crate::lock::{LockRequest, LockTable, Token, Waiter};
     use crate::raft::{Stamp, StateMachine};
 
     /// Three sessions: 1 holds a and k, 2 and 3 wait for k.
@@ -66,15 +120,15 @@ mod tests {
         for twice in [1, 2] {
             let mut table = sound();
             let lock = table.parts().locks.get_mut(&key("k")).unwrap();
-            lock.queue.push_back(Waiter { session: id(twice), sequence: None });
+            let waiter = Waiter::new(id(twice), None, &LockRequest::exclusive("k", true));
+            lock.queue.change(|queue| queue.push_back(waiter));
             assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {twice}.0 stands twice at k"));
         }
     }
 
     #[test]
     fn holder_of_a_lock_with_waiters_that_is_not_listed_as_such_is_seen() {
-        let complains =
-            |table: &LockTable| complaint(table_is_sound(table)).starts_with("the holders of locks with waiters");
+        let complains = |table: &LockTable| complaint(table_is_sound(table)).starts_with("the first holders of locks");
         let entry = (Stamp(100), id(1));
         let (mut missing, mut miscounted, mut idle) = (sound(), sound(), sound());
         missing.parts().contended.remove(&entry);

@@ -5,14 +5,16 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Key, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Ttl};
+use super::encoding::Encoded;
+use super::{Key, Keys, Mode, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Ttl, Value};
 use crate::raft::Stamp;
 
 /// A command: the content of a log entry.
 ///
 /// A command with a `sequence` takes effect once, however often it is applied; the effect of one
 /// without depends on the state alone.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
+#[serde(from = "Encoded")]
 pub enum Command {
     /// Opens a session. A repetition opens another session, which holds nothing and expires.
     Open {
@@ -29,42 +31,52 @@ pub enum Command {
         /// The sessions to renew.
         sessions: Vec<SessionId>,
     },
-    /// Acquires a key's lock, or a position in its queue.
+    /// Acquires a lock or several, or a position in each of their queues.
     Acquire {
         /// The session that acquires it.
         session: SessionId,
         /// The operation's number.
         sequence: Option<Sequence>,
-        /// The key to lock.
-        key: Key,
-        /// Whether to queue if the lock is held.
-        wait: bool,
+        /// What it acquires.
+        request: LockRequest,
     },
-    /// Opens a session for one lock and acquires it, in one entry. The session ends with its claim;
+    /// Opens a session for one claim and acquires it, in one entry. The session ends with its claim;
     /// if the command yields no claim, no session is opened.
     AcquireOnce {
         /// The session to open.
         opening: Opening,
-        /// The key to lock.
-        key: Key,
-        /// Whether to queue if the lock is held.
-        wait: bool,
+        /// What it acquires.
+        request: LockRequest,
     },
-    /// Drops a session's claim on a key, if it is still the named claim.
+    /// Drops a session's claim, if it is still the named claim; of a claim that was acquired more than
+    /// once, one hold.
     Release {
         /// The session that has the claim.
         session: SessionId,
         /// The operation's number.
         sequence: Option<Sequence>,
-        /// The key of the claim.
-        key: Key,
+        /// All keys of the claim.
+        keys: Keys,
         /// The claim to drop.
         claim: Claim,
     },
-    /// Takes a lock from its holder, by order of an operator: only the grant that it names. Needs no
-    /// proof of the session. If the holder's session has no other claim, it ends.
+    /// Replaces the value of a grant, for its holder.
+    Proclaim {
+        /// The session that holds the lock.
+        session: SessionId,
+        /// The operation's number.
+        sequence: Option<Sequence>,
+        /// A key of the grant.
+        key: Key,
+        /// The token of the grant.
+        token: Token,
+        /// The new value.
+        value: Value,
+    },
+    /// Takes a grant from its holder, by order of an operator: only the grant that it names, with all
+    /// its keys. Needs no proof of the session. If the holder's session has no other claim, it ends.
     Break {
-        /// The key of the lock.
+        /// A key of the grant.
         key: Key,
         /// The token of the grant to end.
         token: Token,
@@ -84,17 +96,58 @@ pub enum Command {
 }
 
 impl Command {
-    /// The key to acquire or release: its holder ends first if that is due. A break is about the
+    /// The keys to acquire or release: their holders end first if they are due. A break is about the
     /// holder as it is, due or not: otherwise it could meet a grant that this very entry has made.
-    pub fn key(&self) -> Option<&Key> {
+    /// A new value is about the grant that its session has.
+    pub fn keys(&self) -> Option<&Keys> {
         match self {
-            Command::Acquire { key, .. } | Command::AcquireOnce { key, .. } | Command::Release { key, .. } => Some(key),
+            Command::Acquire { request, .. } | Command::AcquireOnce { request, .. } => Some(&request.keys),
+            Command::Release { keys, .. } => Some(keys),
             Command::Open { .. }
             | Command::Close { .. }
             | Command::KeepAlive { .. }
+            | Command::Proclaim { .. }
             | Command::Break { .. }
             | Command::SetAccess { .. } => None,
         }
+    }
+}
+
+/// What an acquire asks for.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct LockRequest {
+    /// The keys to lock, all with one grant.
+    pub keys: Keys,
+    /// How much of each lock to take.
+    pub mode: Mode,
+    /// The length that a queue may reach, with this request in it: the request is refused where it
+    /// would be longer. A request with 0 does not wait.
+    pub max_queue: u32,
+    /// Whether an acquire of what the session holds already adds a hold, to be released as well.
+    pub reentrant: bool,
+    /// The value of the claim, for other clients. An acquire of a claim that the session has already replaces
+    /// the claim's value if it has one.
+    pub value: Option<Value>,
+}
+
+impl LockRequest {
+    /// Asks for locks that no other session holds, and waits for them or not.
+    pub fn exclusive(keys: impl Into<Keys>, wait: bool) -> LockRequest {
+        LockRequest {
+            keys: keys.into(),
+            mode: Mode::EXCLUSIVE,
+            max_queue: if wait { LockRequest::ANY_QUEUE } else { 0 },
+            reentrant: false,
+            value: None,
+        }
+    }
+
+    /// As `max_queue`: the request waits, however many wait.
+    pub const ANY_QUEUE: u32 = u32::MAX;
+
+    /// Whether it waits if it cannot be granted at once.
+    pub fn waits(&self) -> bool {
+        self.max_queue > 0
     }
 }
 
@@ -148,33 +201,56 @@ pub enum Reply {
         /// The sessions that expired, were closed, or never existed.
         missing: Vec<SessionId>,
     },
-    /// The session holds the lock.
+    /// The session holds the locks.
     Granted {
         /// The session.
         session: SessionId,
         /// The grant's fencing token.
         token: Token,
     },
-    /// The session has a position in the queue.
+    /// The session has a position in the queue of every key.
     Queued {
         /// The session.
         session: SessionId,
-        /// The number of waiters before it.
+        /// The number of waiters before it; of several keys, the greatest number.
         ahead: u64,
     },
-    /// The lock is held, and the command asked not to wait.
+    /// A lock cannot be granted now, and the command asked not to wait, or not in so long a queue.
     Held {
-        /// The session that holds the lock.
+        /// The key of the lock.
+        key: Key,
+        /// The session that has held it longest; if there is no holder, the first waiter.
         holder: SessionId,
-        /// The human-readable name of the holder.
+        /// The human-readable name of that session.
         owner: Owner,
-        /// The token of the holder's grant.
-        token: Token,
+        /// The token of the holder's grant; none for a waiter.
+        token: Option<Token>,
         /// The number of waiters.
         queue: u64,
     },
+    /// The claims on a key are of another size than the command's: it is a semaphore, or a semaphore of
+    /// another size, or none. Nothing was done.
+    OtherSize {
+        /// The key.
+        key: Key,
+        /// The mode of the claim that came first.
+        mode: Mode,
+    },
+    /// The session has a claim on one of the keys that is in another mode, or on other keys together
+    /// with it. Nothing was done.
+    OtherClaim {
+        /// The key.
+        key: Key,
+    },
     /// The claim was dropped.
     Released,
+    /// One hold was dropped, and the session still holds the lock.
+    StillHeld {
+        /// The number of holds left.
+        holds: u32,
+    },
+    /// The grant has the value.
+    Proclaimed,
     /// The session has no such claim, or no session has; nothing was done.
     NotHolder,
     /// The grant was broken.
@@ -211,7 +287,19 @@ pub enum Event {
         key: Key,
         /// The new holder.
         session: SessionId,
-        /// The grant's token.
+        /// The grant's token. The grants of one claim on several keys follow one another, and have one
+        /// token.
+        token: Token,
+        /// How much of the lock it takes.
+        mode: Mode,
+    },
+    /// The holder of a lock has replaced the value of its grant.
+    Proclaimed {
+        /// The key of the lock.
+        key: Key,
+        /// The holder.
+        session: SessionId,
+        /// The token of its grant.
         token: Token,
     },
     /// A session no longer holds a lock.
@@ -256,7 +344,7 @@ pub enum Event {
     /// The turn of a waiter came, and the access rules in force do not permit it to acquire the lock.
     /// Its withdrawal follows as a separate event.
     Denied {
-        /// The key of the queue.
+        /// The key that they do not permit it; of several keys, the first.
         key: Key,
         /// The waiter.
         session: SessionId,

@@ -68,6 +68,12 @@ text! {
 }
 
 text! {
+    /// The value of a claim, for other clients to read: the address of a leader, for instance. Means nothing
+    /// to the protocol.
+    Value
+}
+
+text! {
     /// The name of a role: a set of principals to which access rules give rights together.
     Role
 }

@@ -3,9 +3,9 @@
 //! # The problem
 //!
 //! A client wants to be the only one that does something: write to a file, run a job. It asks for
-//! the lock on a key, and expects three things. At most one client holds the lock at a time.
-//! Clients that come later get it in the order in which they came. And a client that crashes while
-//! it holds the lock does not keep it for ever.
+//! the lock on a key, and expects three things. No other client holds the lock at the same time, or
+//! only clients that may share it. Clients that come later get it in the order in which they came.
+//! And a client that crashes while it holds the lock does not keep it for ever.
 //!
 //! The last wish contradicts the first: no server can tell a client that has crashed from one that
 //! is slow, so a client may lose its lock without noticing. The table cannot prevent that, but it
@@ -31,14 +31,25 @@
 //! operation with a [`Sequence`] takes effect once. And it is the unit that ends: with it end all
 //! its claims, that is the locks that it holds and the queue positions at which it waits.
 //!
-//! **A [`Lock`]** exists only while a session holds its key. It has the holder with its token and
-//! the number of its acquire, and the queue of the [`Waiter`]s. A free key is in no map, so it
-//! costs no memory; for the same reason one token counter serves all keys.
+//! **A [`Lock`]** exists only while a session has a claim on its key. It has the holders, each with its
+//! token and the number of its acquire, and the queue of the [`Waiter`]s. A free key is in no map, so
+//! it costs no memory; for the same reason one token counter serves all keys.
+//!
+//! **A claim has a [`Mode`]**: how many permits of the lock it takes, and of how many. The holders of a
+//! lock have at most all its permits: that one rule gives exclusive locks, locks that readers share,
+//! and semaphores.
+//!
+//! **A claim is on one key or on several** ([`Keys`]). It stands in the queue of each of them, and is
+//! granted when it is the first in all and each has room for it: then it gets one token for all, and it
+//! gives them up together. No other claim overtakes it anywhere, so a free lock may have a queue. All queues
+//! follow the order of the log, so no claims wait for one another in a circle
+//! ([`invariants::no_deadlock`](crate::invariants::no_deadlock)), and a writer among readers does not
+//! starve.
 //!
 //! **Sessions and locks point at each other**: a lock names the sessions that hold it and wait for
-//! it, a session lists the keys on which it has a claim. Two indexes order the sessions by
-//! deadline: all of them, and those that hold a lock with waiters. Every command keeps the four in
-//! step; [`invariants::table_is_sound`](crate::invariants::table_is_sound) says exactly how.
+//! it, a session lists the keys on which it has a claim, each at most once. Two indexes order the
+//! sessions by deadline: all of them, and the first holders of locks with waiters. Every command keeps the
+//! four in step; [`invariants::table_is_sound`](crate::invariants::table_is_sound) says exactly how.
 //!
 //! # The life of a lock
 //!
@@ -58,11 +69,20 @@
 //!    holder, with a new token and a full TTL ([`Event::Released`], [`Event::Granted`]). Nothing
 //!    happens between the two, so no newcomer can overtake the queue.
 //! 6. Or A falls silent. Once A is due, the lock passes on in one of two ways. A command that names
-//!    `k` first ends A, so the command meets the next holder. Or the leader, whose clock has passed
+//!    `k` first ends A, so the command meets the next holder. (Of many due holders that share a lock, a
+//!    command ends as many as a sweep.) Or the leader, whose clock has passed
 //!    the table's earliest deadline, appends a no-op, which *sweeps*: it ends due sessions, first
-//!    those that hold a lock with waiters, and only so many in one entry.
+//!    the first holders of locks with waiters, and only so many in one entry.
 //!    A's end is [`Event::Expired`], then the events of step 5.
 //! 7. B releases `k`, and no session waits. The lock is removed.
+//!
+//! A session that acquires what it holds gets its grant again. If it asks for that (`reentrant`), the
+//! grant has one hold more, and only the last release gives the lock up.
+//!
+//! **A claim may have a value** for other clients, such as the address at which a leader serves. The
+//! acquire sets the value, and it becomes that of the grant; the holder replaces it with `Proclaim`,
+//! which names its token. An election is no more than that: a lock that candidates acquire, and whose
+//! holder leads.
 //!
 //! An operator may break a grant (`Break`), for instance of a holder that hangs and keeps its session
 //! alive: the lock passes on in the same entry, as in step 5.
@@ -85,9 +105,15 @@
 //! | identities and their proofs, keys, owners, tokens, operation numbers, TTLs | `ids.rs` |
 //! | a session: its TTL, its deadline, its last number | `session.rs` |
 //! | the keys on which a session has a claim | `claims.rs` |
-//! | a held lock: its holder and its queue | `queue.rs` |
-//! | what each command does; exactly once; acquire, release, and how a grant is made | `table.rs` |
-//! | what ends a session, how much one entry may end, and who gets the lock next | `expiry.rs` |
+//! | how much of a lock a claim takes: exclusive, shared, permits | `mode.rs` |
+//! | the keys of one claim | `keys.rs` |
+//! | a lock: its holders and its queue | `queue.rs` |
+//! | a claim's further keys, and its value | `details.rs` |
+//! | what each command does, and exactly once | `table.rs` |
+//! | acquire, release and break; which session is granted a lock, and when | `grants.rs` |
+//! | what ends a session, and how much one entry may end | `expiry.rs` |
+//! | how a command is written in a log, for as long as there are logs | `encoding.rs` |
+//! | how the locks are written in a snapshot | `stored.rs` |
 //! | the map that the table is built from: its copies share structure, so a snapshot need not stop the node | `shared_map.rs` |
 //!
 //! docs/protocol.md has the same rules in prose ("The lock table", "Exactly once").
@@ -104,13 +130,14 @@
 //!   the server's (docs/decisions/0023). An owner's name is shown to other clients and never compared.
 //! - **Rights to read.** Reads are no commands: the server compares them with the rules of the table
 //!   that it reads.
-//! - **Deadlocks.** Two sessions that each wait for the other's lock wait until one of them gives
-//!   up or ends.
+//! - **Deadlocks between claims of one session.** A session that holds one lock may wait for another
+//!   one by a second claim, and two such sessions may wait for each other until one gives up or ends.
+//!   Who acquires both locks by one claim cannot.
+//! - **Upgrades.** A session that holds a shared lock cannot make it exclusive: two that did so would
+//!   wait for each other. It releases the one and acquires the other.
 //! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the
 //!   order of the log.
 //! - **The resource.** The table gives out tokens. Whether a resource checks them is beyond it.
-//! - **Shared locks, semaphores, several keys at once, elections.** A lock has one holder, and an
-//!   acquire names one key.
 //!
 //! # Where it differs from the dissertation
 //!
@@ -123,17 +150,25 @@
 mod access;
 mod claims;
 mod command;
+mod details;
+mod encoding;
 mod expiry;
+mod grants;
 mod ids;
+mod keys;
+mod mode;
 mod queue;
 mod session;
 mod shared_map;
+mod stored;
 mod table;
 
 pub use access::{Access, Decision, Right, Rights, RoleMembers, Rule, Rules, Subject};
-pub use command::{Claim, Command, Event, Opening, Outcome, Reply};
-pub use ids::{Key, Owner, Prefix, Principal, Proof, Revision, Role, Sequence, SessionId, Token, Ttl};
-pub use queue::{Holder, Lock, Waiter};
+pub use command::{Claim, Command, Event, LockRequest, Opening, Outcome, Reply};
+pub use ids::{Key, Owner, Prefix, Principal, Proof, Revision, Role, Sequence, SessionId, Token, Ttl, Value};
+pub use keys::Keys;
+pub use mode::Mode;
+pub use queue::{Holder, Holders, Lock, Place, Queue, Waiter};
 pub use session::Session;
 pub use shared_map::{Entries, SharedMap};
-pub use table::LockTable;
+pub use table::{EarlierTable, LockTable};

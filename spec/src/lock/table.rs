@@ -1,28 +1,30 @@
 //! The lock table: the state machine that Raft replicates.
 
-use alloc::collections::VecDeque;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
 use super::claims::Claims;
+use super::encoding::EarlierLock;
+use super::grants::note_contended;
+use super::stored;
 use super::{
-    Access, Claim, Command, Event, Holder, Key, Lock, Opening, Outcome, Reply, Right, Sequence, Session, SessionId,
-    SharedMap, Token, Waiter,
+    Access, Command, Event, Key, Keys, Lock, Opening, Outcome, Reply, Right, Sequence, Session, SessionId, SharedMap,
+    Token,
 };
 use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
-/// All sessions and all held locks.
+/// All sessions, and all locks that are held or waited for.
 ///
 /// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing.
 /// It may end later: a no-op **sweeps** the due sessions with the earliest deadlines, as many as
-/// every replica can end in a few milliseconds, and first the holders of locks with waiters; a
-/// command that names a key first ends the key's holder if that is due.
+/// every replica can end in a few milliseconds, and first the first holders of locks with waiters; a
+/// command that names keys first ends the due holders of them, at most as many as a sweep.
 ///
 /// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and
 /// waiters are live sessions; a session claims exactly the keys it holds or waits for, each once;
 /// the deadline index has exactly the deadlines of all live sessions; a second index has the
-/// deadlines of exactly the sessions that hold a lock with waiters, and counts these locks.
+/// deadlines of exactly the first holders of locks with waiters, and counts these locks.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct LockTable {
@@ -34,14 +36,16 @@ pub struct LockTable {
     pub(super) sessions: SharedMap<SessionId, Session>,
     pub(super) deadlines: SharedMap<(Stamp, SessionId), ()>,
     pub(super) contended: SharedMap<(Stamp, SessionId), u64>,
+    #[serde(serialize_with = "stored::locks")]
     pub(super) locks: SharedMap<Key, Lock>,
     pub(super) access: Access,
 }
 
 /// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
-/// peer can contradict the rest of the table.
+/// peer can contradict the rest of the table. The details of a claim on several keys are written once,
+/// at the first of them.
 #[derive(Deserialize)]
-struct Stored {
+struct Stored<L = Lock> {
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -49,21 +53,38 @@ struct Stored {
     deadlines: SharedMap<(Stamp, SessionId), ()>,
     #[serde(rename = "contended")]
     _contended: SharedMap<(Stamp, SessionId), u64>,
-    locks: SharedMap<Key, Lock>,
+    #[serde(bound(deserialize = "L: Clone + Deserialize<'de>"))]
+    locks: SharedMap<Key, L>,
     #[serde(default)]
     access: Access,
 }
 
+/// A table in the form in which snapshots had it when a lock had one holder, which had all of it.
+#[derive(Deserialize)]
+#[serde(transparent)]
+pub struct EarlierTable(Stored<EarlierLock>);
+
+impl From<EarlierTable> for LockTable {
+    fn from(EarlierTable(stored): EarlierTable) -> LockTable {
+        let Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks: earlier, access } =
+            stored;
+        let mut locks = SharedMap::new();
+        for (key, lock) in earlier.iter() {
+            locks.insert(key.clone(), Lock::from(lock.clone()));
+        }
+        LockTable::from(Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access })
+    }
+}
+
 impl From<Stored> for LockTable {
     fn from(stored: Stored) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, locks, access, .. } = stored;
-        let contended = SharedMap::new();
-        let mut table = LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access };
-        let queues = table.locks.clone();
-        for lock in queues.values().filter(|lock| !lock.queue.is_empty()) {
-            table.has_waiters(lock.holder.session, false, true);
+        let Stored { sweep, next_session, next_token, sessions, deadlines, mut locks, access, .. } = stored;
+        stored::share_details(&mut locks);
+        let mut contended = SharedMap::new();
+        for lock in locks.values() {
+            note_contended(&sessions, &mut contended, lock.contended_holder(), |locks| locks + 1);
         }
-        table
+        LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access }
     }
 }
 
@@ -101,8 +122,8 @@ impl StateMachine for LockTable {
     /// A session whose deadline lies before `at` can neither act nor block others.
     fn apply(&mut self, at: Stamp, command: &Command) -> Outcome {
         let mut events = Vec::new();
-        if let Some(key) = command.key() {
-            self.end_due_holder(at, key, &mut events);
+        if let Some(keys) = command.keys() {
+            self.catch_up(at, keys, &mut events);
         }
         let reply = self.execute(at, command, &mut events);
         Outcome { reply: Some(reply), events }
@@ -129,7 +150,7 @@ impl LockTable {
         self.sessions.get(&id)
     }
 
-    /// The lock on `key`, if it is held.
+    /// The lock on `key`, if a session holds it or waits for it.
     pub fn lock(&self, key: &Key) -> Option<&Lock> {
         self.locks.get(key)
     }
@@ -139,7 +160,7 @@ impl LockTable {
         &self.sessions
     }
 
-    /// All held locks, in the order of their keys.
+    /// All locks that are held or waited for, in the order of their keys.
     pub fn locks(&self) -> &SharedMap<Key, Lock> {
         &self.locks
     }
@@ -149,8 +170,8 @@ impl LockTable {
         &self.deadlines
     }
 
-    /// The deadlines of the sessions that hold a lock with waiters, and the number of such locks
-    /// per session. These sessions are swept first.
+    /// The deadlines of the first holders of locks with waiters, and the number of such locks per session.
+    /// These sessions are swept first.
     pub fn contended(&self) -> &SharedMap<(Stamp, SessionId), u64> {
         &self.contended
     }
@@ -199,41 +220,51 @@ impl LockTable {
                 let missing = sessions.iter().copied().filter(|&session| !self.renew(at, session)).collect();
                 Reply::KeptAlive { missing }
             }
-            Command::Acquire { session, sequence, key, wait } => match self.admit(at, *session, *sequence) {
+            Command::Acquire { session, sequence, request } => match self.admit(at, *session, *sequence) {
                 // The number is used up: a late repetition must not do later what was denied now.
-                Admission::New if !self.may_acquire(*session, key) => Reply::Denied,
-                Admission::New => self.acquire(at, *session, *sequence, key, *wait, events),
-                Admission::Repeated(sequence) => self.acquired_before(*session, sequence, key),
+                Admission::New if self.denied(*session, &request.keys).is_some() => Reply::Denied,
+                Admission::New => self.acquire(at, *session, *sequence, request, events),
+                Admission::Repeated(sequence) => self.acquired_before(*session, sequence, &request.keys),
                 Admission::NoSession => Reply::NoSession,
             },
-            Command::AcquireOnce { opening, key, wait } => {
-                if !self.access.permits(&opening.principal, Right::Acquire, key.as_str()) {
+            Command::AcquireOnce { opening, request } => {
+                let may = |key: &Key| self.access.permits(&opening.principal, Right::Acquire, key.as_str());
+                if !request.keys.iter().all(may) {
                     return Reply::Denied;
                 }
-                if !wait && let Some(lock) = self.locks.get(key) {
-                    return self.held(lock);
+                match self.turn(request) {
+                    Ok(turn) => {
+                        let session = self.open(at, opening, true);
+                        self.claim(at, session, None, request, turn, events)
+                    }
+                    Err(refusal) => refusal,
                 }
-                let session = self.open(at, opening, true);
-                self.acquire(at, session, None, key, *wait, events)
             }
-            Command::Release { session, sequence, key, claim } => match self.admit(at, *session, *sequence) {
-                Admission::New => self.release(at, *session, key, *claim, events),
+            Command::Release { session, sequence, keys, claim } => match self.admit(at, *session, *sequence) {
+                Admission::New => self.release(at, *session, keys, *claim, events),
                 Admission::Repeated(_) => Reply::Gone,
                 Admission::NoSession => Reply::NoSession,
             },
-            Command::Break { key, principal, .. } if !self.access.permits(principal, Right::Break, key.as_str()) => {
-                Reply::Denied
-            }
-            Command::Break { key, token, .. } => self.break_grant(at, key, *token, events),
+            Command::Proclaim { session, sequence, key, token, value } => match self.admit(at, *session, *sequence) {
+                Admission::New => self.proclaim(*session, key, *token, value, events),
+                Admission::Repeated(_) => self.proclaimed_before(*session, key, *token),
+                Admission::NoSession => Reply::NoSession,
+            },
+            Command::Break { key, token, principal } => self.break_grant(at, key, *token, principal, events),
             Command::SetAccess { principal, revision, rules } => {
                 self.access.replace(principal, *revision, rules.as_ref())
             }
         }
     }
 
-    /// Whether the access rules in force permit an existing session to acquire the key.
-    pub(super) fn may_acquire(&self, id: SessionId, key: &Key) -> bool {
-        !self.access.is_enabled() || self.access.permits(&self.sessions[&id].principal, Right::Acquire, key.as_str())
+    /// The first of these keys that the access rules in force do not permit an existing session to
+    /// acquire.
+    pub(super) fn denied<'a>(&self, id: SessionId, keys: &'a Keys) -> Option<&'a Key> {
+        if !self.access.is_enabled() {
+            return None;
+        }
+        let principal = &self.sessions[&id].principal;
+        keys.iter().find(|key| !self.access.permits(principal, Right::Acquire, key.as_str()))
     }
 
     /// The session, if it can act at `at`.
@@ -267,7 +298,7 @@ impl LockTable {
     }
 
     /// Sets the session's deadline to a full time-to-live from `at`, if the session lives.
-    fn renew(&mut self, at: Stamp, id: SessionId) -> bool {
+    pub(super) fn renew(&mut self, at: Stamp, id: SessionId) -> bool {
         let Some(session) = self.live(at, id) else { return false };
         let (last, next) = (session.deadline, at.plus(session.ttl.0));
         session.deadline = next;
@@ -277,170 +308,6 @@ impl LockTable {
             self.contended.insert((next, id), locks);
         }
         true
-    }
-
-    /// A live session acquires `key`. An existing claim is kept and takes the number of this
-    /// request. An acquire without `wait` gives up the session's queue position.
-    fn acquire(
-        &mut self,
-        at: Stamp,
-        id: SessionId,
-        sequence: Option<Sequence>,
-        key: &Key,
-        wait: bool,
-        events: &mut Vec<Event>,
-    ) -> Reply {
-        let Some(lock) = self.locks.get_mut(key) else {
-            let token = self.grant(at, id, sequence, key, VecDeque::new(), events);
-            return Reply::Granted { session: id, token };
-        };
-        if lock.holder.session == id {
-            lock.holder.sequence = sequence.or(lock.holder.sequence);
-            let token = lock.holder.token;
-            self.renew(at, id);
-            return Reply::Granted { session: id, token };
-        }
-        let (holder, had_waiters) = (lock.holder.session, !lock.queue.is_empty());
-        let session = self.sessions.get_mut(&id).expect("who acquires was admitted");
-        // Only a session that claims the key can be in the queue: the others need no search.
-        let place = if session.claims_key(key) { lock.queue_position(id) } else { None };
-        if !wait {
-            if let Some(place) = place {
-                self.withdraw(at, id, key, place, events);
-            }
-            return self.held(&self.locks[key]);
-        }
-        let ahead = match place {
-            Some(place) => {
-                let waiter = &mut lock.queue[place];
-                waiter.sequence = sequence.or(waiter.sequence);
-                place
-            }
-            None => {
-                session.claims.add(key);
-                lock.queue.push_back(Waiter { session: id, sequence });
-                lock.queue.len() - 1
-            }
-        };
-        self.has_waiters(holder, had_waiters, true);
-        Reply::Queued { session: id, ahead: ahead as u64 }
-    }
-
-    /// Answers a repeated acquire from the state: what is left of its claim.
-    fn acquired_before(&self, id: SessionId, sequence: Sequence, key: &Key) -> Reply {
-        let Some(lock) = self.locks.get(key) else { return Reply::Gone };
-        if lock.holder.session == id && lock.holder.sequence == Some(sequence) {
-            return Reply::Granted { session: id, token: lock.holder.token };
-        }
-        match lock.queue_position(id) {
-            Some(place) if lock.queue[place].sequence == Some(sequence) => {
-                Reply::Queued { session: id, ahead: place as u64 }
-            }
-            _ => Reply::Gone,
-        }
-    }
-
-    fn held(&self, lock: &Lock) -> Reply {
-        let Holder { session, token, .. } = lock.holder;
-        let owner = self.sessions[&session].owner.clone();
-        Reply::Held { holder: session, owner, token, queue: lock.queue.len() as u64 }
-    }
-
-    /// Drops a live session's claim on `key`, if that is the named claim.
-    fn release(&mut self, at: Stamp, id: SessionId, key: &Key, claim: Claim, events: &mut Vec<Event>) -> Reply {
-        let Some(lock) = self.locks.get_mut(key) else { return Reply::NotHolder };
-        if lock.holder.session == id {
-            match claim {
-                Claim::Held(token) if token != lock.holder.token => return Reply::NotHolder,
-                Claim::Waiting => return Reply::NotHolder,
-                Claim::Held(_) | Claim::Either => {}
-            }
-            self.drop_claim(id, key);
-            self.grant_next(at, key, events);
-            self.end_if_done(at, id, events);
-        } else {
-            let place = lock.queue_position(id);
-            let (Some(place), Claim::Waiting | Claim::Either) = (place, claim) else { return Reply::NotHolder };
-            self.withdraw(at, id, key, place, events);
-        }
-        Reply::Released
-    }
-
-    /// Takes `key` from its holder, if that holds it by the grant of this token. A session without
-    /// another claim ends: its client learns from its next keepalive that it holds nothing.
-    fn break_grant(&mut self, at: Stamp, key: &Key, token: Token, events: &mut Vec<Event>) -> Reply {
-        let named = self.locks.get(key).filter(|lock| lock.holder.token == token);
-        let Some(session) = named.map(|lock| lock.holder.session) else { return Reply::NotHolder };
-        let principal = self.sessions[&session].principal.clone();
-        events.push(Event::Broken { key: key.clone(), session, token });
-        if self.sessions[&session].claims().len() > 1 {
-            self.drop_claim(session, key);
-            self.grant_next(at, key, events);
-        } else {
-            self.end(at, &[session], events);
-        }
-        Reply::Broken { session, principal }
-    }
-
-    /// Removes a waiter from the queue.
-    fn withdraw(&mut self, at: Stamp, id: SessionId, key: &Key, place: usize, events: &mut Vec<Event>) {
-        let lock = self.locks.get_mut(key).expect("who waits, waits for a held lock");
-        lock.queue.remove(place);
-        let (holder, has_waiters) = (lock.holder.session, !lock.queue.is_empty());
-        self.has_waiters(holder, true, has_waiters);
-        self.leave_queue(at, id, key, events);
-    }
-
-    /// Drops the claim of a session that has left the queue without a grant.
-    pub(super) fn leave_queue(&mut self, at: Stamp, id: SessionId, key: &Key, events: &mut Vec<Event>) {
-        self.drop_claim(id, key);
-        events.push(Event::Withdrawn { key: key.clone(), session: id });
-        self.end_if_done(at, id, events);
-    }
-
-    /// Ends a session that was opened for one lock, once it has no claim left.
-    fn end_if_done(&mut self, at: Stamp, id: SessionId, events: &mut Vec<Event>) {
-        let session = &self.sessions[&id];
-        if session.once && session.claims().is_empty() {
-            self.end(at, &[id], events);
-        }
-    }
-
-    fn drop_claim(&mut self, id: SessionId, key: &Key) {
-        self.sessions.get_mut(&id).expect("who has a claim lives").claims.drop(key);
-    }
-
-    /// Grants a free lock to a live session, with a new token and a full time-to-live.
-    pub(super) fn grant(
-        &mut self,
-        at: Stamp,
-        id: SessionId,
-        sequence: Option<Sequence>,
-        key: &Key,
-        queue: VecDeque<Waiter>,
-        events: &mut Vec<Event>,
-    ) -> Token {
-        let token = self.next_token;
-        self.next_token = Token(token.0 + 1);
-        self.sessions.get_mut(&id).expect("locks go to live sessions").claims.add(key);
-        self.renew(at, id);
-        self.has_waiters(id, false, !queue.is_empty());
-        self.locks.insert(key.clone(), Lock { holder: Holder { session: id, token, sequence }, queue });
-        events.push(Event::Granted { key: key.clone(), session: id, token });
-        token
-    }
-
-    /// Updates the index of contended sessions: whether a lock of this holder had waiters before,
-    /// and has waiters after.
-    pub(super) fn has_waiters(&mut self, holder: SessionId, before: bool, after: bool) {
-        let Some(session) = self.sessions.get(&holder) else { return };
-        let entry = (session.deadline, holder);
-        let locks = self.contended.get(&entry).copied().unwrap_or(0) + u64::from(after) - u64::from(before);
-        if before != after && locks == 0 {
-            self.contended.remove(&entry);
-        } else if before != after {
-            self.contended.insert(entry, locks);
-        }
     }
 }
 
@@ -512,7 +379,7 @@ mod tests {
         table.apply(Stamp(0), &acquire(1, 0, "k"));
         table.skip_tokens(1000);
         table.apply(Stamp(0), &acquire(2, 0, "l"));
-        let token = |name| table.lock(&key(name)).unwrap().holder.token;
+        let token = |name| table.lock(&key(name)).unwrap().holders[0].token;
         assert_eq!((token("k"), token("l"), table.next_token()), (Token(1), Token(1002), Token(1003)));
     }
 }

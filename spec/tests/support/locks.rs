@@ -4,12 +4,15 @@
 //! proof in hexadecimal, so that `1.a` is the session that owner `a` opened.
 //!
 //! ```text
-//! open OWNER TTL [as=PRINCIPAL]   acquire SESSION KEY [wait] [seq=N]
-//! close SESSION                   once OWNER TTL KEY [wait] [as=PRINCIPAL]
-//! keepalive SESSION…              release SESSION KEY held=TOKEN|waiting|either [seq=N]
+//! open OWNER TTL [as=PRINCIPAL]   acquire SESSION KEYS [wait] [MODE] [seq=N]
+//! close SESSION                   once OWNER TTL KEYS [wait] [MODE] [as=PRINCIPAL]
+//! keepalive SESSION…              release SESSION KEYS held=TOKEN|waiting|either [seq=N]
 //!                                 break KEY TOKEN [as=PRINCIPAL]
 //! access as=PRINCIPAL at=REVISION off|[role/ROLE=MEMBER/…]… [SUBJECT@PREFIX=RIGHTS]…
 //! ```
+//!
+//! KEYS is one key, or several with a slash between them: `k/l`. MODE is `shared`, or for a semaphore
+//! `permits=2/5`; `wait` may have a bound, as in `wait=3`, and `reentrant` adds a hold.
 //!
 //! A subject of an access rule is `all`, `role/ROLE`, or a principal; its rights are letters, `r`ead,
 //! `a`cquire, `b`reak and `A`dmin, or `none`.
@@ -17,8 +20,9 @@
 use std::sync::Arc;
 
 use palisade_spec::lock::{
-    Access, Claim, Command, Event, LockTable, Opening, Outcome, Owner, Prefix, Principal, Proof, Reply, Revision,
-    Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    Access, Claim, Command, Event, Holder, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Prefix,
+    Principal, Proof, Reply, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject,
+    Token, Ttl, Value, Waiter,
 };
 
 use super::machine::Scripted;
@@ -30,6 +34,24 @@ impl Scripted for LockTable {
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
         let sequence = value("seq").map(number).transpose()?.map(Sequence);
         let principal = Principal::from(value("as").unwrap_or_default());
+        let request = |keys: &str| {
+            let mode = match value("permits").map(|text| text.split_once('/')) {
+                _ if flag("shared") => Mode::SHARED,
+                None => Mode::EXCLUSIVE,
+                Some(permits) => {
+                    let (permits, of) = permits.ok_or_else(|| format!("{text}: permits of how many?"))?;
+                    let [permits, of] = [permits, of].map(|text| text.parse().unwrap_or_default());
+                    Mode::semaphore(permits, of).ok_or_else(|| format!("{text}: no such number of permits"))?
+                }
+            };
+            let max_queue = match value("wait") {
+                Some(bound) => bound.parse().map_err(|_| format!("{bound} is not a number"))?,
+                None if flag("wait") => LockRequest::ANY_QUEUE,
+                None => 0,
+            };
+            let (reentrant, value) = (flag("reentrant"), value("value").map(Value::from));
+            Ok::<_, String>(LockRequest { keys: keys_of(keys)?, mode, max_queue, reentrant, value })
+        };
         let opening = |owner, ttl| Ok::<_, String>(Opening { principal: principal.clone(), ..opening(owner, ttl)? });
         Ok(match words[..] {
             ["open", owner, ttl, ..] => Command::Open { opening: opening(owner, ttl)? },
@@ -37,20 +59,22 @@ impl Scripted for LockTable {
             ["keepalive", ref ids @ ..] => {
                 Command::KeepAlive { sessions: ids.iter().map(|id| session(id)).collect::<Result<_, _>>()? }
             }
-            ["acquire", id, key, ..] => {
-                Command::Acquire { session: session(id)?, sequence, key: key.into(), wait: flag("wait") }
+            ["acquire", id, keys, ..] => Command::Acquire { session: session(id)?, sequence, request: request(keys)? },
+            ["once", owner, ttl, keys, ..] => {
+                Command::AcquireOnce { opening: opening(owner, ttl)?, request: request(keys)? }
             }
-            ["once", owner, ttl, key, ..] => {
-                Command::AcquireOnce { opening: opening(owner, ttl)?, key: key.into(), wait: flag("wait") }
-            }
-            ["release", id, key, ..] => {
+            ["release", id, keys, ..] => {
                 let claim = match value("held") {
                     Some(token) => Claim::Held(Token(number(token)?)),
                     None if flag("waiting") => Claim::Waiting,
                     None if flag("either") => Claim::Either,
                     None => return Err(format!("{text}: which claim is meant?")),
                 };
-                Command::Release { session: session(id)?, sequence, key: key.into(), claim }
+                Command::Release { session: session(id)?, sequence, keys: keys_of(keys)?, claim }
+            }
+            ["proclaim", id, key, value, ..] => {
+                let token = Token(words.iter().find_map(|word| word.strip_prefix("held=")).map_or(Ok(0), number)?);
+                Command::Proclaim { session: session(id)?, sequence, key: key.into(), token, value: value.into() }
             }
             ["break", key, token, ..] => {
                 Command::Break { key: key.into(), token: Token(number(token)?), principal: principal.clone() }
@@ -65,25 +89,27 @@ impl Scripted for LockTable {
     }
 
     fn show_command(command: &Command) -> String {
-        let wait = |wait: &bool| if *wait { " wait" } else { "" };
         let seq = |seq: &Option<Sequence>| seq.map_or(String::new(), |seq| format!(" seq={seq}"));
         match command {
             Command::Open { opening } => format!("open {} {}{}", opening.owner, opening.ttl, of(&opening.principal)),
             Command::Close { session } => format!("close {session}"),
             Command::KeepAlive { sessions } => format!("keepalive {}", join(sessions)),
-            Command::Acquire { session, sequence, key, wait: w } => {
-                format!("acquire {session} {key}{}{}", wait(w), seq(sequence))
+            Command::Acquire { session, sequence, request } => {
+                format!("acquire {session} {}{}", show_request(request), seq(sequence))
             }
-            Command::AcquireOnce { opening: Opening { owner, principal, ttl, .. }, key, wait: w } => {
-                format!("once {owner} {ttl} {key}{}{}", wait(w), of(principal))
+            Command::AcquireOnce { opening: Opening { owner, principal, ttl, .. }, request } => {
+                format!("once {owner} {ttl} {}{}", show_request(request), of(principal))
             }
-            Command::Release { session, sequence, key, claim } => {
+            Command::Release { session, sequence, keys, claim } => {
                 let claim = match claim {
                     Claim::Held(token) => format!("held={token}"),
                     Claim::Waiting => "waiting".into(),
                     Claim::Either => "either".into(),
                 };
-                format!("release {session} {key} {claim}{}", seq(sequence))
+                format!("release {session} {keys} {claim}{}", seq(sequence))
+            }
+            Command::Proclaim { session, sequence, key, token, value } => {
+                format!("proclaim {session} {key} {value} held={token}{}", seq(sequence))
             }
             Command::Break { key, token, principal } => format!("break {key} {token}{}", of(principal)),
             Command::SetAccess { principal, revision, rules } => {
@@ -98,12 +124,21 @@ impl Scripted for LockTable {
         reply.into_iter().chain(events).collect::<Vec<_>>().join("; ")
     }
 
-    /// `k: 1.a #1 < 2.b 3.c` is a lock held with token 1, followed by its queue.
+    /// `k: 1.a #1 < 2.b 3.c` is a lock held with token 1, followed by its queue. Claims in other modes than
+    /// exclusive, on several keys, with several holds or with a value say so in brackets.
     fn show(&self) -> String {
         let locks = self.locks().iter().map(|(key, lock)| {
-            let queue: Vec<SessionId> = lock.queue.iter().map(|waiter| waiter.session).collect();
-            let queue = if queue.is_empty() { String::new() } else { format!(" < {}", join(&queue)) };
-            format!("{key}: {} #{}{queue}", lock.holder.session, lock.holder.token)
+            let holders = lock.holders.iter().map(|holder| {
+                let Holder { session, token, mode, holds, .. } = holder;
+                format!(" {session} #{token}{}", show_claim(*mode, &holder.keys(key), *holds, holder.value()))
+            });
+            let waiters = lock.queue.iter().map(|waiter| {
+                let Waiter { session, mode, .. } = waiter;
+                format!(" {session}{}", show_claim(*mode, &waiter.keys(key), 1, waiter.value()))
+            });
+            let (holders, waiters) = (holders.collect::<String>(), waiters.collect::<String>());
+            let queue = if waiters.is_empty() { String::new() } else { format!(" <{waiters}") };
+            format!("{key}:{holders}{queue}")
         });
         let sessions = self.sessions().iter().map(|(id, session)| {
             let last = session.last.map_or(String::new(), |last| format!(" seq={last}"));
@@ -129,7 +164,16 @@ fn show_reply(reply: &Reply) -> String {
         Reply::KeptAlive { missing } => format!("kept alive, missing {}", join(missing)),
         Reply::Granted { session, token } => format!("granted {session} #{token}"),
         Reply::Queued { session, ahead } => format!("queued {session}, {ahead} ahead"),
-        Reply::Held { holder, owner, token, queue } => format!("held by {owner} {holder} #{token}, {queue} wait"),
+        Reply::Held { holder, owner, token: Some(token), queue, .. } => {
+            format!("held by {owner} {holder} #{token}, {queue} wait")
+        }
+        Reply::Held { key, holder, owner, token: None, queue } => {
+            format!("{owner} {holder} is the next for {key}, {queue} wait")
+        }
+        Reply::OtherSize { key, mode } => format!("{key} has a claim that is {mode}"),
+        Reply::OtherClaim { key } => format!("another claim on {key}"),
+        Reply::StillHeld { holds } => format!("still held, {holds} left"),
+        Reply::Proclaimed => "proclaimed".into(),
         Reply::Released => "released".into(),
         Reply::NotHolder => "not holder".into(),
         Reply::Broken { session, principal } => format!("broken {session}{}", of(principal)),
@@ -144,7 +188,9 @@ fn show_reply(reply: &Reply) -> String {
 /// Formats an event in one line; the star distinguishes it from a reply.
 fn show_event(event: &Event) -> String {
     match event {
-        Event::Granted { key, session, token } => format!("*{key} to {session} #{token}"),
+        Event::Granted { key, session, token, mode: Mode::EXCLUSIVE } => format!("*{key} to {session} #{token}"),
+        Event::Granted { key, session, token, mode } => format!("*{key} to {session} #{token} ({mode})"),
+        Event::Proclaimed { key, session, token } => format!("*{key} has a value {session} #{token}"),
         Event::Released { key, session, token } => format!("*{key} from {session} #{token}"),
         Event::Broken { key, session, token } => format!("*{key} broken {session} #{token}"),
         Event::Withdrawn { key, session } => format!("*{key} withdrawn {session}"),
@@ -152,6 +198,36 @@ fn show_event(event: &Event) -> String {
         Event::Closed { session } => format!("*closed {session}"),
         Event::Denied { key, session, .. } => format!("*{key} denied {session}"),
     }
+}
+
+/// Formats the keys of a request, and what it says beside them.
+fn show_request(LockRequest { keys, mode, max_queue, reentrant, value }: &LockRequest) -> String {
+    let mode = match (*mode, mode.as_semaphore()) {
+        (_, Some((permits, of))) => format!(" permits={permits}/{of}"),
+        (Mode::SHARED, _) => " shared".into(),
+        _ => String::new(),
+    };
+    let wait = match *max_queue {
+        0 => String::new(),
+        LockRequest::ANY_QUEUE => " wait".into(),
+        bound => format!(" wait={bound}"),
+    };
+    let value = value.as_ref().map(|value| format!(" value={value}")).unwrap_or_default();
+    format!("{keys}{wait}{mode}{}{value}", if *reentrant { " reentrant" } else { "" })
+}
+
+/// What a claim has beside its session, if that is not what most have.
+fn show_claim(mode: Mode, keys: &Keys, holds: u32, value: Option<&Value>) -> String {
+    let mode = (mode != Mode::EXCLUSIVE).then(|| mode.to_string());
+    let keys = (keys.count() > 1).then(|| keys.to_string());
+    let holds = (holds > 1).then(|| format!("{holds} holds"));
+    let value = value.map(|value| format!("value {value}"));
+    let said: Vec<String> = [mode, keys, holds, value].into_iter().flatten().collect();
+    if said.is_empty() { String::new() } else { format!(" ({})", said.join(", ")) }
+}
+
+fn keys_of(text: &str) -> Result<Keys, String> {
+    Keys::new(text.split('/').map(Key::from).collect()).ok_or_else(|| format!("{text}: a key occurs twice"))
 }
 
 fn of(principal: &Principal) -> String {

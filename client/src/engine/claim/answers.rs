@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, State, begin};
+use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, Proclaiming, State, begin};
 use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
@@ -65,7 +65,8 @@ impl Claim {
             State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
-            State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => {}
+            State::With(_, Doing::Held { .. }) => self.proclaim_answered(now, outcome, link),
+            State::Lost | State::Ended(_) => {}
         }
     }
 
@@ -96,7 +97,10 @@ impl Claim {
             }
             Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
             Outcome::Error(failure) => match self.pause_after(now, failure.error) {
-                Some(pause) => self.step.restart(link, Some(now + pause)),
+                Some(pause) => {
+                    self.refusal = Some(failure);
+                    self.step.restart(link, Some(now + pause));
+                }
                 None => self.refused(Error::Refused(failure), Leftover::Nothing),
             },
         }
@@ -110,7 +114,7 @@ impl Claim {
                     (&mut self.state, first_sent)
                 {
                     session.renewed(first_sent);
-                    *granted = Some(Granted { token: grant.token, signed: grant.signed });
+                    *granted = Some(Granted { keys: grant.keys, token: grant.token, signed: grant.signed });
                 }
                 self.step.restart(link, None);
                 self.hand_over(now);
@@ -131,7 +135,7 @@ impl Claim {
         match failure.error {
             Code::NoSession => self.session_is_gone(now, link),
             // The table has done this number, and it left no claim.
-            Code::Held if !self.waits => {
+            Code::Held if !self.waits || self.asked.max_queue.is_some() => {
                 let queue = failure.queue.unwrap_or(0);
                 self.end_without_claim(Error::Held { holder: failure.holder, queue });
             }
@@ -182,6 +186,29 @@ impl Claim {
         self.released(result, leftover);
     }
 
+    /// A new value was answered.
+    fn proclaim_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
+        self.step.restart(link, None);
+        let State::With(_, Doing::Held { proclaiming, .. }) = &mut self.state else { return };
+        let result = match outcome {
+            Outcome::Ok(Answer::Proclaimed) => {
+                self.setbacks = 0;
+                Ok(())
+            }
+            Outcome::Ok(other) => Err(Error::Refused(unexpected(&other))),
+            Outcome::Error(failure) => match failure.error {
+                Code::NotHolder | Code::NoSession => return self.session_is_gone(now, link),
+                // The number is not used up, and an earlier attempt may still be done.
+                Code::Overloaded | Code::TooSoon => return self.try_anew(now, link),
+                _ => Err(Error::Refused(failure)),
+            },
+        };
+        if let Some(Proclaiming { reply, .. }) = proclaiming.take() {
+            // The caller may have gone.
+            let _ = reply.send(result);
+        }
+    }
+
     /// The server says that the session does not exist.
     fn session_is_gone(&mut self, now: BootInstant, link: &mut Link) {
         self.keepalive.restart(link, None);
@@ -191,6 +218,7 @@ impl Claim {
                 self.try_anew(now, link);
             }
             State::With(_, Doing::Held { lease, .. }) => {
+                self.step.restart(link, None);
                 lease.lose();
                 self.state = State::Lost;
             }
@@ -201,18 +229,18 @@ impl Claim {
     /// Makes a guard of a grant, unless so much time has gone by that the lease must be renewed first.
     fn hand_over(&mut self, now: BootInstant) {
         let State::With(session, doing) = &mut self.state else { return };
-        let Doing::Acquiring { granted: Some(Granted { token, signed }) } = doing else { return };
+        let Doing::Acquiring { granted: granted @ Some(_) } = doing else { return };
         let trusted_until = session.trusted_until();
         if trusted_until <= now {
             return;
         }
         let Some(Asker { reply, commands }) = self.asker.take() else { return };
+        let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
-        let (token, signed) = (*token, signed.take());
-        *doing = Doing::Held { token, lease };
-        let (claim, key, session) = (self.id, self.key.clone(), session.id);
+        *doing = Doing::Held { token, lease, proclaiming: None };
+        let (claim, session) = (self.id, session.id);
         // If the caller is gone, the guard is dropped here, which releases the lock.
-        let guard = Guard { claim, key, token, signed, session, lease: watched, commands, released: false };
+        let guard = Guard { claim, keys, token, signed, session, lease: watched, commands, released: false };
         let _ = reply.send(Ok(guard));
     }
 

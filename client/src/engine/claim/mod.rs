@@ -23,10 +23,10 @@ use tokio::sync::{mpsc, oneshot};
 use super::exchange::Exchange;
 use super::link::Link;
 use super::pool::Kind;
-use super::{Command, Surroundings};
+use super::{Asked, Command, Surroundings};
 use crate::clock::{BootInstant, Clock};
 use crate::lease::{LeaseWriter, Session};
-use crate::wire::{Broken, SessionId};
+use crate::wire::{Broken, Failure, Keys, SessionId};
 use crate::{Error, Guard, Options, Wait};
 
 /// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
@@ -73,23 +73,31 @@ enum Doing {
     /// guard can be handed out.
     Acquiring { granted: Option<Granted> },
     /// A guard holds the lock.
-    Held { token: u64, lease: LeaseWriter },
+    Held { token: u64, lease: LeaseWriter, proclaiming: Option<Proclaiming> },
     /// The guard releases the lock.
     Releasing { token: u64, answer_by: BootInstant },
     /// The caller has gone or got an error: the claim is withdrawn.
     Withdrawing,
 }
 
-/// A grant's token, and the signed form if the node signs.
+/// A grant: its keys as the server orders them, its token, and the signed forms if the node signs.
 struct Granted {
+    keys: Keys,
     token: u64,
-    signed: Option<String>,
+    signed: Vec<String>,
+}
+
+/// A new value of a grant, on its way to the server. Dropping the reply tells the caller that the lock is lost.
+struct Proclaiming {
+    value: String,
+    reply: oneshot::Sender<Result<(), Error>>,
+    answer_by: BootInstant,
 }
 
 /// A claim on a lock.
 pub(in crate::engine) struct Claim {
     id: u64,
-    key: String,
+    asked: Asked,
     kind: Kind,
     /// For the guard's lease.
     clock: Clock,
@@ -110,6 +118,8 @@ pub(in crate::engine) struct Claim {
     keepalive: Exchange,
     /// How often the lock had to be asked for anew, for reasons that a pause may help against.
     setbacks: u32,
+    /// Why a node refused to open the session, for the moment.
+    refusal: Option<Failure>,
     /// How often in a row the keep-alive was refused.
     refusals: u32,
     /// When it stands in the engine's timers.
@@ -121,7 +131,7 @@ impl Claim {
     pub(in crate::engine) fn new(
         now: BootInstant,
         id: u64,
-        key: String,
+        asked: Asked,
         kind: Kind,
         wait: Wait,
         asker: Asker,
@@ -140,7 +150,7 @@ impl Claim {
         };
         Claim {
             id,
-            key,
+            asked,
             kind,
             clock: around.clock,
             asker: Some(asker),
@@ -154,6 +164,7 @@ impl Claim {
             step: Exchange::default(),
             keepalive: Exchange::default(),
             setbacks: 0,
+            refusal: None,
             refusals: 0,
             wake: None,
         }
@@ -176,7 +187,7 @@ impl Claim {
     /// The public number of the session with which it waits for the lock on `key`, if it does.
     pub(in crate::engine) fn session_waiting_for(&self, key: &str) -> Option<u64> {
         match &self.state {
-            State::With(session, Doing::Acquiring { .. }) if self.key == key => Some(session.id.number()),
+            State::With(session, Doing::Acquiring { .. }) if self.is_on(key) => Some(session.id.number()),
             _ => None,
         }
     }
@@ -188,7 +199,11 @@ impl Claim {
         else {
             return false;
         };
-        (session.id.number(), *token, &self.key) == (grant.session, grant.token, &grant.key)
+        (session.id.number(), *token) == (grant.session, grant.token) && self.is_on(&grant.key)
+    }
+
+    fn is_on(&self, key: &str) -> bool {
+        self.asked.keys.iter().any(|asked| asked == key)
     }
 
     /// Whether its next move is the guard's.
@@ -251,6 +266,24 @@ impl Claim {
             }
             // There is nothing to give back.
             _ => self.released(Err(Error::Lost), Leftover::Nothing),
+        }
+    }
+
+    /// Its holder replaces the value of the grant. An earlier value that no server has confirmed is given up: this
+    /// operation has a greater number.
+    pub(in crate::engine) fn proclaim(
+        &mut self,
+        now: BootInstant,
+        value: String,
+        reply: oneshot::Sender<Result<(), Error>>,
+        link: &mut Link,
+        around: &Surroundings,
+    ) {
+        let State::With(session, Doing::Held { lease, proclaiming, .. }) = &mut self.state else { return };
+        if !lease.is_lost() {
+            session.number += 1;
+            *proclaiming = Some(Proclaiming { value, reply, answer_by: now + around.options.request_timeout });
+            self.step.restart(link, None);
         }
     }
 

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Claim, DAY_MS, Doing, Leftover, State};
+use super::{Claim, DAY_MS, Doing, Leftover, Proclaiming, State};
 use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
@@ -10,23 +10,39 @@ use crate::engine::link::{Link, Part};
 use crate::engine::pool::Kind;
 use crate::engine::{Surroundings, Task, millis};
 use crate::lease::Session;
-use crate::wire::{self, Op};
+use crate::options::Share;
+use crate::wire::{self, Mode, Op};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.asker.is_some() && self.fail_at.is_some_and(|at| now >= at) {
             let after = now - self.began;
             let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
-            self.tell(Err(if stands_in_queue { Error::TimedOut { after } } else { around.unreachable(after) }));
+            let error = match self.refusal.take() {
+                _ if stands_in_queue => Error::TimedOut { after },
+                Some(refusal) => Error::Refused(refusal),
+                None => around.unreachable(after),
+            };
+            self.tell(Err(error));
             self.give_back(now, link, around);
         }
         if self.give_up_at.is_some_and(|at| now >= at) {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
         match &mut self.state {
-            State::With(session, Doing::Held { lease, .. }) if now >= session.trusted_until() && !lease.is_lost() => {
+            State::With(session, Doing::Held { lease, proclaiming, .. })
+                if now >= session.trusted_until() && !lease.is_lost() =>
+            {
                 lease.lose();
+                *proclaiming = None;
+                self.step.restart(link, None);
                 self.keepalive.restart(link, None);
+            }
+            State::With(_, Doing::Held { proclaiming, .. }) => {
+                if let Some(Proclaiming { reply, .. }) = proclaiming.take_if(|it| now >= it.answer_by) {
+                    let _ = reply.send(Err(around.unreachable(around.options.request_timeout)));
+                    self.step.restart(link, None);
+                }
             }
             State::With(_, Doing::Releasing { answer_by, .. }) if now >= *answer_by => {
                 // The release itself goes on.
@@ -49,7 +65,8 @@ impl Claim {
             }
             State::Opening => self.asker.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
-            State::With(_, Doing::Held { .. }) | State::Lost | State::Ended(_) => false,
+            State::With(_, Doing::Held { proclaiming, .. }) => proclaiming.is_some(),
+            State::Lost | State::Ended(_) => false,
         }
     }
 
@@ -72,17 +89,28 @@ impl Claim {
             let Kind { ttl_ms, owner } = self.kind.clone();
             return Op::OpenSession(wire::OpenSession { ttl_ms, owner });
         };
-        let (key, session, number) = (self.key.clone(), *id, Some(*number));
+        let (keys, session, number) = (self.asked.keys.clone(), *id, Some(*number));
         match doing {
             Doing::Releasing { token, .. } => {
-                Op::Release { key, grant: wire::Release { session, token: *token }, number }
+                Op::Release { keys, grant: wire::Release { session, token: *token }, number }
             }
-            Doing::Withdrawing => Op::Withdraw { key, session, number },
+            Doing::Withdrawing => Op::Withdraw { keys, session, number },
+            Doing::Held { token, proclaiming: Some(Proclaiming { value, .. }), .. } => {
+                let proclamation = wire::Proclaim { session, token: *token, value: value.clone() };
+                Op::Proclaim { key: keys.iter().next().cloned().unwrap_or_default(), proclamation, number }
+            }
             Doing::Acquiring { .. } | Doing::Held { .. } => {
                 let left = self.wait_until.map_or(DAY_MS, |until| millis(until.saturating_duration_since(now)));
                 let wait_ms = if self.waits { left.min(DAY_MS) } else { 0 };
-                let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
-                Op::Acquire { key, options, number }
+                let (mode, permits, of) = match self.asked.share {
+                    Share::Exclusive => (Mode::Exclusive, None, None),
+                    Share::Shared => (Mode::Shared, None, None),
+                    Share::Permits { permits, of } => (Mode::Semaphore, Some(permits), Some(of)),
+                };
+                let (session, max_queue, value) = (Some(session), self.asked.max_queue, self.asked.value.clone());
+                let options =
+                    wire::Acquire { session, wait_ms, mode, permits, of, max_queue, value, ..wire::Acquire::default() };
+                Op::Acquire { keys, options, number }
             }
         }
     }
@@ -123,7 +151,10 @@ impl Claim {
             wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
         }
         wakes[4] = match &self.state {
-            State::With(session, Doing::Held { lease, .. }) if !lease.is_lost() => Some(session.trusted_until()),
+            State::With(session, Doing::Held { lease, proclaiming, .. }) if !lease.is_lost() => {
+                let answer_by = proclaiming.as_ref().map(|proclaiming| proclaiming.answer_by);
+                Some(answer_by.map_or(session.trusted_until(), |at| at.min(session.trusted_until())))
+            }
             State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),
             _ => None,
         };

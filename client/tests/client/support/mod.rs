@@ -13,7 +13,7 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquired, Answer, Code, DiskView, Failure, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId,
+    Acquired, Answer, Code, DiskView, Failure, Keys, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId,
     SessionLease, StatusView,
 };
 use palisade_client::{Client, Options};
@@ -344,11 +344,12 @@ impl State {
                 self.table.close(session);
                 Ok(Answer::SessionClosed)
             }
-            Op::Acquire { key, options, number } => {
+            Op::Acquire { keys, options, number } => {
+                let key = single(&keys);
                 let session = options.session.expect("the client opens its sessions itself");
                 match self.table.acquire(now, &key, session, number.unwrap(), options.wait_ms > 0) {
                     Found::Granted { token, ttl_ms } => {
-                        Ok(Answer::Acquired(Acquired { key, token, session, ttl_ms, signed: None }))
+                        Ok(Answer::Acquired(Acquired { keys, token, session, ttl_ms, signed: Vec::new() }))
                     }
                     Found::Queued => {
                         let until = now.checked_add(Duration::from_millis(options.wait_ms));
@@ -359,17 +360,19 @@ impl State {
                     Found::Refused(failure) => Err(failure),
                 }
             }
-            Op::Release { key, grant, number } => match self.table.begin(grant.session, number.unwrap()) {
+            Op::Release { keys, grant, number } => match self.table.begin(grant.session, number.unwrap()) {
                 None => Err(no_session()),
                 Some(false) => Ok(Answer::Released),
-                Some(true) if self.table.release(now, &key, grant.session, grant.token) => Ok(Answer::Released),
+                Some(true) if self.table.release(now, &single(&keys), grant.session, grant.token) => {
+                    Ok(Answer::Released)
+                }
                 Some(true) => Err(Failure::new(Code::NotHolder, "the session does not hold the lock")),
             },
-            Op::Withdraw { key, session, number } => match self.table.begin(session, number.unwrap()) {
+            Op::Withdraw { keys, session, number } => match self.table.begin(session, number.unwrap()) {
                 None => Err(no_session()),
                 Some(false) => Ok(Answer::Withdrawn),
                 Some(true) => {
-                    self.table.withdraw_or_release(now, &key, session);
+                    self.table.withdraw_or_release(now, &single(&keys), session);
                     Ok(Answer::Withdrawn)
                 }
             },
@@ -386,7 +389,8 @@ impl State {
             | Op::Break { .. }
             | Op::ShowAccess
             | Op::SetAccess(_)
-            | Op::TestAccess(_) => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
+            | Op::TestAccess(_)
+            | Op::Proclaim { .. } => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
         };
         self.answer(line, id, result);
         self.settle();
@@ -415,7 +419,7 @@ impl State {
         self.answer(
             line,
             id,
-            Ok(Answer::Acquired(Acquired { key: key.to_owned(), token, session, ttl_ms, signed: None })),
+            Ok(Answer::Acquired(Acquired { keys: key.into(), token, session, ttl_ms, signed: Vec::new() })),
         );
     }
 
@@ -476,4 +480,9 @@ impl State {
             waiting_for: Vec::new(),
         }
     }
+}
+
+/// The key of a claim: these tests ask for one at a time.
+fn single(keys: &Keys) -> String {
+    keys.single().expect("one key").to_owned()
 }

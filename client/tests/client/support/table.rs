@@ -186,20 +186,21 @@ impl Table {
 
     pub(crate) fn show(&self, key: &str) -> LockView {
         let lock = self.locks.get(key);
-        let owner = String::new;
+        let holder = lock.map(|lock| HolderView {
+            session: lock.holder.number(),
+            token: lock.token,
+            holds: 1,
+            ..HolderView::default()
+        });
         LockView {
             key: key.to_owned(),
             held: lock.is_some(),
-            holder: lock.map(|lock| HolderView {
-                owner: owner(),
-                session: lock.holder.number(),
-                token: lock.token,
-                expires_in_ms: 0,
-            }),
+            holders: holder.iter().cloned().collect(),
+            holder,
             queue: lock
                 .into_iter()
                 .flat_map(|lock| &lock.queue)
-                .map(|&(session, _)| WaiterView { owner: owner(), session: session.number() })
+                .map(|&(session, _)| WaiterView { session: session.number(), ..WaiterView::default() })
                 .collect(),
         }
     }

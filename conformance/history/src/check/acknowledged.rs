@@ -1,9 +1,9 @@
-//! Acknowledged operations are not lost, in O(n log n).
+//! Acknowledged operations are not lost, in O(n log n) if few sessions hold a lock at once.
 //!
 //! # What it checks
 //!
 //! 1. From the moment a client was shown a grant until something may have ended it, every
-//!    linearizable read finds the grant: none may find the lock free.
+//!    linearizable read of a key of the grant finds it among the holders.
 //! 2. A release by the holder is not answered "not the holder" while nothing may have ended the
 //!    grant; nor is a break of the grant.
 //! 3. After each acknowledged sign of life a session lives for its time-to-live, unless a close was
@@ -18,9 +18,9 @@
 //!
 //! # Why it is sound
 //!
-//! With the bounds of `facts.rs`: a read that found the lock free did so at a moment m, between its
+//! With the bounds of `facts.rs`: a read found the holders that it shows at a moment m, between its
 //! invocation and its completion. If a grant u of the key was seen before, all grants with tokens t
-//! ≤ u had begun: g(t) ≤ g(u) ≤ `seen(u)` < m. If one of them has `lasts(t)` > m, the lock was held
+//! ≤ u had begun: g(t) ≤ g(u) ≤ `seen(u)` < m. If one of them has `lasts(t)` > m, it was a holder
 //! at m. So the read is accused if that is so for every possible m. Checks 2 to 4 compare an
 //! answer's moment in the same way with moments that are certainly before, or certainly after, the
 //! end of the session or grant.
@@ -33,7 +33,8 @@
 //! A lost grant that no operation looked for while it could not have ended; the loss of an
 //! operation that was never answered.
 
-use super::facts::Facts;
+use super::facts::{Facts, Grant};
+use super::lasting::Lasting;
 use super::{MOST, Verdict, Violation, count};
 use crate::{Answer, Call, Operation, Refusal, Time};
 
@@ -52,7 +53,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
         if let Call::Read { stale: false, .. } = operation.call {
             reads += usize::from(operation.answer().is_some());
         }
-        violations.extend(free_while_held(facts, &periods, operation));
+        violations.extend(holder_not_shown(facts, &periods, operation));
         violations.extend(holder_refused(facts, operation));
         violations.extend(ended_early(facts, operation));
         violations.extend(acted_when_gone(facts, operation));
@@ -64,55 +65,50 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     Verdict { checker: NAME, checked, violations }
 }
 
-/// The grants of each key in the order of their tokens, with cumulative bounds.
-struct Periods {
-    keys: Vec<Vec<Period>>,
+/// The grants of each key in the order of their tokens.
+struct Periods<'f> {
+    keys: Vec<PeriodsOfKey<'f>>,
 }
 
-struct Period {
-    /// This grant and all before it had begun by then.
-    begun: Time,
-    /// Of this grant and all before it: the latest moment up to which one certainly lasted, and
-    /// that grant.
-    longest: (Time, usize),
+struct PeriodsOfKey<'f> {
+    grants: Vec<&'f Grant>,
+    /// By when each grant, and all before it, had begun.
+    begun: Vec<Time>,
+    lasting: Lasting,
 }
 
-impl Periods {
-    fn of(facts: &Facts<'_>) -> Periods {
-        let mut keys: Vec<Vec<Period>> = facts.keys.iter().map(|_| Vec::new()).collect();
-        for (place, grant) in facts.grants.iter().enumerate() {
-            let periods = &mut keys[grant.key];
-            let lasts = (grant.lasts(), place);
-            let longest = periods.last().map_or(lasts, |before| before.longest.max(lasts));
-            periods.push(Period { begun: grant.seen.0, longest });
-        }
-        for periods in &mut keys {
-            let mut begun = Time::NEVER;
-            for period in periods.iter_mut().rev() {
-                begun = begun.min(period.begun);
-                period.begun = begun;
+impl<'f> Periods<'f> {
+    fn of(facts: &'f Facts<'_>) -> Periods<'f> {
+        let keys = facts.grants_by_key().into_iter().map(|grants| {
+            let mut latest = Time::NEVER;
+            let mut begun: Vec<Time> = grants.iter().map(|grant| grant.seen.0).collect();
+            for begun in begun.iter_mut().rev() {
+                latest = latest.min(*begun);
+                *begun = latest;
             }
-        }
-        Periods { keys }
+            let lasting = Lasting::new(grants.iter().map(|grant| grant.lasts()));
+            PeriodsOfKey { grants, begun, lasting }
+        });
+        Periods { keys: keys.collect() }
     }
 
-    /// A grant that was held throughout `from..=to`.
-    fn holding(&self, key: usize, from: Time, to: Time) -> Option<usize> {
+    /// The grants that were held throughout `from..=to`.
+    fn holding(&self, key: usize, from: Time, to: Time) -> impl Iterator<Item = &'f Grant> {
         let periods = &self.keys[key];
-        let begun = periods.partition_point(|period| period.begun < from);
-        let (lasts, grant) = periods[..begun].last()?.longest;
-        (lasts > to).then_some(grant)
+        let begun = periods.begun.partition_point(|begun| *begun < from);
+        periods.lasting.past(begun, to).map(|place| periods.grants[place])
     }
 }
 
-fn free_while_held(facts: &Facts<'_>, periods: &Periods, operation: &Operation) -> Option<Violation> {
+fn holder_not_shown(facts: &Facts<'_>, periods: &Periods<'_>, operation: &Operation) -> Option<Violation> {
     let Call::Read { key, stale: false } = &operation.call else { return None };
-    let Some(Answer::Lock { holder: None, .. }) = operation.answer() else { return None };
-    let grant = periods.holding(facts.key_named(key)?, operation.invoked, operation.completed())?;
-    let grant = &facts.grants[grant];
+    let Some(Answer::Lock { holders, .. }) = operation.answer() else { return None };
+    let mut holding = periods.holding(facts.key_named(key)?, operation.invoked, operation.completed());
+    let grant = holding.find(|grant| holders.iter().all(|holder| holder.token != grant.token))?;
+    let found = if holders.is_empty() { "found the lock free" } else { "did not find it" };
     let shown = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
     Some(Violation(format!(
-        "a grant stays until something ends it, but {operation} found the lock free, while token {}, shown by {}, could not have ended before {}: {shown}",
+        "a grant stays until something ends it, but {operation} {found}, while token {}, shown by {}, could not have ended before {}: {shown}",
         grant.token,
         grant.seen.0,
         grant.lasts(),
@@ -121,14 +117,22 @@ fn free_while_held(facts: &Facts<'_>, periods: &Periods, operation: &Operation) 
 
 fn holder_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Violation> {
     let Some(Refusal::NotHolder) = operation.refusal() else { return None };
-    let (token, key, session) = match &operation.call {
-        Call::Release { token, key, session, .. } => (token, key, Some(session)),
-        Call::Break { token, key } => (token, key, None),
+    let (token, session) = match &operation.call {
+        Call::Release { token, session, .. } => (token, Some(session)),
+        Call::Break { token, .. } => (token, None),
         _ => return None,
     };
     let grant = facts.grant_of(*token)?;
-    let is_its = session.is_none_or(|session| grant.session == facts.session_named(session));
-    let same = is_its && facts.key_named(key) == Some(grant.key);
+    let keys = facts.keys_of(operation);
+    // A release names all keys of the grant, a break one of them.
+    let same = match session {
+        Some(session) => {
+            grant.session == facts.session_named(session)
+                && keys == grant.keys
+                && (grant.is_whole || !facts.has_several)
+        }
+        None => keys.iter().all(|key| grant.keys.contains(key)),
+    };
     // A holder that is past its deadline cannot release the lock, and can still be broken.
     let (rule, until) = match session {
         Some(_) => ("the holder can release its lock", grant.acts()),
@@ -170,9 +174,13 @@ fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation
         (Call::Acquire { .. } | Call::KeepAlive { .. } | Call::Release { .. }, Some(_), _) => {
             gone_before(facts.session_of(operation)?)?
         }
-        (Call::Acquire { .. }, _, Some(Refusal::Held { token })) => gone_before(facts.grant_of(*token)?.session?)?,
-        (Call::Read { stale: false, .. }, Some(Answer::Lock { holder, queue, .. }), _) => {
-            let mut shown = holder.iter().map(|holder| &holder.session).chain(queue);
+        (Call::Acquire { .. }, _, Some(Refusal::Held { token: Some(token) })) => {
+            let grant = facts.grant_of(*token)?;
+            // Of many due holders that share a lock, a refusal may name one.
+            gone_before(grant.session.filter(|_| facts.is_exclusive(grant))?)?
+        }
+        (Call::Read { stale: false, .. }, Some(Answer::Lock { holders, queue, .. }), _) => {
+            let mut shown = holders.iter().map(|holder| &holder.session).chain(queue);
             shown.find_map(|session| closed_before(facts.session_named(session)?))?
         }
         _ => return None,
@@ -188,14 +196,15 @@ fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation
 fn final_reads(facts: &Facts<'_>) -> (usize, usize) {
     let mut last = vec![(Time(0), None); facts.keys.len()];
     for operation in &facts.history.operations {
-        let Some(key) = operation.call.key().and_then(|key| facts.key_named(key)) else { continue };
-        let (done, read) = &mut last[key];
-        match (&operation.call, &operation.end) {
-            (Call::Access { .. } | Call::Read { stale: true, .. }, _) => {}
-            (Call::Read { .. }, Some(_)) if operation.answer().is_some() => {
-                *read = (*read).max(Some(operation.invoked))
+        for key in facts.keys_of(operation) {
+            let (done, read) = &mut last[key];
+            match (&operation.call, &operation.end) {
+                (Call::Access { .. } | Call::Read { stale: true, .. }, _) => {}
+                (Call::Read { .. }, Some(_)) if operation.answer().is_some() => {
+                    *read = (*read).max(Some(operation.invoked))
+                }
+                (_, end) => *done = (*done).max(end.as_ref().map_or(operation.invoked, |(time, _)| *time)),
             }
-            (_, end) => *done = (*done).max(end.as_ref().map_or(operation.invoked, |(time, _)| *time)),
         }
     }
     (last.iter().filter(|(done, read)| read.is_some_and(|read| read > *done)).count(), last.len())

@@ -1,14 +1,18 @@
-//! Mutual exclusion in long histories, in O(n log n).
+//! Mutual exclusion in long histories, in O(n log n) if few sessions hold a lock at once: every grant is
+//! compared with the others that certainly hold its lock.
 //!
 //! # What it checks
 //!
-//! 1. A token belongs to one grant, of one key to one session, and only the holder's release
-//!    succeeds.
+//! 1. A token belongs to one grant, of one key or several, to one session, in one mode, and only the
+//!    holder's release succeeds.
 //! 2. Tokens follow time, across all keys: a grant that was seen before another was requested has
 //!    the lower token. And no grant is seen before it was requested.
-//! 3. Periods of one key do not overlap: once a grant has been seen, those with lower tokens have
-//!    ended. So no operation may find them there later, and the history must contain something that
-//!    can have ended them (a release, a withdrawal, a close, a break, the time-to-live).
+//! 3. The holders of a key take at most all its permits, and are of one size: an exclusive grant is
+//!    alone, shared ones may be together, and those of a semaphore of N permits take N at most. Once a
+//!    grant has been seen, those with lower tokens that leave no room for it have ended. So no
+//!    operation may find them there later, and the history must contain something that can have ended
+//!    them (a release, a withdrawal, a close, a break, the time-to-live). And the holders that one read
+//!    shows fit together.
 //! 4. An ended grant stays ended: no operation finds a grant after its release, close or break was
 //!    answered.
 //! 5. A session holds a lock only if it requested it and at least one attempt was not refused.
@@ -16,12 +20,13 @@
 //! # Why it is sound
 //!
 //! In a correct service each grant of a key begins at a moment g and ends at a moment e ≥ g. The
-//! tokens of all grants, across all keys, are in the order of their g, and the periods of one key
-//! do not overlap. `facts.rs` has bounds of g and e that every history of such a service satisfies.
-//! For tokens t ≤ u: `not_before(t)` ≤ g(t) ≤ g(u) ≤ `seen(u)`, which is check 2. If they are of
-//! one key, then also `lasts(t)` ≤ e(t) ≤ g(u) ≤ `seen(u)`, which is check 3. And `held(t)` ≤ e(t)
+//! tokens of all grants, across all keys, are in the order of their g, and at the moment of a grant
+//! there is room for it beside those that have not ended. `facts.rs` has bounds of g and e that every
+//! history of such a service satisfies. For tokens t ≤ u: `not_before(t)` ≤ g(t) ≤ g(u) ≤ `seen(u)`,
+//! which is check 2. If they are of one key, and `seen(u)` < `lasts(t)` ≤ e(t), then g(t) ≤ g(u) < e(t):
+//! t is a holder at the moment g(u). Check 3 adds up what all these t and u take. And `held(t)` ≤ e(t)
 //! ≤ `ended(t)` is check 4. Each check accuses only if such a chain is broken, which no choice of
-//! moments can repair.
+//! moments can repair. Of a grant whose mode is unknown the least is assumed.
 //!
 //! # What it does not find
 //!
@@ -29,9 +34,8 @@
 //! was told of, an answer that is impossible only together with two others. An unknown outcome
 //! counts as possible: a release with an unknown outcome excuses the next grant.
 
-use std::collections::HashMap;
-
 use super::facts::{Facts, Grant};
+use super::lasting::Lasting;
 use super::{MOST, Verdict, Violation, count};
 use crate::operation::OperationIndex;
 use crate::{Answer, Call, Time};
@@ -43,8 +47,10 @@ pub const NAME: &str = "exclusion";
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
     one_grant_per_token(facts, &mut violations);
+    modes_stay(facts, &mut violations);
     tokens_follow_time(facts, &mut violations);
-    periods_do_not_overlap(facts, &mut violations);
+    holders_fit_together(facts, &mut violations);
+    shown_holders_fit_together(facts, &mut violations);
     ended_grants_stay_ended(facts, &mut violations);
     holders_have_asked(facts, &mut violations);
     violations.truncate(MOST);
@@ -65,6 +71,18 @@ fn one_grant_per_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             ),
             _ => format!("a token belongs to one grant, but token {token} came twice: {first}; {operation}"),
         }));
+    }
+}
+
+/// A read shows a grant in the mode that its acquire asked for.
+fn modes_stay(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for &(token, place) in facts.other_modes.iter().take(MOST) {
+        let Some(grant) = facts.grant_of(token) else { continue };
+        let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
+        violations.push(Violation(format!(
+            "a grant keeps its mode, but token {token} was shown in two: {first}; {}",
+            facts.operation(place)
+        )));
     }
 }
 
@@ -94,33 +112,73 @@ fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-fn periods_do_not_overlap(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    let mut longest: HashMap<usize, &Grant> = HashMap::new();
-    for grant in &facts.grants {
-        let before = longest.entry(grant.key).or_insert(grant);
-        let lasts = before.lasts();
-        // `tokens_follow_time` has already reported violations of the order of requests.
-        if before.token < grant.token && lasts > grant.seen.0 && before.not_before <= grant.seen.0 {
-            let holder = facts.operation(before.acquire.unwrap_or(before.seen.1));
-            let next = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
-            let why = match before.held {
-                Some((held, place)) if held == lasts => {
-                    format!("was still found there later by {}", facts.operation(place))
+/// For each grant: what it takes of its lock, and what the earlier ones take that certainly hold it still.
+fn holders_fit_together(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for (key, grants) in facts.grants_by_key().iter().enumerate() {
+        let lasting = Lasting::new(grants.iter().map(|grant| grant.lasts()));
+        for (place, grant) in grants.iter().enumerate() {
+            let share = facts.share(grant, key);
+            let mut taken = share.map_or(1, |(takes, _)| takes);
+            for holder in lasting.past(place, grant.seen.0).map(|place| grants[place]) {
+                // `tokens_follow_time` has already reported violations of the order of requests.
+                if holder.not_before > grant.seen.0 {
+                    continue;
                 }
-                _ => format!("could not have ended before {lasts}"),
-            };
-            let since = if facts.operation(grant.seen.1).id == next.id {
-                String::new()
-            } else {
-                format!(" (it was granted by {} because of {})", grant.seen.0, facts.operation(grant.seen.1))
-            };
-            violations.push(Violation(format!(
-                "a key has one holder at a time, but token {} of {} was granted by {} while token {} {why}: {next}{since}; {holder}",
-                grant.token, facts.keys[grant.key], grant.seen.0, before.token,
-            )));
+                let has_room = match (share, facts.share(holder, key)) {
+                    (Some((_, of)), Some((takes, of_too))) => {
+                        taken += takes;
+                        of == of_too && taken <= of
+                    }
+                    // Of one of them only the lock is known: an exclusive one is alone.
+                    (Some((takes, of)), None) | (None, Some((takes, of))) => takes < of,
+                    (None, None) => true,
+                };
+                if !has_room {
+                    violations.push(no_room(facts, key, grant, holder, taken));
+                    break;
+                }
+            }
+            if violations.len() >= MOST {
+                return;
+            }
         }
-        if grant.lasts() > lasts {
-            *before = grant;
+    }
+}
+
+/// A grant that leaves no room for a later one, but lasts.
+fn no_room(facts: &Facts<'_>, key: usize, grant: &Grant, holder: &Grant, taken: u64) -> Violation {
+    let first = facts.operation(holder.acquire.unwrap_or(holder.seen.1));
+    let next = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
+    let why = match holder.held {
+        Some((held, place)) if held == holder.lasts() => {
+            format!("was still found there later by {}", facts.operation(place))
+        }
+        _ => format!("could not have ended before {}", holder.lasts()),
+    };
+    let since = if facts.operation(grant.seen.1).id == next.id {
+        String::new()
+    } else {
+        format!(" (it was granted by {} because of {})", grant.seen.0, facts.operation(grant.seen.1))
+    };
+    let rule = match (facts.share(grant, key), facts.share(holder, key)) {
+        (Some((takes, of)), Some((takes_too, of_too))) if of == of_too && takes < of && takes_too < of => {
+            format!("the holders of a key take at most its {of} permits, and these took {taken}")
+        }
+        _ => "a key has one holder at a time".to_owned(),
+    };
+    Violation(format!(
+        "{rule}, but token {} of {} was granted by {} while token {} {why}: {next}{since}; {first}",
+        grant.token, facts.keys[key], grant.seen.0, holder.token,
+    ))
+}
+
+fn shown_holders_fit_together(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    for operation in &facts.history.operations {
+        let Some(Answer::Lock { holders, .. }) = operation.answer() else { continue };
+        let Some((_, of)) = holders.first().map(|holder| holder.mode.share()) else { continue };
+        let taken: u64 = holders.iter().map(|holder| holder.mode.share().0).sum();
+        if taken > of || holders.iter().any(|holder| holder.mode.share().1 != of) {
+            violations.push(Violation(format!("the holders of a key fit together, but {operation} showed others")));
         }
     }
 }
@@ -133,7 +191,7 @@ fn ended_grants_stay_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             violations.push(Violation(format!(
                 "an ended grant stays ended, but token {} of {}, which was gone by {ended}, was found there later: {}; {}",
                 grant.token,
-                facts.keys[grant.key],
+                facts.names(grant),
                 facts.operation(end),
                 facts.operation(finder),
             )));
@@ -146,19 +204,19 @@ fn ended_grants_stay_ended(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for grant in &facts.grants {
         let (Some(session), None) = (grant.session, grant.acquire) else { continue };
-        if facts.may_be_nameless(session, grant.key, Time::NEVER) || facts.sessions[session].may_expire() == Time(0) {
+        if facts.grant_may_be_nameless(session, grant, Time::NEVER) || facts.sessions[session].may_expire() == Time(0) {
             continue;
         }
         let operation = facts.operation(grant.seen.1);
         let Some(Answer::Lock { .. }) = operation.answer() else { continue };
-        let acquires = facts.claims(session, grant.key).map(|claims| &claims.acquires);
-        let may_be_granted = |place| facts.operation(place).refusal().is_none();
+        let acquires = facts.claims(session, grant.keys[0]).map(|claims| &claims.acquires);
+        let may_have_made = |place| facts.may_have_made(facts.operation(place), grant);
         let open =
-            acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_be_granted));
+            acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_have_made));
         if !open {
             violations.push(Violation(format!(
                 "a session holds a lock only if it requested it, but session {} had no acquire of {} that could be granted: {operation}",
-                facts.sessions[session].name, facts.keys[grant.key],
+                facts.sessions[session].name, facts.names(grant),
             )));
         }
     }

@@ -46,6 +46,19 @@
 //! unanswered acquire without a session may have opened it: then the bound is the earlier of the
 //! chain's invocation and that of the first such acquire.
 //!
+//! # Several keys, several holders
+//!
+//! A grant is of all keys of its claim, under one token. An acquire's answer and a release name all of
+//! them; a read, a refusal and a break show one. So a grant has the keys that it was shown with, and
+//! knows whether these are all (`is_whole`). A grant that two keys showed, and no acquire or release, is
+//! possible only if an acquire of both may have been granted (`contradictions`).
+//!
+//! A grant has the mode of its acquire, or the one that a read showed. If neither is known, it takes as
+//! little of its lock as any acquire of that key that may have been granted (`least_mode`).
+//!
+//! A release that was answered with the holds that are left has ended nothing, unless it was sent more
+//! than once without a number: then each sending may have dropped a hold.
+//!
 //! **A grant that is in no acquire's answer** was made by an acquire that was not answered, or that
 //! was sent more than once (`unheard`): by one of the session that was shown with the grant, or of
 //! any session if only a refusal showed it.
@@ -56,7 +69,7 @@ use std::collections::HashMap;
 
 use super::intervals::Intervals;
 use crate::operation::OperationIndex;
-use crate::{Answer, Call, History, Key, Operation, Session, Time};
+use crate::{Answer, Call, History, Key, Mode, Operation, Session, Time};
 
 /// A moment, and the operation that it comes from.
 pub(super) type Sighting = (Time, OperationIndex);
@@ -110,7 +123,14 @@ impl SessionFacts<'_> {
 #[derive(Clone, Debug)]
 pub(super) struct Grant {
     pub(super) token: u64,
-    pub(super) key: usize,
+    /// The keys that it was shown with, in order.
+    pub(super) keys: Vec<usize>,
+    /// Whether these are all its keys.
+    pub(super) is_whole: bool,
+    /// An operation that showed a further key, and not all of them.
+    spread: Option<OperationIndex>,
+    /// How much of each lock it takes, if that was shown.
+    mode: Option<Mode>,
     /// The holder; `None` if only a refusal showed the grant.
     pub(super) session: Option<usize>,
     /// The first acquire that has the grant in its answer.
@@ -162,6 +182,8 @@ pub(super) struct Facts<'h> {
     /// Tokens that were shown with another key or session than at first, and the operation that
     /// showed them so.
     pub(super) contradictions: Vec<(u64, OperationIndex)>,
+    /// Tokens that were shown with another mode than at first, and the operation that showed them so.
+    pub(super) other_modes: Vec<(u64, OperationIndex)>,
     /// Since when each acquire was certainly in the queue.
     pub(super) queued: Vec<Option<Time>>,
     /// No waiter was denied the lock before this time.
@@ -169,6 +191,11 @@ pub(super) struct Facts<'h> {
     session_names: HashMap<&'h Session, usize>,
     key_names: HashMap<&'h Key, usize>,
     claims: HashMap<(usize, usize), Claims>,
+    /// Whether any acquire is of several keys: otherwise every grant has the one key that it was shown with.
+    pub(super) has_several: bool,
+    /// Of each key: the acquires that may have been granted take at least so much of it; `None` if they
+    /// disagree about its size.
+    least_modes: HashMap<usize, Option<Mode>>,
     /// The first acquire of each key with an unknown session.
     nameless: HashMap<usize, Sighting>,
     /// The first acquire of each key that may have been granted without an answer that shows it.
@@ -184,11 +211,14 @@ impl<'h> Facts<'h> {
             keys: Vec::new(),
             grants: Vec::new(),
             contradictions: Vec::new(),
+            other_modes: Vec::new(),
             queued: Vec::new(),
             denies_since: Time::NEVER,
             session_names: HashMap::new(),
             key_names: HashMap::new(),
             claims: HashMap::new(),
+            has_several: history.operations.iter().any(is_of_several),
+            least_modes: HashMap::new(),
             nameless: HashMap::new(),
             unheard: HashMap::new(),
             grants_by_token: HashMap::new(),
@@ -223,6 +253,48 @@ impl<'h> Facts<'h> {
         self.grants_by_token.get(&token).map(|&grant| &self.grants[grant])
     }
 
+    /// The grants of each key, in the order of their tokens.
+    pub(super) fn grants_by_key(&self) -> Vec<Vec<&Grant>> {
+        let mut by_key: Vec<Vec<&Grant>> = self.keys.iter().map(|_| Vec::new()).collect();
+        for grant in &self.grants {
+            for &key in &grant.keys {
+                by_key[key].push(grant);
+            }
+        }
+        by_key
+    }
+
+    /// The indexes of the keys that an operation names, in order.
+    pub(super) fn keys_of(&self, operation: &Operation) -> Vec<usize> {
+        operation.call.keys().iter().filter_map(|key| self.key_named(key)).collect()
+    }
+
+    /// The keys of a grant, for people.
+    pub(super) fn names(&self, grant: &Grant) -> String {
+        let names: Vec<String> = grant.keys.iter().map(|&key| self.keys[key].to_string()).collect();
+        names.join(" and ")
+    }
+
+    /// How much of its lock on this key a grant takes at least, and how much there is; `None` if not even
+    /// the lock's size is known.
+    pub(super) fn share(&self, grant: &Grant, key: usize) -> Option<(u64, u64)> {
+        let least = || self.least_modes.get(&key).copied().flatten();
+        grant.mode.or_else(least).map(Mode::share)
+    }
+
+    /// Whether a grant is certainly an exclusive one.
+    pub(super) fn is_exclusive(&self, grant: &Grant) -> bool {
+        self.share(grant, grant.keys[0]).is_some_and(|(takes, of)| takes == of)
+    }
+
+    /// Whether an acquire may have been granted a grant of these keys, in this mode.
+    pub(super) fn may_have_made(&self, acquire: &Operation, grant: &Grant) -> bool {
+        let Call::Acquire { mode, .. } = &acquire.call else { return false };
+        let keys = self.keys_of(acquire);
+        let fits = if grant.is_whole { keys == grant.keys } else { grant.keys.iter().all(|key| keys.contains(key)) };
+        fits && grant.mode.is_none_or(|shown| shown == *mode) && acquire.refusal().is_none()
+    }
+
     /// The token in an acquire's answer.
     pub(super) fn granted(&self, place: OperationIndex) -> Option<u64> {
         match self.operation(place).answer() {
@@ -247,6 +319,11 @@ impl<'h> Facts<'h> {
         unopened && self.nameless.get(&key).is_some_and(|(first, _)| *first <= moment)
     }
 
+    /// The same for any of a grant's keys.
+    pub(super) fn grant_may_be_nameless(&self, session: usize, grant: &Grant, moment: Time) -> bool {
+        grant.keys.iter().any(|&key| self.may_be_nameless(session, key, moment))
+    }
+
     /// For each session in a read's queue, its acquire, if that is certain.
     pub(super) fn waiters(&self, read: &Operation) -> Vec<Option<OperationIndex>> {
         let (Call::Read { key, stale: false }, Some(Answer::Lock { queue, .. })) = (&read.call, read.answer()) else {
@@ -266,4 +343,8 @@ impl<'h> Facts<'h> {
         let waiter = candidates.next()?;
         candidates.next().is_none().then_some(waiter)
     }
+}
+
+fn is_of_several(operation: &Operation) -> bool {
+    matches!(operation.call, Call::Acquire { .. }) && operation.call.keys().len() > 1
 }

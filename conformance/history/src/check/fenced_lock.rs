@@ -1,4 +1,4 @@
-//! A fenced FIFO lock on one key, as a sequential specification: what each operation may do and
+//! A fenced FIFO lock of any mode on one key, as a sequential specification: what each operation may do and
 //! answer if operations happen one at a time.
 //!
 //! It is written from docs/protocol.md, "The lock table", and shares no code with the
@@ -6,6 +6,9 @@
 //!
 //! It differs from an ordinary object:
 //!
+//! - **Several holders.** Claims take permits, and the holders have at most all of them. A waiter that
+//!   does not fit lets none pass. Claims on several keys and several holds of one grant are left out:
+//!   [`steps`](super::steps) does not search for an order of such keys.
 //! - **Waiting.** An acquire that waits has two steps: its request, and the answer with its grant.
 //!   The grant itself lies in between, as a part of the step that passed the lock on.
 //! - **Time.** Sessions expire on their own. That a session is past its deadline and that it is
@@ -37,6 +40,8 @@ use std::rc::Rc;
 
 use stateright::semantics::SequentialSpec;
 
+use crate::Mode;
+
 /// A session, or an acquire with an unknown session, by its index; at most 128 for one key.
 pub(super) type Party = u8;
 
@@ -58,8 +63,9 @@ pub(super) struct Step {
 /// The kinds of steps.
 #[derive(Clone, Debug)]
 pub(super) enum Act {
-    /// An acquire arrives. `acquire` is its index among the acquires.
-    Ask { party: Party, acquire: u8, wait: bool },
+    /// An acquire arrives. `acquire` is its index among the acquires; it waits where the queue has fewer
+    /// waiters than `max_queue`. `is_own`: it named no session, so it makes the claim of its answer itself.
+    Ask { party: Party, acquire: u8, mode: Mode, max_queue: u32, is_own: bool },
     /// An acquire is answered with its grant.
     Told { acquire: u8 },
     /// An acquire's wait ends without a grant.
@@ -103,14 +109,14 @@ pub(super) enum Seen {
     Done,
     /// This many sessions are ahead of the acquire.
     Queued(u64),
-    /// Another session holds the lock, with this token.
-    Held(u64),
+    /// The acquire does not wait, and the first holder has this token; `None`: others wait.
+    Held(Option<u64>),
     /// The session does not hold the lock.
     NotHolder,
     /// Whether the session lives.
     Lives(bool),
-    /// The lock's holder and queue.
-    Lock(Option<(Shown, u64)>, Vec<Shown>),
+    /// The lock's holders, each with its token, and its queue.
+    Lock(Vec<(Shown, u64, Mode)>, Vec<Shown>),
 }
 
 /// A session that a read showed.
@@ -156,14 +162,28 @@ impl SearchContext {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 struct Claim {
     party: Party,
+    /// Of a party that is an acquire with an unknown session: the session that an answer has shown.
+    shown_as: Option<Party>,
+    mode: Mode,
     /// The acquires that the claim answers.
     acquires: Set,
     token: Option<u64>,
+    /// While the token of a grant is unknown: the least and the greatest that it can be.
+    bounds: (u64, u64),
+}
+
+impl Claim {
+    fn show(&mut self, shown: &Shown, context: &SearchContext) {
+        if context.nameless & bit(self.party) != 0 {
+            self.shown_as = shown.party;
+        }
+    }
 }
 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct State {
-    holder: Option<Claim>,
+    /// In the order of their grants.
+    holders: Vec<Claim>,
     queue: Vec<Claim>,
     /// The last grant's token is at least this.
     floor: u64,
@@ -209,7 +229,7 @@ impl FencedLock {
             return false;
         }
         let is_new = self.context.visited.borrow_mut().insert((self.done, self.state.clone()));
-        self.context.budget.set(self.context.budget.get() - usize::from(is_new));
+        self.context.budget.set(self.context.budget.get().saturating_sub(usize::from(is_new)));
         if !changes && step.act.is_read_only() {
             self.context.settled.borrow_mut().insert(before);
         }
@@ -223,25 +243,23 @@ impl FencedLock {
             {
                 Ok(())
             }
-            (Act::Ask { party, acquire, wait }, seen) => self.ask(*party, *acquire, *wait, seen),
+            (Act::Ask { party, acquire, mode, max_queue, is_own }, seen) => {
+                require(!is_own || !self.has_claim(*party))?;
+                self.ask(*party, *acquire, *mode, *max_queue, seen)
+            }
             (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
                 require(self.done & self.context.asks[usize::from(*acquire)] != 0)?;
                 require(self.state.granted & bit(*acquire) == 0)?;
-                self.leave(*acquire);
-                Ok(())
+                self.leave(*acquire)
             }
             (Act::RefuseGone { party, acquire }, _) => {
                 require(self.may_be_gone(*party) && self.state.granted & bit(*acquire) == 0)
             }
-            (Act::Abandon { acquire }, _) => {
-                self.leave(*acquire);
-                Ok(())
-            }
+            (Act::Abandon { acquire }, _) => self.leave(*acquire),
             (Act::Deny { acquire }, _) => {
                 require(self.state.granted & bit(*acquire) == 0)?;
-                self.leave(*acquire);
-                Ok(())
+                self.leave(*acquire)
             }
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
             (Act::Break { token, holder }, seen) => self.break_grant(*token, holder.as_ref(), seen),
@@ -251,7 +269,7 @@ impl FencedLock {
                 Ok(())
             }
             (Act::Withdraw { party }, _) => {
-                self.end_due_holder()?;
+                self.end_due_holders()?;
                 // A due session cannot act: it keeps its queue position until it is swept.
                 if self.is_gone(*party) { Ok(()) } else { self.drop_claim(*party) }
             }
@@ -274,7 +292,7 @@ impl FencedLock {
                 }
                 Ok(())
             }
-            (Act::Read, Seen::Lock(holder, queue)) => self.read(holder.as_ref(), queue),
+            (Act::Read, Seen::Lock(holders, queue)) => self.read(holders, queue),
             (Act::Seen { acquires }, _) => require(self.state.granted & acquires == *acquires),
             (Act::Never | Act::Look { .. } | Act::Read | Act::Due { .. } | Act::EndBroken { .. }, _) => Err(Misfit),
         }
@@ -294,43 +312,56 @@ impl FencedLock {
     }
 
     fn has_claim(&self, party: Party) -> bool {
-        self.state.holder.iter().chain(&self.state.queue).any(|claim| claim.party == party)
+        self.state.holders.iter().chain(&self.state.queue).any(|claim| claim.party == party)
     }
 
-    fn ask(&mut self, party: Party, acquire: u8, wait: bool, seen: &Seen) -> Result<(), Misfit> {
-        // An acquire of a key whose holder is due first ends that holder.
-        self.end_due_holder()?;
+    fn ask(&mut self, party: Party, acquire: u8, mode: Mode, max_queue: u32, seen: &Seen) -> Result<(), Misfit> {
+        // An acquire of a key whose holders are due first ends them.
+        self.end_due_holders()?;
         if self.is_gone(party) {
             return require(*seen == Seen::Unknown);
         }
-        let place = self.state.queue.iter().position(|claim| claim.party == party);
-        match &mut self.state.holder {
-            None => self.grant(Claim { party, acquires: bit(acquire), token: None })?,
-            Some(holder) if holder.party == party => {
-                holder.acquires |= bit(acquire);
-                self.state.granted |= bit(acquire);
-                if let Some(token) = self.context.tokens[usize::from(acquire)] {
-                    self.holder_has(token)?;
-                }
+        let is_its = |claim: &Claim| claim.party == party;
+        let claim =
+            || Claim { party, shown_as: None, mode, acquires: bit(acquire), token: None, bounds: (0, u64::MAX) };
+        let mut claims = self.state.holders.iter().chain(&self.state.queue);
+        // Claims of another size, and another claim of the session, are refused, which changes nothing.
+        let is_other = |other: &Claim| other.mode.size() != mode.size() || (is_its(other) && other.mode != mode);
+        if claims.any(is_other) {
+            return require(*seen == Seen::Unknown);
+        }
+        if let Some(place) = self.state.holders.iter().position(is_its) {
+            self.state.holders[place].acquires |= bit(acquire);
+            self.state.granted |= bit(acquire);
+            if let Some(token) = self.context.tokens[usize::from(acquire)] {
+                self.claim_has(place, token)?;
             }
-            Some(_) => match place {
-                Some(place) if wait => self.state.queue[place].acquires |= bit(acquire),
-                Some(place) => drop(self.state.queue.remove(place)),
-                None if wait => self.state.queue.push(Claim { party, acquires: bit(acquire), token: None }),
-                None => {}
-            },
+        } else if let Some(place) = self.state.queue.iter().position(is_its) {
+            if max_queue > 0 {
+                self.state.queue[place].acquires |= bit(acquire);
+            } else {
+                self.state.queue.remove(place);
+                self.pass_on()?;
+            }
+        } else if self.state.queue.is_empty() && self.admits(mode) {
+            self.grant(claim())?;
+        } else if self.state.queue.len() < max_queue as usize {
+            self.state.queue.push(claim());
         }
         let is_granted = self.state.granted & bit(acquire) != 0;
+        let position = self.state.queue.iter().position(|claim| claim.acquires & bit(acquire) != 0);
         match seen {
-            Seen::Done => require(is_granted || wait),
+            Seen::Done => require(is_granted || position.is_some()),
             Seen::Held(token) => {
-                require(!is_granted)?;
-                self.holder_has(*token)
+                require(!is_granted && position.is_none())?;
+                match token {
+                    Some(token) => self.claim_has(0, *token),
+                    None => require(self.state.holders.is_empty()),
+                }
             }
             Seen::Queued(ahead) => {
-                let place = self.state.queue.iter().position(|claim| claim.acquires & bit(acquire) != 0);
                 // Due waiters may have been swept already.
-                let before = &self.state.queue[..place.ok_or(Misfit)?];
+                let before = &self.state.queue[..position.ok_or(Misfit)?];
                 let living = before.iter().filter(|claim| !self.is_gone(claim.party)).count();
                 require((living as u64..=before.len() as u64).contains(ahead))
             }
@@ -338,89 +369,109 @@ impl FencedLock {
         }
     }
 
+    fn admits(&self, mode: Mode) -> bool {
+        let (takes, of) = mode.share();
+        let taken: u64 = self.state.holders.iter().map(|holder| holder.mode.share().0).sum();
+        taken + takes <= of
+    }
+
+    /// The holder that `may_be` the one that is meant, and whose token may be this one.
+    fn holder_with(&self, token: u64, may_be: impl Fn(&Claim) -> bool) -> Option<usize> {
+        let named = (0..).zip(&self.state.holders).filter(|(_, holder)| may_be(holder));
+        let known = named.clone().find(|(_, holder)| holder.token == Some(token));
+        let mut unknown = named.filter(|(_, holder)| holder.token.is_none());
+        let (found, other) = known.map_or_else(|| (unknown.next(), unknown.next()), |known| (Some(known), None));
+        if other.is_some() {
+            // Either of two is meant: the search cannot try both.
+            self.context.budget.set(0);
+        }
+        found.map(|(place, _)| place)
+    }
+
     fn release(&mut self, party: Option<Party>, token: u64, seen: &Seen) -> Result<(), Misfit> {
-        self.end_due_holder()?;
-        let is_holder = self.state.holder.as_ref().is_some_and(|holder| {
+        self.end_due_holders()?;
+        let may_be = |holder: &Claim| {
             let nameless =
                 party.is_none_or(|party| self.is_borrowed(party)) && self.context.nameless & bit(holder.party) != 0;
-            Some(holder.party) == party || nameless
-        });
-        let known = self.state.holder.as_ref().and_then(|holder| holder.token);
-        let releases = match seen {
-            Seen::Done => {
-                require(is_holder)?;
-                true
-            }
-            Seen::NotHolder => {
-                require(!is_holder || known != Some(token))?;
-                false
-            }
-            _ => is_holder && known.is_none_or(|known| known == token),
+            Some(holder.party) == party || (nameless && holder.shown_as.is_none_or(|shown| Some(shown) == party))
         };
-        if releases {
-            self.holder_has(token)?;
-            self.pass_on()?;
-        }
-        Ok(())
+        let held = self.holder_with(token, may_be);
+        self.end_grant(held, token, seen)
     }
 
     /// A break names one grant, of a session that is due or not.
     fn break_grant(&mut self, token: u64, shown: Option<&Shown>, seen: &Seen) -> Result<(), Misfit> {
-        let known = self.state.holder.as_ref().map(|holder| holder.token);
-        let breaks = match seen {
-            Seen::Done => {
-                let holder = self.state.holder.as_ref().ok_or(Misfit)?;
-                require(shown.is_some_and(|shown| self.shows(holder, shown)))?;
-                true
+        let may_be = |holder: &Claim| shown.map_or(*seen != Seen::Done, |shown| self.shows(holder, shown));
+        let held = self.holder_with(token, may_be);
+        self.end_grant(held, token, seen)
+    }
+
+    /// A release or a break of this holder.
+    fn end_grant(&mut self, held: Option<usize>, token: u64, seen: &Seen) -> Result<(), Misfit> {
+        match (held, seen) {
+            (Some(place), Seen::NotHolder) => require(self.state.holders[place].token != Some(token)),
+            (None, Seen::Done) => Err(Misfit),
+            (None, _) => Ok(()),
+            (Some(place), _) => {
+                self.claim_has(place, token)?;
+                self.state.holders.remove(place);
+                self.pass_on()
             }
-            Seen::NotHolder => {
-                require(known != Some(Some(token)))?;
-                false
-            }
-            _ => known.is_some_and(|known| known.is_none_or(|known| known == token)),
-        };
-        if breaks {
-            self.holder_has(token)?;
-            self.pass_on()?;
         }
-        Ok(())
     }
 
     /// Whether the session that an answer showed may be that of the claim.
     fn shows(&self, claim: &Claim, shown: &Shown) -> bool {
-        let nameless = self.context.nameless & bit(claim.party) != 0;
-        shown.party == Some(claim.party) || (nameless && shown.may_be_nameless)
+        let is_nameless = self.context.nameless & bit(claim.party) != 0;
+        let may_be = || shown.may_be_nameless && claim.shown_as.is_none_or(|before| Some(before) == shown.party);
+        shown.party == Some(claim.party) || (is_nameless && may_be())
     }
 
-    fn read(&mut self, holder: Option<&(Shown, u64)>, queue: &[Shown]) -> Result<(), Misfit> {
-        let is = |claim: &Claim, shown: &Shown| self.shows(claim, shown);
+    fn read(&mut self, holders: &[(Shown, u64, Mode)], queue: &[Shown]) -> Result<(), Misfit> {
         let mut shown = queue.iter().peekable();
-        for waiter in &self.state.queue {
-            // A due waiter may have been swept already.
-            if shown.next_if(|shown| is(waiter, shown)).is_none() {
-                require(self.is_gone(waiter.party))?;
+        for place in 0..self.state.queue.len() {
+            let waiter = &self.state.queue[place];
+            match shown.next_if(|shown| self.shows(waiter, shown)) {
+                Some(shown) => self.state.queue[place].show(shown, &self.context),
+                // A due waiter may have been swept already.
+                None => require(self.is_gone(waiter.party))?,
             }
         }
-        require(shown.next().is_none())?;
-        match (&self.state.holder, holder) {
-            (None, None) => Ok(()),
-            (Some(claim), Some((session, token))) if is(claim, session) => self.holder_has(*token),
-            _ => Err(Misfit),
+        require(shown.next().is_none() && holders.len() == self.state.holders.len())?;
+        for (place, (session, token, mode)) in holders.iter().enumerate() {
+            let holder = &self.state.holders[place];
+            require(self.shows(holder, session) && holder.mode == *mode)?;
+            self.state.holders[place].show(session, &self.context);
+            self.claim_has(place, *token)?;
         }
+        Ok(())
     }
 
-    /// A client was shown the holder's token.
-    fn holder_has(&mut self, token: u64) -> Result<(), Misfit> {
-        let holder = self.state.holder.as_mut().ok_or(Misfit)?;
-        match holder.token {
-            Some(known) => require(known == token),
-            None => {
-                require(token >= self.state.floor)?;
-                holder.token = Some(token);
-                self.state.floor = token;
-                Ok(())
-            }
+    /// A client was shown the token of this holder.
+    fn claim_has(&mut self, place: usize, token: u64) -> Result<(), Misfit> {
+        let holder = self.state.holders.get_mut(place).ok_or(Misfit)?;
+        if let Some(known) = holder.token {
+            return require(known == token);
         }
+        let (least, greatest) = holder.bounds;
+        require((least..=greatest).contains(&token))?;
+        (holder.token, holder.bounds) = (Some(token), (0, 0));
+        self.state.floor = self.state.floor.max(token);
+        self.narrow(place, token)
+    }
+
+    /// The grant at this index has this token: earlier ones have lower tokens, and later ones higher.
+    fn narrow(&mut self, place: usize, token: u64) -> Result<(), Misfit> {
+        for (other, holder) in self.state.holders.iter_mut().enumerate().filter(|(_, holder)| holder.token.is_none()) {
+            let (least, greatest) = &mut holder.bounds;
+            if other < place {
+                *greatest = (*greatest).min(token.checked_sub(1).ok_or(Misfit)?);
+            } else {
+                *least = (*least).max(token + 1);
+            }
+            require(least <= greatest)?;
+        }
+        Ok(())
     }
 
     fn grant(&mut self, mut claim: Claim) -> Result<(), Misfit> {
@@ -428,45 +479,50 @@ impl FencedLock {
         let mut known = acquires.filter_map(|(_, token)| *token);
         claim.token = known.next();
         require(known.all(|other| Some(other) == claim.token))?;
+        self.state.granted |= claim.acquires;
         match claim.token {
             Some(token) => {
                 require(token > self.state.floor)?;
                 self.state.floor = token;
+                claim.bounds = (0, 0);
+                self.state.holders.push(claim);
+                self.narrow(self.state.holders.len() - 1, token)
             }
-            None => self.state.floor += 1,
+            None => {
+                self.state.floor += 1;
+                claim.bounds = (self.state.floor, u64::MAX);
+                self.state.holders.push(claim);
+                Ok(())
+            }
         }
-        self.state.granted |= claim.acquires;
-        self.state.holder = Some(claim);
-        Ok(())
     }
 
-    /// The holder is gone: the lock passes to the first live session in the queue.
+    /// Grants the lock to the live sessions in the queue, as long as the holders leave room for the first.
     fn pass_on(&mut self) -> Result<(), Misfit> {
-        self.state.holder = None;
-        while !self.state.queue.is_empty() {
+        while self.state.queue.first().is_some_and(|first| self.admits(first.mode)) {
             let next = self.state.queue.remove(0);
             if !self.is_gone(next.party) {
-                return self.grant(next);
+                self.grant(next)?;
             }
         }
         Ok(())
     }
 
-    fn end_due_holder(&mut self) -> Result<(), Misfit> {
-        let due = self.state.holder.as_ref().is_some_and(|holder| self.is_gone(holder.party));
-        if due { self.pass_on() } else { Ok(()) }
+    fn end_due_holders(&mut self) -> Result<(), Misfit> {
+        let gone = self.state.due | self.state.ended;
+        self.state.holders.retain(|holder| gone & bit(holder.party) == 0);
+        self.pass_on()
     }
 
     fn drop_claim(&mut self, party: Party) -> Result<(), Misfit> {
         self.state.queue.retain(|claim| claim.party != party);
-        if self.state.holder.as_ref().is_some_and(|holder| holder.party == party) {
-            self.pass_on()?;
-        }
-        Ok(())
+        self.state.holders.retain(|holder| holder.party != party);
+        self.pass_on()
     }
 
-    fn leave(&mut self, acquire: u8) {
+    fn leave(&mut self, acquire: u8) -> Result<(), Misfit> {
         self.state.queue.retain(|claim| claim.acquires & bit(acquire) == 0);
+        self.pass_on()
     }
 }
 

@@ -2,8 +2,9 @@
 //!
 //! # What it checks
 //!
-//! If acquire A was in a key's queue before acquire B of the same key was invoked, or was ahead of
-//! B in the queue that a read showed, then B is not granted while A waits.
+//! If acquire A was in the queue of a key before acquire B of that key was invoked, or was ahead of
+//! B in the queue that a read showed, then B is not granted while A waits. That holds in all modes, also
+//! where the lock has room for B and not for A, and for claims on several keys in the queue of each.
 //!
 //! A client learns that it is in the queue from the service itself
 //! ([`Note::Queued`](crate::Note::Queued); the simulation reports it, the wire does not)
@@ -41,11 +42,15 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
         (0..facts.history.operations.len()).map(|place| Waiter::of(facts, place)).collect();
     let mut by_key: Vec<KeyQueue> = facts.keys.iter().map(|_| KeyQueue::default()).collect();
     for waiter in waiters.iter().flatten() {
-        by_key[waiter.key].waiters.push(waiter);
+        for &key in &waiter.keys {
+            by_key[key].waiters.push(waiter);
+        }
     }
     for (place, grant) in facts.grants.iter().enumerate() {
         if grant.acquire.is_some() {
-            by_key[grant.key].grants.push(place);
+            for &key in &grant.keys {
+                by_key[key].grants.push(place);
+            }
         }
     }
     for line in &mut by_key {
@@ -63,7 +68,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
 /// An acquire that was certainly in a queue.
 struct Waiter {
     place: OperationIndex,
-    key: usize,
+    keys: Vec<usize>,
     queued: Time,
     /// Its token, if it was granted.
     token: Option<u64>,
@@ -75,22 +80,27 @@ impl Waiter {
     fn of(facts: &Facts<'_>, place: OperationIndex) -> Option<Waiter> {
         let queued = facts.queued[place]?;
         let operation = facts.operation(place);
-        let Call::Acquire { key, wait_ms, .. } = &operation.call else { return None };
+        let Call::Acquire { wait_ms, .. } = &operation.call else { return None };
         if operation.was_disconnected() {
             return None;
         }
-        let key = facts.key_named(key)?;
+        let keys = facts.keys_of(operation);
         let session = facts.session_of(operation);
         let mut leaves = Time::NEVER;
         if let Some(session) = session {
             let to = operation.completed();
-            let claims = facts.claims(session, key)?;
-            let alone = claims.acquires.one_overlaps(operation.invoked, to);
-            if !alone || facts.may_be_nameless(session, key, to) {
-                return None;
-            }
-            for withdrawal in claims.withdrawals.overlapping(operation.invoked, to) {
-                leaves = leaves.min(facts.operation(withdrawal).invoked);
+            for &key in &keys {
+                let claims = facts.claims(session, key)?;
+                let alone = claims.acquires.one_overlaps(operation.invoked, to);
+                if !alone || facts.may_be_nameless(session, key, to) {
+                    return None;
+                }
+                for withdrawal in claims.withdrawals.overlapping(operation.invoked, to) {
+                    let withdrawal = facts.operation(withdrawal);
+                    if facts.keys_of(withdrawal) == keys {
+                        leaves = leaves.min(withdrawal.invoked);
+                    }
+                }
             }
         }
         let gives_up = Time(operation.invoked.0.saturating_add(facts.history.at_least(*wait_ms)));
@@ -112,7 +122,7 @@ impl Waiter {
                 session.map_or_else(|| earliest_expiry(facts, operation), |session| facts.sessions[session].may_end());
             leaves = leaves.min(ends);
         }
-        Some(Waiter { place, key, queued, token, leaves })
+        Some(Waiter { place, keys, queued, token, leaves })
     }
 
     /// Whether it still waited when `token` had been granted, by `seen`.

@@ -13,6 +13,7 @@ mod facts;
 mod fenced_lock;
 pub mod fifo;
 mod intervals;
+mod lasting;
 pub mod linearizable;
 pub mod resource;
 mod steps;

@@ -3,10 +3,14 @@
 //! # What it checks
 //!
 //! 1. Accepted tokens never fall: an access that begins after another was accepted is not accepted
-//!    with a lower token.
-//! 2. Only the client that was granted a token uses it, and not before it can have been granted.
-//! 3. The resource refuses a token only if a higher one may have been presented before; otherwise
-//!    it locked out the true holder.
+//!    with a lower token, unless both only read.
+//! 2. Only the client that was granted a token uses it, for a key of the grant, and not before it can
+//!    have been granted. A client with a shared grant only reads.
+//! 3. The resource refuses a token only if a higher one may have been presented before, for reads one of
+//!    a write; otherwise it locked out the true holder.
+//!
+//! So the resource keeps two numbers for each key: the highest token, and the highest of a write
+//! (docs/fencing.md, "Several holders"). Permits of a semaphore fence nothing.
 //!
 //! # Why it is sound
 //!
@@ -25,21 +29,22 @@ use std::collections::HashMap;
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
 use crate::operation::OperationIndex;
-use crate::{Call, Key, Refusal, Time};
+use crate::{Call, Key, Mode, Refusal};
 
 /// The checker's name.
 pub const NAME: &str = "resource";
 
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
-    let mut resources: HashMap<&Key, Vec<(OperationIndex, u64)>> = HashMap::new();
+    let mut resources: HashMap<&Key, Vec<Presented>> = HashMap::new();
     let mut accesses = 0;
     let mut violations = Vec::new();
     for (place, operation) in facts.history.operations.iter().enumerate() {
-        if let Call::Access { key, token } = &operation.call {
+        if let Call::Access { key, token, reads } = &operation.call {
             accesses += 1;
-            resources.entry(key).or_default().push((place, *token));
-            violations.extend(used_by_its_client(facts, place, *token, key));
+            let presented = Presented { place, token: *token, reads: *reads };
+            resources.entry(key).or_default().push(presented);
+            violations.extend(used_by_its_client(facts, presented, key));
         }
     }
     let mut names: Vec<_> = resources.keys().copied().collect();
@@ -57,22 +62,50 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     }
 }
 
-fn tokens_never_fall(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], violations: &mut Vec<Violation>) {
-    // The operations are in the order of their invocations.
-    let accepted = || accesses.iter().filter(|(place, _)| facts.operation(*place).answer().is_some());
-    let mut done: Vec<_> = accepted().copied().collect();
-    done.sort_by_key(|(place, _)| facts.operation(*place).completed());
-    let mut done = done.into_iter().peekable();
-    let mut highest: Option<(u64, OperationIndex)> = None;
-    for &(place, token) in accepted() {
-        let access = facts.operation(place);
-        while let Some((before, token)) =
-            done.next_if(|(before, _)| facts.operation(*before).completed() < access.invoked)
-        {
-            highest = highest.max(Some((token, before)));
+/// An access to a resource.
+#[derive(Clone, Copy)]
+struct Presented {
+    place: OperationIndex,
+    token: u64,
+    reads: bool,
+}
+
+/// The highest tokens of some accesses, each with its operation.
+#[derive(Clone, Copy, Default)]
+struct Highest {
+    of_all: Option<(u64, OperationIndex)>,
+    of_writes: Option<(u64, OperationIndex)>,
+}
+
+impl Highest {
+    fn add(&mut self, Presented { place, token, reads }: Presented) {
+        self.of_all = self.of_all.max(Some((token, place)));
+        if !reads {
+            self.of_writes = self.of_writes.max(Some((token, place)));
         }
-        if let Some((_, before)) = highest.filter(|(highest, _)| *highest > token) {
-            let before = facts.operation(before);
+    }
+
+    /// The access with a higher token that fences this one.
+    fn fences(self, Presented { token, reads, .. }: Presented) -> Option<OperationIndex> {
+        let highest = if reads { self.of_writes } else { self.of_all };
+        highest.filter(|(highest, _)| *highest > token).map(|(_, place)| place)
+    }
+}
+
+fn tokens_never_fall(facts: &Facts<'_>, accesses: &[Presented], violations: &mut Vec<Violation>) {
+    // The operations are in the order of their invocations.
+    let accepted = || accesses.iter().filter(|access| facts.operation(access.place).answer().is_some());
+    let mut done: Vec<_> = accepted().copied().collect();
+    done.sort_by_key(|access| facts.operation(access.place).completed());
+    let mut done = done.into_iter().peekable();
+    let mut highest = Highest::default();
+    for &presented in accepted() {
+        let access = facts.operation(presented.place);
+        while let Some(before) = done.next_if(|before| facts.operation(before.place).completed() < access.invoked) {
+            highest.add(before);
+        }
+        if let Some(before) = highest.fences(presented) {
+            let (token, before) = (presented.token, facts.operation(before));
             violations.push(Violation(format!(
                 "accepted tokens never fall, but token {token} passed after a higher one: {before}; {access}"
             )));
@@ -80,11 +113,13 @@ fn tokens_never_fall(facts: &Facts<'_>, accesses: &[(OperationIndex, u64)], viol
     }
 }
 
-fn used_by_its_client(facts: &Facts<'_>, place: OperationIndex, token: u64, key: &Key) -> Option<Violation> {
+fn used_by_its_client(facts: &Facts<'_>, presented: Presented, key: &Key) -> Option<Violation> {
+    let Presented { place, token, reads } = presented;
     let access = facts.operation(place);
     let grant = facts.grant_of(token)?;
     let acquire = facts.operation(grant.acquire?);
-    if facts.keys[grant.key] != key {
+    let is_of_key = facts.key_named(key).is_some_and(|key| grant.keys.contains(&key));
+    if !is_of_key {
         return Some(Violation(format!(
             "a token is for the key that it was granted for, but {access} has the token of {acquire}"
         )));
@@ -94,31 +129,31 @@ fn used_by_its_client(facts: &Facts<'_>, place: OperationIndex, token: u64, key:
             "a token is used by the client that it was granted to, but {access} has the token of {acquire}"
         )));
     }
+    if !reads && matches!(acquire.call, Call::Acquire { mode: Mode::Shared, .. }) {
+        return Some(Violation(format!("a shared grant is for reading, but {access} has the token of {acquire}")));
+    }
     // A client that presents a token has been granted it before.
     (access.invoked < grant.not_before).then(|| {
         Violation(format!("a token is used after it was granted, but {access} came before it was asked for: {acquire}"))
     })
 }
 
-fn refusals_follow_higher_tokens(
-    facts: &Facts<'_>,
-    accesses: &[(OperationIndex, u64)],
-    violations: &mut Vec<Violation>,
-) {
-    let mut refused: Vec<_> =
-        accesses.iter().filter(|(place, _)| facts.operation(*place).refusal() == Some(&Refusal::Refused)).collect();
-    refused.sort_by_key(|(place, _)| facts.operation(*place).completed());
-    let invoked = |place: OperationIndex| -> Time { facts.operation(place).invoked };
+fn refusals_follow_higher_tokens(facts: &Facts<'_>, accesses: &[Presented], violations: &mut Vec<Violation>) {
+    let is_refused = |access: &&Presented| facts.operation(access.place).refusal() == Some(&Refusal::Refused);
+    let mut refused: Vec<Presented> = accesses.iter().filter(is_refused).copied().collect();
+    refused.sort_by_key(|access| facts.operation(access.place).completed());
     let mut presented = accesses.iter().peekable();
-    let mut highest = 0;
-    for &&(place, token) in &refused {
-        let access = facts.operation(place);
-        while let Some((_, token)) = presented.next_if(|(place, _)| invoked(*place) <= access.completed()) {
-            highest = highest.max(*token);
+    let mut highest = Highest::default();
+    for access in refused {
+        let operation = facts.operation(access.place);
+        while let Some(before) =
+            presented.next_if(|before| facts.operation(before.place).invoked <= operation.completed())
+        {
+            highest.add(*before);
         }
-        if highest <= token {
+        if highest.fences(access).is_none() {
             violations.push(Violation(format!(
-                "a token is refused only after a higher one, but none had been presented when it was refused: {access}"
+                "a token is refused only after a higher one, but none had been presented when it was refused: {operation}"
             )));
         }
     }

@@ -31,6 +31,8 @@ pub(super) struct Index {
     /// The sessions that appear with each key, and those that appear with none.
     parties: Vec<BTreeSet<usize>>,
     untouched: BTreeSet<usize>,
+    /// Whether each key is within what the sequential lock knows.
+    known: Vec<bool>,
 }
 
 impl Index {
@@ -38,27 +40,45 @@ impl Index {
         let mut keys = vec![Vec::new(); facts.keys.len()];
         let mut sessions = vec![Vec::new(); facts.sessions.len()];
         let mut parties = vec![BTreeSet::new(); facts.keys.len()];
+        let mut known = vec![true; facts.keys.len()];
         for (place, operation) in facts.history.operations.iter().enumerate() {
             let session = facts.session_of(operation);
-            let Some(key) = operation.call.key().and_then(|key| facts.key_named(key)) else {
+            let named = facts.keys_of(operation);
+            if named.is_empty() {
                 session.into_iter().for_each(|session| sessions[session].push(place));
-                continue;
-            };
-            if !matches!(operation.call, Call::Access { .. }) {
-                keys[key].push(place);
             }
-            parties[key].extend(session);
-            if let Some(Answer::Broken { session }) = operation.answer() {
-                parties[key].extend(facts.session_named(session));
-            }
-            if let Some(Answer::Lock { holder, queue, .. }) = operation.answer() {
-                let shown = holder.iter().map(|holder| &holder.session).chain(queue);
-                parties[key].extend(shown.filter_map(|session| facts.session_named(session)));
+            for &key in &named {
+                known[key] &= is_known(operation);
+                if !matches!(operation.call, Call::Access { .. }) {
+                    keys[key].push(place);
+                }
+                parties[key].extend(session);
+                if let Some(Answer::Broken { session }) = operation.answer() {
+                    parties[key].extend(facts.session_named(session));
+                }
+                if let Some(Answer::Lock { holders, queue, .. }) = operation.answer() {
+                    let shown = holders.iter().map(|holder| &holder.session).chain(queue);
+                    parties[key].extend(shown.filter_map(|session| facts.session_named(session)));
+                }
             }
         }
         let touched: BTreeSet<usize> = parties.iter().flatten().copied().collect();
         let untouched = (0..facts.sessions.len()).filter(|session| !touched.contains(session)).collect();
-        Index { keys, sessions, parties, untouched }
+        Index { keys, sessions, parties, untouched, known }
+    }
+
+    /// Whether the sequential lock knows all operations on a key, or on none.
+    pub(super) fn is_known(&self, key: Option<usize>) -> bool {
+        key.is_none_or(|key| self.known[key])
+    }
+}
+
+/// Whether the sequential lock knows such an operation: it has one key, and one hold of a grant.
+fn is_known(operation: &Operation) -> bool {
+    match &operation.call {
+        Call::Acquire { keys, reentrant, .. } => keys.single().is_some() && !reentrant,
+        Call::Withdraw { keys, .. } | Call::Release { keys, .. } => keys.single().is_some(),
+        _ => true,
     }
 }
 
@@ -174,21 +194,20 @@ impl<'f, 'h> Steps<'f, 'h> {
                 };
                 self.add(from, to, Act::Break { token: *token, holder }, seen);
             }
-            Call::Acquire { wait_ms, .. } => self.acquire(place, operation, *wait_ms),
+            Call::Acquire { .. } => self.acquire(place, operation),
             Call::Read { stale, .. } => {
-                let Some(Answer::Lock { holder, queue, .. }) = operation.answer() else { return };
-                let holder = holder.as_ref().map(|holder| (&holder.session, holder.token));
-                if let Some((session, token)) = holder
-                    && self.contradicts(session, token)
-                {
+                let Some(Answer::Lock { holders, queue, .. }) = operation.answer() else { return };
+                if holders.iter().any(|holder| self.contradicts(&holder.session, holder.token)) {
                     self.add(from, to, Act::Never, Seen::Done);
                 } else if *stale {
-                    let granted = holder.map_or(0, |(_, token)| self.acquires_with(token));
-                    self.add(from, to, Act::Seen { acquires: granted }, Seen::Done);
+                    let granted = holders.iter().map(|holder| self.acquires_with(holder.token));
+                    let acquires = granted.fold(0, |all, granted| all | granted);
+                    self.add(from, to, Act::Seen { acquires }, Seen::Done);
                 } else {
-                    let holder = holder.map(|(session, token)| (self.shown(session), token));
-                    let queue = queue.iter().map(|session| self.shown(session)).collect();
-                    self.add(from, to, Act::Read, Seen::Lock(holder, queue));
+                    let holders = holders.iter().map(|holder| (self.shown(&holder.session), holder.token, holder.mode));
+                    let (holders, queue) =
+                        (holders.collect(), queue.iter().map(|session| self.shown(session)).collect());
+                    self.add(from, to, Act::Read, Seen::Lock(holders, queue));
                 }
             }
         }
@@ -212,7 +231,8 @@ impl<'f, 'h> Steps<'f, 'h> {
         Shown { party: self.session(session), may_be_nameless }
     }
 
-    fn acquire(&mut self, place: OperationIndex, operation: &Operation, wait_ms: u64) {
+    fn acquire(&mut self, place: OperationIndex, operation: &Operation) {
+        let Call::Acquire { wait_ms, mode, max_queue, .. } = operation.call else { return };
         let acquire = self.acquires[&place];
         let session = self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(place));
         let party = self.party(session).expect("the session of an acquire is a party of its key");
@@ -221,7 +241,10 @@ impl<'f, 'h> Steps<'f, 'h> {
             // It was denied when it arrived, and had no effect.
             return;
         }
-        let ask = Act::Ask { party, acquire, wait: wait_ms > 0 };
+        let max_queue = if wait_ms > 0 { max_queue.unwrap_or(u32::MAX) } else { 0 };
+        let is_own =
+            operation.call.session().is_none() && operation.answer().is_some() && !operation.was_disconnected();
+        let ask = Act::Ask { party, acquire, mode, max_queue, is_own };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
             Note::Queued { ahead } => Some((*time, ahead.map_or(Seen::Done, Seen::Queued))),
             Note::Disconnected => None,
@@ -259,7 +282,8 @@ impl<'f, 'h> Steps<'f, 'h> {
         if let Some(&acquire) = self.echoes.get(&place) {
             let other = operation.call.session().is_none().then_some(PartyId::Nameless(place));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
-            self.add(from, Time::NEVER, Act::Ask { party, acquire, wait: wait_ms > 0 }, Seen::Unknown);
+            let ask = Act::Ask { party, acquire, mode, max_queue, is_own: false };
+            self.add(from, Time::NEVER, ask, Seen::Unknown);
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
     }
@@ -274,7 +298,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             let party = self.party(id).expect("the party is listed");
             if let PartyId::Session(session) = id {
                 let broken = self.facts.sessions[session].may_be_broken();
-                if broken < last {
+                if broken <= last {
                     self.add(broken, Time::NEVER, Act::EndBroken { party }, Seen::Unknown);
                 }
             }
@@ -287,7 +311,7 @@ impl<'f, 'h> Steps<'f, 'h> {
                     Time(operation.invoked.0.saturating_add(ttl))
                 }
             };
-            if due < last {
+            if due <= last {
                 self.add(due, Time::NEVER, Act::Due { party }, Seen::Unknown);
                 self.add(due, Time::NEVER, Act::Sweep { party }, Seen::Unknown);
             }

@@ -3,19 +3,21 @@
 use std::time::Duration;
 
 use palisade::core::session_id;
-use palisade_client::wire::{Answer, Code, Consistency, Failure, LeaderView, LockView};
+use palisade_client::wire::{self, Answer, Code, Consistency, Failure, LeaderView, LockView};
 use palisade_history::{self as history, Refusal};
 use palisade_spec::invariants::Property;
-use palisade_spec::lock::Token;
+use palisade_spec::lock::{Mode, Sequence, Token};
 use palisade_spec::raft::{Index, NodeId};
 use palisade_spec::violated;
 use rand::Rng;
 
 use super::super::call::CallId;
-use super::super::client_facts::LockState;
+use super::super::client_facts::{HolderState, LockState, WaiterState};
 use super::super::clock::slowest;
 use super::super::history_recorder;
 use super::super::host::Reply;
+use super::super::tally::Tally;
+use super::asked::{Asked, wire_keys};
 use super::{Client, Environment, Held, Operation, PendingOperation, Renewal, Session};
 
 impl Client {
@@ -92,19 +94,47 @@ impl Client {
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
-            (Operation::Acquire { key, .. } | Operation::Once { key, .. }, Answer::Acquired(acquired)) => {
+            (Operation::Acquire { asked, .. } | Operation::Once { asked, .. }, Answer::Acquired(acquired)) => {
                 let (session, token) = (acquired.session, Token(acquired.token));
                 let holder = self.identity(session);
                 judge.client_leased(holder, pending.begun, slowest(self.ttl));
-                env.tally.grants_heard += 1;
+                count_grant(asked, env.tally);
+                let waited = waited(pending, asked)
+                    .map_or(Ok(()), |(number, max_queue)| judge.clients.client_waited(holder, number, max_queue));
+                let again = self.held.as_ref().filter(|held| held.token == token && held.asked == *asked);
+                let holds = again.map_or(Some(1), |held| held.holds.map(|holds| holds + 1));
+                env.tally.holds_added += u64::from(again.is_some());
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
-                self.held = Some(Held { key: key.clone(), token, session, until, access_at: env.now });
-                judge.clients.client_granted(key, holder, token)
+                let asked = asked.clone();
+                let check = waited.and_then(|()| {
+                    if acquired.keys != wire_keys(&asked.keys) {
+                        let detail = format!("an acquire of {} was answered as one of {}", asked.keys, acquired.keys);
+                        return violated!(Property::AnswersMatchRequests, "{detail}");
+                    }
+                    judge.clients.client_granted(&asked.keys, asked.mode, holder, token)
+                });
+                self.held = Some(Held { asked, token, session, holds, until, access_at: env.now });
+                check
             }
-            (Operation::Release { key, token, .. }, Answer::Released) => {
-                env.tally.releases_heard += 1;
-                self.held = None;
-                judge.clients.client_released(key, *token)
+            (Operation::Release { keys, token, .. }, answer @ (Answer::Released | Answer::StillHeld { .. })) => {
+                let left = if let Answer::StillHeld { holds } = answer { holds } else { 0 };
+                let expected = self.held.as_ref().and_then(|held| held.holds).map(|holds| holds - 1);
+                if left == 0 {
+                    env.tally.releases_heard += 1;
+                    self.held = None;
+                } else if let Some(held) = &mut self.held {
+                    env.tally.holds_dropped += 1;
+                    held.holds = Some(left);
+                }
+                if expected.is_some_and(|expected| expected != left) {
+                    let detail =
+                        format!("a release of {keys} with token {token} leaves {left} holds, not {expected:?}");
+                    violated!(Property::AnswersMatchRequests, "{detail}")
+                } else if left > 0 {
+                    judge.clients.client_holds(keys, *token, left, pending.since)
+                } else {
+                    judge.clients.client_released(keys, *token)
+                }
             }
             (Operation::Close, Answer::SessionClosed) => {
                 self.session = None;
@@ -115,11 +145,13 @@ impl Client {
                 env.tally.reads += 1;
                 match (consistency, answer) {
                     (Consistency::Linearizable, Answer::Lock(view)) => {
-                        self.shown = view.holder.as_ref().map(|holder| (key.clone(), Token(holder.token)));
-                        judge.clients.client_read(key, pending.since, &lock_state(&view))
+                        let holders = &view.holders;
+                        let shown = (!holders.is_empty()).then(|| env.rng.random_range(0..holders.len()));
+                        self.shown = shown.map(|shown| (key.clone(), Token(holders[shown].token)));
+                        judge.clients.client_read(key, pending.since, &lock_state(&view), !env.has_access_control)
                     }
                     (Consistency::Stale, Answer::StaleLock(stale)) => {
-                        judge.clients.client_read(key, Index(0), &lock_state(&stale.view))
+                        judge.clients.client_read(key, Index(0), &lock_state(&stale.view), !env.has_access_control)
                     }
                     (consistency, other) => {
                         let detail = format!("a {consistency:?} read was answered with {other:?}");
@@ -145,7 +177,7 @@ impl Client {
         match history_recorder::refusal(failure) {
             // An earlier attempt whose answer was lost may have done it: then nothing was left to
             // do, or the access rules were changed since.
-            Some(Refusal::NotHolder | Refusal::NoSession) if pending.in_doubt => {
+            Some(Refusal::NotHolder | Refusal::NoSession | Refusal::NotTaken { .. }) if pending.in_doubt => {
                 env.history.info(pending.op, env.now, &failure.message);
             }
             Some(Refusal::Denied) if pending.in_doubt && !matches!(pending.operation, Operation::Acquire { .. }) => {
@@ -157,8 +189,13 @@ impl Client {
             }
             None => {}
         }
+        self.doubt_holds(&pending);
         match failure.error {
-            Code::Held | Code::Timeout | Code::Withdrawn | Code::Gone | Code::AccessChanged => {}
+            Code::Held => self.check_held(&pending, failure, env),
+            Code::Invalid => self.check_other_claim(&pending, failure, env),
+            Code::Timeout => self.check_wait(&pending, env),
+            Code::Withdrawn => self.check_withdrawn(&pending, env),
+            Code::Gone | Code::AccessChanged => {}
             Code::NotHolder if matches!(pending.operation, Operation::Break { .. }) => env.tally.breaks_missed += 1,
             Code::NotHolder => self.held = None,
             Code::Denied => env.tally.denials += 1,
@@ -188,9 +225,103 @@ impl Client {
     }
 }
 
+/// The checks of refusals of acquires.
+impl Client {
+    /// If an acquire of what the client holds fails, an earlier attempt may have added a hold.
+    fn doubt_holds(&mut self, pending: &PendingOperation) {
+        if let (Operation::Acquire { asked, .. }, Some(held)) = (&pending.operation, &mut self.held)
+            && pending.in_doubt
+            && *asked == held.asked
+        {
+            held.holds = None;
+        }
+    }
+
+    /// An acquire that waits is refused only where the queue is longer than it permits.
+    fn check_held(&self, pending: &PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
+        let (Operation::Acquire { asked, wait } | Operation::Once { asked, wait }) = &pending.operation else { return };
+        if wait.is_zero() {
+            return;
+        }
+        let is_long = asked.max_queue.is_some_and(|max_queue| failure.queue >= Some(max_queue.into()));
+        if is_long {
+            env.tally.short_queues += 1;
+        } else {
+            let detail = format!("{asked:?} was refused with a queue of {:?}, and waits", failure.queue);
+            env.judge.lock().note(violated!(Property::AnswersMatchRequests, "{detail}"));
+        }
+    }
+
+    /// An acquire is invalid only because of another claim: on the lock, or of its session.
+    fn check_other_claim(&self, pending: &PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
+        env.tally.other_claims += 1;
+        let mut judge = env.judge.lock();
+        let check = match (&pending.operation, &self.session, pending.number) {
+            (Operation::Acquire { .. }, Some(session), Some(number)) => {
+                judge.clients.client_refused_for_another_claim(self.identity(session.id), number)
+            }
+            // An acquire that opens its session has no number by which the judge would know it.
+            (Operation::Once { .. }, ..) => Ok(()),
+            (operation, ..) => {
+                violated!(Property::ClientMessagesDecode, "{operation:?} was refused as invalid: {}", failure.message)
+            }
+        };
+        judge.note(check);
+    }
+
+    fn check_withdrawn(&self, pending: &PendingOperation, env: &mut Environment<'_>) {
+        if let (Operation::Acquire { .. }, Some(session)) = (&pending.operation, &self.session) {
+            let mut judge = env.judge.lock();
+            let check = judge.clients.client_withdrawn(self.identity(session.id), pending.since);
+            judge.note(check);
+        }
+    }
+
+    fn check_wait(&self, pending: &PendingOperation, env: &mut Environment<'_>) {
+        let Operation::Acquire { asked, .. } = &pending.operation else { return };
+        if let (Some((number, max_queue)), Some(session)) = (waited(pending, asked), &self.session) {
+            let mut judge = env.judge.lock();
+            let check = judge.clients.client_waited(self.identity(session.id), number, max_queue);
+            judge.note(check);
+        }
+    }
+}
+
+/// The number of an acquire that waits in a bounded queue only, and the bound.
+fn waited(pending: &PendingOperation, asked: &Asked) -> Option<(Sequence, u32)> {
+    Some((pending.number?, asked.max_queue?))
+}
+
+fn count_grant(asked: &Asked, tally: &mut Tally) {
+    tally.grants_heard += 1;
+    tally.grants_shared += u64::from(asked.mode == Mode::SHARED);
+    tally.grants_of_permits += u64::from(asked.mode.as_semaphore().is_some());
+    tally.grants_of_several += u64::from(asked.keys.count() > 1);
+}
+
 fn lock_state(view: &LockView) -> LockState {
-    LockState {
-        holder: view.holder.as_ref().map(|holder| (holder.session, Token(holder.token))),
-        queue: view.queue.iter().map(|waiter| waiter.session).collect(),
+    let holders = view.holders.iter().map(|holder| HolderState {
+        session: holder.session,
+        token: Token(holder.token),
+        mode: mode(holder.mode, holder.permits, holder.of),
+        holds: holder.holds,
+        keys: holder.keys.clone(),
+    });
+    let queue = view.queue.iter().map(|waiter| WaiterState {
+        session: waiter.session,
+        mode: mode(waiter.mode, waiter.permits, waiter.of),
+        keys: waiter.keys.clone(),
+    });
+    LockState { holders: holders.collect(), queue: queue.collect() }
+}
+
+fn mode(mode: wire::Mode, permits: Option<u32>, of: Option<u32>) -> Mode {
+    match mode {
+        wire::Mode::Exclusive => Mode::EXCLUSIVE,
+        wire::Mode::Shared => Mode::SHARED,
+        wire::Mode::Semaphore => permits
+            .zip(of)
+            .and_then(|(permits, of)| Mode::semaphore(permits, of))
+            .expect("a semaphore is shown with its permits"),
     }
 }

@@ -13,7 +13,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use palisade::core::Request;
-use palisade_spec::lock::{Command, Key, LockTable, SessionId};
+use palisade_spec::lock::{Command, Keys, LockTable, SessionId};
 use palisade_spec::raft::{Index, Node, NodeId, Term};
 
 use super::super::call::CallId;
@@ -27,8 +27,9 @@ pub(super) struct OpenWait {
     node: NodeId,
     boot: u64,
     call: CallId,
-    /// The queue position, if the session is known: a repeated request joins the same wait.
-    position: Option<(SessionId, Key)>,
+    /// The session and the keys that it waits for, if the session is known: a repeated request joins
+    /// the same wait.
+    position: Option<(SessionId, Keys)>,
     /// When this client gives up, by any clock. A wait lasts until the last client that still asks
     /// for the queue position gives up.
     ends: Duration,
@@ -53,8 +54,8 @@ impl World {
     pub(super) fn watch_wait(&mut self, node: NodeId, call: CallId, ask: &Request) {
         let Request::Propose { command, wait, .. } = ask else { return };
         let position = match command {
-            Command::Acquire { session, key, wait: true, .. } => Some((*session, key.clone())),
-            Command::AcquireOnce { wait: true, .. } => None,
+            Command::Acquire { session, request, .. } if request.waits() => Some((*session, request.keys.clone())),
+            Command::AcquireOnce { request, .. } if request.waits() => None,
             _ => return,
         };
         let ends = self.now + longest(*wait);

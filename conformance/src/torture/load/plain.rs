@@ -15,8 +15,9 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
-use super::{KEYS, Load, any_key, increment};
-use palisade_history::{self as history, Answer, Call, Holder, Note, Pending, Refusal, Session};
+use super::asked::{Asked, KEYS, any_key, key};
+use super::{Load, increment};
+use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
 
 /// Time that an answer may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -34,6 +35,16 @@ enum Attempted {
     Refused(Failure),
     /// The outcome is unknown.
     Unknown(String),
+}
+
+/// An acquire of a session with this time-to-live.
+#[derive(Clone, Copy)]
+struct Acquire<'a> {
+    asked: &'a Asked,
+    session: SessionId,
+    ttl: Duration,
+    wait_ms: u64,
+    reentrant: bool,
 }
 
 /// A client's connection to the cluster.
@@ -139,52 +150,76 @@ impl<'f> Connection<'f> {
         }
     }
 
-    /// Acquires a lock, uses it, and releases it. `false` if the session is no longer usable.
+    /// Acquires a lock, or several together, uses it, and releases it. `false` if the session is no longer
+    /// usable.
     async fn lock_once(&mut self, session: SessionId, ttl: Duration, number: &mut u64) -> bool {
-        let key = any_key(&mut self.random);
         let wait_ms = if self.random.random_bool(0.2) { 0 } else { self.random.random_range(50..2_500) };
-        let Some((token, good_until)) = self.acquire(&key, session, ttl, wait_ms, number).await else { return false };
+        let asked = Asked::draw(&mut self.random, wait_ms > 0);
+        let reentrant = self.random.random_bool(0.3);
+        let request = Acquire { asked: &asked, session, ttl, wait_ms, reentrant };
+        let Some((token, mut good_until)) = self.acquire(request, number).await else { return false };
         let Some(token) = token else { return true };
+        let mut holds = 1;
+        if reentrant {
+            let request = Acquire { wait_ms: 0, ..request };
+            let Some((again, until)) = self.acquire(request, number).await else { return false };
+            match again {
+                Some(again) if again == token => {
+                    increment(&self.load.counts.holds);
+                    (holds, good_until) = (2, until);
+                }
+                // An operator has broken the grant meanwhile; its successor is given up with the session.
+                Some(_) => return false,
+                None => {}
+            }
+        }
         let (load, name) = (self.load, self.name.clone());
-        let write = || load.write(&key, token, &name, || Instant::now() < good_until);
-        write();
+        let key = asked.keys[self.random.random_range(0..asked.keys.len())].clone();
+        let access = || load.access(&key, &asked, token, &name, || Instant::now() < good_until);
+        access();
         if self.random.random_bool(0.03) {
             increment(&load.counts.pauses);
             std::thread::sleep(ttl * 2);
         } else {
             sleep(Duration::from_millis(self.random.random_range(0..15))).await;
         }
-        write();
-        self.release(&key, session, token, number).await
+        access();
+        for left in (0..holds).rev() {
+            if !self.release(&asked, session, token, number, left).await {
+                return false;
+            }
+        }
+        true
     }
 
     /// `None` if the session is no longer usable; otherwise the token, if granted, and the time
     /// until which the client relies on the lease.
-    async fn acquire(
-        &mut self,
-        key: &str,
-        session: SessionId,
-        ttl: Duration,
-        wait_ms: u64,
-        number: &mut u64,
-    ) -> Option<(Option<u64>, Instant)> {
+    async fn acquire(&mut self, request: Acquire<'_>, number: &mut u64) -> Option<(Option<u64>, Instant)> {
+        let Acquire { asked, session, ttl, wait_ms, reentrant } = request;
         *number += 1;
         let call = Call::Acquire {
-            key: key.into(),
+            keys: asked.history_keys(),
             session: Some(session_name(session)),
             number: Some(*number),
             wait_ms,
             ttl_ms: None,
+            mode: asked.mode,
+            max_queue: asked.max_queue,
+            reentrant,
         };
         let pending = self.load.recorder.invoke(&self.name, call);
         // The same margin as in the Rust client.
         let good_until = Instant::now() + ttl.saturating_sub(margin(ttl));
-        let options = wire::Acquire { session: Some(session), wait_ms, ..wire::Acquire::default() };
-        let op = Op::Acquire { key: key.to_owned(), options, number: Some(*number) };
+        let options = asked.wire_options(session, wait_ms, reentrant);
+        let op = Op::Acquire { keys: asked.keys[..].into(), options, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::from_millis(wait_ms)).await {
             Attempted::Done(wire::Answer::Acquired(acquired)) => {
-                increment(&counts.grants);
+                counts.count_grant(asked);
+                if acquired.keys.as_slice() != asked.keys {
+                    let complaint = format!("{} asked for {:?}, and holds {}", self.name, asked.keys, acquired.keys);
+                    self.load.complaints.lock().push(complaint);
+                }
                 pending.ok(Answer::Granted { session: session_name(session), token: acquired.token });
                 Some((Some(acquired.token), good_until))
             }
@@ -194,9 +229,9 @@ impl<'f> Connection<'f> {
             }
             Attempted::Refused(failure) => {
                 let refusal = match (failure.error, failure.holder) {
-                    (Code::Held, Some(holder)) => {
-                        increment(&counts.held);
-                        Refusal::Held { token: holder.token }
+                    (Code::Held, holder) => {
+                        counts.count_held(wait_ms > 0);
+                        Refusal::Held { token: holder.map(|holder| holder.token) }
                     }
                     (Code::Timeout, _) => {
                         increment(&counts.timed_out);
@@ -230,18 +265,23 @@ impl<'f> Connection<'f> {
         }
     }
 
-    /// Releases a lock. `false` if the session is no longer usable.
-    async fn release(&mut self, key: &str, session: SessionId, token: u64, number: &mut u64) -> bool {
+    /// Releases a lock, so that it is held so many times still. `false` if the session is no longer usable.
+    async fn release(&mut self, asked: &Asked, session: SessionId, token: u64, number: &mut u64, left: u32) -> bool {
         *number += 1;
-        let call = Call::Release { key: key.into(), session: session_name(session), token, number: Some(*number) };
+        let (keys, holder) = (asked.history_keys(), session_name(session));
+        let call = Call::Release { keys, session: holder, token, number: Some(*number) };
         let pending = self.load.recorder.invoke(&self.name, call);
         let grant = wire::Release { session, token };
-        let op = Op::Release { key: key.to_owned(), grant, number: Some(*number) };
+        let op = Op::Release { keys: asked.keys[..].into(), grant, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
-            Attempted::Done(wire::Answer::Released) => {
+            Attempted::Done(wire::Answer::Released) if left == 0 => {
                 increment(&counts.releases);
                 pending.ok(Answer::Released);
+                true
+            }
+            Attempted::Done(wire::Answer::StillHeld { holds }) if holds == left => {
+                pending.ok(Answer::StillHeld { holds });
                 true
             }
             Attempted::Done(other) => {
@@ -277,14 +317,17 @@ impl<'f> Connection<'f> {
         }
     }
 
-    /// Reads a lock from the leader (linearizable). Returns the token of its grant, if it is held.
+    /// Reads a lock from the leader (linearizable). Returns the token of one of its grants, if it is
+    /// held.
     async fn read_linearizable(&mut self, key: &str) -> Option<u64> {
         let pending = self.load.recorder.invoke(&self.name, Call::Read { key: key.into(), stale: false });
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Linearizable };
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Lock(lock)) => {
                 pending.ok(lock_answer(&lock, None));
-                return lock.holder.map(|holder| holder.token);
+                let holders = lock.holders.len();
+                let token = (holders > 0).then(|| lock.holders[self.random.random_range(0..holders)].token);
+                return token;
             }
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
@@ -344,9 +387,16 @@ fn numbered(session: u64) -> Session {
 }
 
 fn lock_answer(lock: &LockView, age_ms: Option<u64>) -> Answer {
-    let holder = lock.holder.as_ref().map(|holder| Holder { session: numbered(holder.session), token: holder.token });
+    let holders = lock.holders.iter().map(|holder| {
+        let mode = match (holder.mode, holder.permits, holder.of) {
+            (wire::Mode::Shared, ..) => Mode::Shared,
+            (wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::Semaphore { permits, of },
+            _ => Mode::Exclusive,
+        };
+        Holder { session: numbered(holder.session), token: holder.token, mode }
+    });
     let queue = lock.queue.iter().map(|waiter| numbered(waiter.session)).collect();
-    Answer::Lock { holder, queue, age_ms }
+    Answer::Lock { holders: holders.collect(), queue, age_ms }
 }
 
 /// Runs a plain client.
@@ -398,7 +448,7 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
 pub(super) async fn read_all(load: &Arc<Load>) {
     let random = <SmallRng as rand::SeedableRng>::seed_from_u64(0);
     let mut connection = Connection::new(load, random, "last-reader");
-    for key in 0..KEYS {
-        connection.read_linearizable(&format!("key-{key}")).await;
+    for number in 0..KEYS {
+        connection.read_linearizable(&key(number)).await;
     }
 }

@@ -103,7 +103,7 @@ async fn race(stores: &[Arc<dyn Store>], key: &str, fence: Fence, tokens: &[u64]
 
 async fn write(store: &dyn Store, key: &str, fence: Fence, token: u64, recorder: &Recorder) -> Result<Answer, String> {
     let client = Client::from(format!("writer-{token}").as_str());
-    let pending = recorder.invoke(&client, Call::Access { key: Key::from(key), token });
+    let pending = recorder.invoke(&client, Call::write(Key::from(key), token));
     match store.write(key, &value(token), token, fence).await {
         Ok(answer) => {
             match answer {

@@ -103,7 +103,7 @@ impl Job {
         let request = Request { owner: owner.clone(), ttl: *ttl, wait: WAIT };
         self.print(Event::Acquiring);
         let (wait_ms, ttl_ms) = (millis(WAIT), Some(millis(*ttl)));
-        let pending = self.invoke(Call::Acquire { key: self.key(), session: None, number: None, wait_ms, ttl_ms });
+        let pending = self.invoke(Call::acquire_one(self.key(), wait_ms, ttl_ms));
         let begun = Instant::now();
         match locks.acquire(key, &request).await {
             Ok(handle) => {
@@ -128,7 +128,7 @@ impl Job {
             let paused = pause(self.command.pause_how, length).await?;
             self.print(Event::Resumed { paused_us: micros(paused) });
         }
-        let pending = self.invoke(Call::Access { key: self.key(), token });
+        let pending = self.invoke(Call::write(self.key(), token));
         match self.store.write(key, &value, token, *fence).await {
             Ok(Answer::Accepted { .. }) => {
                 pending.ok(Ended::Accepted);
@@ -150,7 +150,8 @@ impl Job {
 
     async fn release(&self, handle: Handle) -> Result<(), String> {
         let token = handle.fence();
-        let pending = self.invoke(Call::Release { key: self.key(), session: self.session(), token, number: None });
+        let pending =
+            self.invoke(Call::Release { keys: self.key().into(), session: self.session(), token, number: None });
         match handle.release().await {
             Ok(Released::Done) => {
                 pending.ok(Ended::Released);

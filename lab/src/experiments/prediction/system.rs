@@ -253,7 +253,7 @@ impl System {
     }
 
     async fn access(&mut self, client: Client, token: u64, order: Order) -> Result<String, String> {
-        let call = Call::Access { key: Key::from(self.key.as_str()), token };
+        let call = Call::write(Key::from(self.key.as_str()), token);
         let pending = self.recorder.invoke(&named(client), call);
         let report = self.order(client, order).await?;
         match report.stage {
@@ -267,7 +267,7 @@ impl System {
 
     fn begin(&mut self, client: Client) {
         let (key, ttl_ms) = (Key::from(self.key.as_str()), Some(self.story.ttl_ms));
-        let call = Call::Acquire { key, session: None, number: None, wait_ms: 0, ttl_ms };
+        let call = Call::acquire_one(key, 0, ttl_ms);
         self.acquiring[client.index()] = Some(self.recorder.invoke(&named(client), call));
     }
 
@@ -281,7 +281,7 @@ impl System {
     fn release(&self, client: Client) -> Pending {
         let token = self.grants.iter().rev().find(|(other, _)| *other == client).map_or(0, |(_, token)| *token);
         let (key, session) = (Key::from(self.key.as_str()), session(client, token));
-        self.recorder.invoke(&named(client), Call::Release { key, session, token, number: None })
+        self.recorder.invoke(&named(client), Call::Release { keys: key.into(), session, token, number: None })
     }
 }
 

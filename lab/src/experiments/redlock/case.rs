@@ -149,7 +149,7 @@ impl FaultCase<'_> {
     /// Asks for the lock once; if it is granted, a token is fetched, unless Redlock's own number is the token.
     async fn acquire(&self, client: &mut Reaching, start: Instant) -> Result<(), String> {
         let key = Key::from(self.key().as_str());
-        let call = Call::Acquire { key, session: None, number: None, wait_ms: 0, ttl_ms: Some(self.ttl_ms()) };
+        let call = Call::acquire_one(key, 0, Some(self.ttl_ms()));
         let pending = self.recorder.invoke(&Client::from(client.name), call);
         let origin = now_us().saturating_sub(micros(start.elapsed()));
         let report = client.process.order(Order::Acquire).await?;
@@ -175,7 +175,7 @@ impl FaultCase<'_> {
     async fn write(&self, client: &mut Reaching, start: Instant) -> Result<(), String> {
         // A client without the lock does not write: then a prediction fails.
         let Some(token) = client.result.token else { return Ok(()) };
-        let call = Call::Access { key: Key::from(self.key().as_str()), token };
+        let call = Call::write(Key::from(self.key().as_str()), token);
         let pending = self.recorder.invoke(&Client::from(client.name), call);
         let report = client.process.order(Order::Write).await?;
         if report.success {

@@ -91,7 +91,7 @@ impl Owner {
     }
 
     async fn acquire(&self, key: &str, ttl_ms: u64, wait_ms: u64) -> Result<Option<Handle>, String> {
-        let call = Call::Acquire { key: Key::from(key), session: None, number: None, wait_ms, ttl_ms: Some(ttl_ms) };
+        let call = Call::acquire_one(Key::from(key), wait_ms, Some(ttl_ms));
         let pending = self.recorder.invoke(&self.client(), call);
         let request = Request {
             owner: self.name.to_owned(),
@@ -113,7 +113,7 @@ impl Owner {
 
     async fn release(&self, handle: Handle) -> Result<bool, String> {
         let (session, token) = (self.session(), handle.fence());
-        let call = Call::Release { key: Key::from(handle.key()), session, token, number: None };
+        let call = Call::Release { keys: Key::from(handle.key()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&self.client(), call);
         match handle.release().await.map_err(|error| error.to_string())? {
             Released::Done => {

@@ -48,8 +48,9 @@ pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64
                     other => return Err(format!("no session was opened: {other:?}")),
                 }
             }
-            let options = Acquire { session, ttl_ms, wait_ms: 0, owner: OWNER.to_owned() };
-            let acquire = |&number: &u64| Op::Acquire { key: fill.key(number), options: options.clone(), number: None };
+            let options = Acquire { session, ttl_ms, owner: OWNER.to_owned(), ..Acquire::default() };
+            let acquire =
+                |&number: &u64| Op::Acquire { keys: fill.key(number).into(), options: options.clone(), number: None };
             let mut held = vec![false; left.len()];
             let mut refusal = None;
             let answered = |index, outcome| match outcome {

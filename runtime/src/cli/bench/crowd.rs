@@ -125,12 +125,11 @@ impl Crowd<'_> {
     fn acquire(&self, number: u64, ends: Instant) -> Op {
         let rest = ends.saturating_duration_since(Instant::now()).as_millis();
         let options = Acquire {
-            session: None,
             ttl_ms: u64::try_from(rest).unwrap_or(u64::MAX).max(100),
-            wait_ms: 0,
             owner: "crowd".to_string(),
+            ..Acquire::default()
         };
-        Op::Acquire { key: format!("crowd/{:016x}", scatter(self.seed, number)), options, number: None }
+        Op::Acquire { keys: format!("crowd/{:016x}", scatter(self.seed, number)).into(), options, number: None }
     }
 
     /// Waits until no more locks are held than the clients can hold themselves.

@@ -109,8 +109,8 @@ async fn connect(leader: &str) -> std::io::Result<TcpStream> {
 
 /// A request that is an entry of the log, and adds nothing to the state: the lock is held already.
 fn request() -> Op {
-    let options = Acquire { session: None, ttl_ms: 60_000, wait_ms: 0, owner: "flood".to_owned() };
-    Op::Acquire { key: "flood".to_owned(), options, number: None }
+    let options = Acquire { ttl_ms: 60_000, owner: "flood".to_owned(), ..Acquire::default() };
+    Op::Acquire { keys: "flood".into(), options, number: None }
 }
 
 /// The rate of a flood between two moments.

@@ -28,14 +28,20 @@ impl Enclosing {
         Enclosing { sessions, cluster }
     }
 
-    /// The holder of the lock on `key`, if it is an enclosing `palisade lock`. A failed read finds
-    /// none: the request for the lock that follows reports the failure.
-    pub(super) async fn holder(&self, client: &Client, key: &str) -> Option<HolderView> {
+    /// The first of these locks that an enclosing `palisade lock` holds, and that holder. Locks that are
+    /// shared count, too: the inner request would wait for itself behind a writer that waits for the outer
+    /// one. A failed read finds none: the request for the lock that follows reports the failure.
+    pub(super) async fn holder(&self, client: &Client, keys: &[String]) -> Option<(String, HolderView)> {
         if self.sessions.is_empty() {
             return None;
         }
-        let holder = client.show_lock(key, Consistency::Linearizable).await.ok()?.holder?;
-        self.contains(holder.session).then_some(holder)
+        for key in keys {
+            let lock = client.show_lock(key.as_str(), Consistency::Linearizable).await.ok()?;
+            if let Some(holder) = lock.holders.into_iter().find(|holder| self.contains(holder.session)) {
+                return Some((lock.key, holder));
+            }
+        }
+        None
     }
 
     /// The value of [`VARIABLE`] for the command of this `palisade lock`, whose session has this

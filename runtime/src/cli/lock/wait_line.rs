@@ -13,6 +13,7 @@ use rustix::process::getpgrp;
 use rustix::termios::tcgetpgrp;
 use tokio::time::{sleep, timeout};
 
+use super::super::show::held_by;
 use super::super::{PRINT_ERROR_TIMEOUT, write_error};
 
 /// How often the line is updated. A lock that is granted sooner shows no line.
@@ -37,17 +38,24 @@ impl WaitLine {
         WaitLine { began: BootInstant::now(), shown: None }
     }
 
-    /// Shows the wait of `client` for the lock on `key` until this future is dropped.
-    pub(super) async fn follow(&mut self, client: &Client, key: &str) -> Infallible {
+    /// Shows the wait of `client` for the locks on these keys until this future is dropped: of several, that
+    /// of the lock at which it has the most waiters before it.
+    pub(super) async fn follow(&mut self, client: &Client, keys: &[String]) -> Infallible {
         loop {
             sleep(UPDATE_INTERVAL).await;
             if !has_terminal() || self.is_writing() {
                 continue;
             }
-            let read = client.show_lock(key, Consistency::Linearizable);
-            let lock = timeout(UPDATE_INTERVAL, read).await.ok().and_then(Result::ok);
-            let sessions = client.waiting_sessions(key).await.unwrap_or_default();
-            let line = text(key, BootInstant::now() - self.began, lock.as_ref(), &sessions);
+            let sessions = client.waiting_sessions(keys[0].as_str()).await.unwrap_or_default();
+            let read = async {
+                let mut locks = Vec::new();
+                for key in keys {
+                    locks.push(client.show_lock(key.as_str(), Consistency::Linearizable).await.ok()?);
+                }
+                locks.into_iter().max_by_key(|lock| (position(lock, &sessions), lock.held))
+            };
+            let lock = timeout(UPDATE_INTERVAL, read).await.ok().flatten();
+            let line = text(&keys[0], BootInstant::now() - self.began, lock.as_ref(), &sessions);
             self.shown = write_error(format!("{CLEAR}{NO_WRAP}{line}{WRAP}"));
         }
     }
@@ -79,19 +87,20 @@ fn has_terminal() -> bool {
 
 fn text(key: &str, waited: Duration, lock: Option<&LockView>, sessions: &[u64]) -> String {
     let waited = humantime::format_duration(Duration::from_secs(waited.as_secs()));
+    let key = lock.map_or(key, |lock| &lock.key);
     let begin = format!("palisade: {key:?}: waiting for {waited}");
     let Some(lock) = lock else {
         return format!("{begin}; no leader answers at the moment");
     };
     let of = lock.queue.len();
-    let position = lock.queue.iter().position(|waiter| sessions.contains(&waiter.session));
-    let position =
-        position.map_or_else(|| format!("{of} in the queue"), |ahead| format!("position {} of {of}", ahead + 1));
-    let holder = lock.holder.as_ref().map_or_else(
-        || "the lock is free".to_string(),
-        |holder| format!("held by {:?} with token {}", holder.owner, holder.token),
-    );
-    format!("{begin}, {position}; {holder}")
+    let position = position(lock, sessions)
+        .map_or_else(|| format!("{of} in the queue"), |ahead| format!("position {} of {of}", ahead + 1));
+    format!("{begin}, {position}; {}", held_by(lock))
+}
+
+/// The number of waiters before one of these sessions.
+fn position(lock: &LockView, sessions: &[u64]) -> Option<usize> {
+    lock.queue.iter().position(|waiter| sessions.contains(&waiter.session))
 }
 
 #[cfg(test)]
@@ -104,22 +113,20 @@ mod tests {
     /// character of a name reaches the terminal.
     #[test]
     fn line_has_time_position_and_holder() {
-        let waiter = |session| WaiterView { owner: "w".into(), session };
-        let holder = HolderView { owner: "a\x1b[2J".into(), session: 1, token: 17, expires_in_ms: 1 };
-        let mut lock = LockView {
-            key: "k".into(),
-            held: true,
-            holder: Some(holder),
-            queue: vec![waiter(2), waiter(3), waiter(4)],
-        };
+        let waiter = |session| WaiterView { owner: "w".into(), session, ..WaiterView::default() };
+        let holder = HolderView { owner: "a\x1b[2J".into(), token: 17, ..HolderView::default() };
+        let queue = vec![waiter(2), waiter(3), waiter(4)];
+        let mut lock = LockView { key: "k".into(), holders: vec![holder.clone()], queue, ..LockView::default() };
         let waited = Duration::from_millis(75_900);
         let line = text("k", waited, Some(&lock), &[3]);
-        assert_eq!(line, r#"palisade: "k": waiting for 1m 15s, position 2 of 3; held by "a\u{1b}[2J" with token 17"#);
-        lock.holder = None;
-        assert_eq!(
-            text("k", waited, Some(&lock), &[]),
-            r#"palisade: "k": waiting for 1m 15s, 3 in the queue; the lock is free"#
-        );
+        let begin = r#"palisade: "k": waiting for 1m 15s"#;
+        let held = r#"the lock is held by "a\u{1b}[2J" with token 17"#;
+        assert_eq!(line, format!("{begin}, position 2 of 3; {held}"));
+        lock.holders.push(holder);
+        let line = text("j", waited, Some(&lock), &[]);
+        assert_eq!(line, format!("{begin}, 3 in the queue; {held}, and by 1 others"));
+        lock.holders.clear();
+        assert_eq!(text("k", waited, Some(&lock), &[]), format!("{begin}, 3 in the queue; no session holds the lock"));
         assert_eq!(
             text("k", waited, None, &[]),
             r#"palisade: "k": waiting for 1m 15s; no leader answers at the moment"#

@@ -256,7 +256,7 @@ impl World {
 
 fn acquire(session: Option<SessionId>, wait: Duration) -> Op {
     let wait_ms = u64::try_from(wait.as_millis()).unwrap();
-    Op::Acquire { key: "key".into(), options: Acquire { session, wait_ms, ..Acquire::default() }, number: None }
+    Op::Acquire { keys: "key".into(), options: Acquire { session, wait_ms, ..Acquire::default() }, number: None }
 }
 
 /// Goal: an operator may repeatedly ask a leader to transfer leadership to a failed voter. The

@@ -3,7 +3,9 @@
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Acquired, Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
-use palisade_spec::lock::{Claim, Command, Event, Key, LockTable, Principal, Reply, Right, Rules, SessionId, Token};
+use palisade_spec::lock::{
+    Claim, Command, Event, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, SessionId, Token,
+};
 use palisade_spec::raft::Node;
 use tracing::warn;
 
@@ -58,23 +60,26 @@ impl PendingRequests {
             (Command::Close { session }, _) => {
                 responder.answer(wrong_secret(table, session).map_or(Ok(Answer::SessionClosed), Err));
             }
-            (Command::Acquire { key, session, .. }, reply) => {
-                self.count_acquire(&key, &reply, events, &responder);
-                self.acquire_answered(table, key, Acquirer::Session(session), secret, wait, responder, reply);
+            (Command::Acquire { request, session, .. }, reply) => {
+                self.count_acquire(&request.keys, &reply, events, &responder);
+                self.acquire_answered(table, request.keys, Acquirer::Session(session), secret, wait, responder, reply);
             }
-            (Command::AcquireOnce { key, opening, .. }, reply) => {
-                self.count_acquire(&key, &reply, events, &responder);
+            (Command::AcquireOnce { request, opening }, reply) => {
+                self.count_acquire(&request.keys, &reply, events, &responder);
                 if let Reply::Granted { session, .. } | Reply::Queued { session, .. } = &reply {
                     self.count_session(*session, &responder);
                 }
                 let acquirer = Acquirer::Once(opening.principal);
-                self.acquire_answered(table, key, acquirer, secret, wait, responder, reply);
+                self.acquire_answered(table, request.keys, acquirer, secret, wait, responder, reply);
             }
-            (Command::Release { session, claim, .. }, reply) => {
+            (Command::Release { session, keys, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
-                responder.answer(released(table, session, &reply, claim));
+                responder.answer(released(table, session, &keys, &reply, claim));
+            }
+            (Command::Proclaim { session, .. }, reply) => {
+                responder.answer(proclaimed(table, session, &reply));
             }
             (Command::Break { key, token, .. }, Reply::Broken { session, principal }) => {
                 let (key, principal) = (key.to_string(), principal.to_string());
@@ -84,9 +89,11 @@ impl PendingRequests {
             (Command::Break { key, token, .. }, Reply::NotHolder) => {
                 responder.answer(Err(not_held_by(table, &key, token)));
             }
-            (Command::Break { key, principal, .. }, Reply::Denied) => {
-                let denied = access::denied(table.access(), &principal, Right::Break, key.as_str());
-                responder.answer(Err(denied));
+            (Command::Break { key, token, principal }, Reply::Denied) => {
+                let held = table.lock(&key).and_then(|lock| lock.holder_with(token));
+                let keys = held.map_or_else(|| key.clone().into(), |holder| holder.keys(&key));
+                let denied = first_denied(table, &principal, Right::Break, &keys);
+                responder.answer(Err(access::denied(table.access(), &principal, Right::Break, denied.as_str())));
             }
             (Command::SetAccess { principal, rules, .. }, reply) => {
                 responder.answer(access_set(table, &principal, rules.as_deref(), &reply));
@@ -104,17 +111,22 @@ impl PendingRequests {
 
     /// Counts an acquire once, however often it is repeated: a repetition finds the wait or the
     /// grant of the first, or an error if that claim is gone.
-    fn count_acquire(&self, key: &Key, reply: &Reply, events: &[Event], responder: &Responder) {
+    fn count_acquire(&self, keys: &Keys, reply: &Reply, events: &[Event], responder: &Responder) {
         let is_first = match reply {
             Reply::Granted { session, token } => {
-                let granted = Event::Granted { key: key.clone(), session: *session, token: *token };
-                let is_first = events.contains(&granted);
+                let is_it = |event: &Event| match event {
+                    Event::Granted { key: granted, session: to, token: with, .. } => {
+                        (granted, to, with) == (keys.first(), session, token)
+                    }
+                    _ => false,
+                };
+                let is_first = events.iter().any(is_it);
                 if is_first {
                     self.count_grant(responder.arrived);
                 }
                 is_first
             }
-            Reply::Queued { session, .. } => !self.waits.contains(&(*session, key.clone())),
+            Reply::Queued { session, .. } => !self.waits.contains(*session, keys),
             Reply::Gone => false,
             _ => true,
         };
@@ -133,7 +145,7 @@ impl PendingRequests {
     fn acquire_answered(
         &mut self,
         table: &LockTable,
-        key: Key,
+        keys: Keys,
         acquirer: Acquirer,
         secret: Secret,
         wait: Duration,
@@ -143,7 +155,7 @@ impl PendingRequests {
         let once = matches!(acquirer, Acquirer::Once(_));
         match reply {
             Reply::Granted { session, token } => {
-                self.grant(responder, session, once, acquired(table, &key, session, secret, token));
+                self.grant(responder, session, once, acquired(table, &keys, session, secret, token));
             }
             Reply::Queued { session, .. } => {
                 // A once-session is known to this node only, so this node renews it.
@@ -151,17 +163,13 @@ impl PendingRequests {
                 let renew_every = ttl.filter(|_| once).map(|ttl| ttl / 3);
                 let gone = responder.is_gone();
                 let (connection, arrived) = (responder.connection, responder.arrived);
-                self.waits.add((session, key), secret, responder, arrived + wait, renew_every);
+                self.waits.add(session, keys, secret, responder, arrived + wait, renew_every);
                 if gone {
                     self.disconnected(connection, arrived);
                 }
             }
-            Reply::Held { owner, token, queue, .. } => {
-                let holder = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
-                let message = format!("{key} is held{holder} (token {token}); {}", waiters(queue));
-                let holder = HeldBy { owner: owner.to_string(), token: token.0 };
-                let failure = Failure { holder: Some(holder), queue: Some(queue), ..Failure::new(Code::Held, message) };
-                responder.answer(Err(failure));
+            Reply::Held { key, owner, token, queue, .. } => {
+                responder.answer(Err(held(&key, &owner, token, queue)));
             }
             Reply::Gone => {
                 let message = "this acquire was done before, and its claim is gone; acquire again with a new number";
@@ -178,12 +186,27 @@ impl PendingRequests {
                     Acquirer::Once(principal) => Some(principal),
                     Acquirer::Session(id) => table.session(id).map(|session| session.principal.clone()),
                 };
-                responder.answer(Err(acquire_denied(table, principal.as_ref(), &key)));
+                responder.answer(Err(acquire_denied(table, principal.as_ref(), &keys)));
+            }
+            Reply::OtherSize { key, mode } => {
+                let is =
+                    mode.as_semaphore().map_or("no semaphore".into(), |(_, of)| format!("a semaphore of {of} permits"));
+                let message =
+                    format!("{key} is {is} while it is held or waited for; acquire it so, or when it is free");
+                responder.answer(Err(Failure::new(Code::Invalid, message)));
+            }
+            Reply::OtherClaim { key } => {
+                let message = format!(
+                    "the session has a claim on {key} already, in another mode or together with other keys; release it first"
+                );
+                responder.answer(Err(Failure::new(Code::Invalid, message)));
             }
             Reply::Opened { .. }
             | Reply::Closed
             | Reply::KeptAlive { .. }
             | Reply::Released
+            | Reply::StillHeld { .. }
+            | Reply::Proclaimed
             | Reply::NotHolder
             | Reply::Broken { .. }
             | Reply::AccessSet { .. }
@@ -203,29 +226,29 @@ impl PendingRequests {
     }
 
     /// Handles an event that waits of this node's clients may depend on.
-    pub(super) fn handle_event(&mut self, node: &Node<LockTable>, event: Event) {
+    pub(super) fn handle_event(&mut self, node: &Node<LockTable>, event: &Event) {
         let table = node.machine();
         match event {
-            Event::Granted { key, session, token } => {
-                let slot = (session, key);
-                let Some(wait) = self.waits.remove(&slot) else { return };
-                let once = table.session(session).is_some_and(|session| session.once);
-                let acquired = acquired(table, &slot.1, session, wait.secret(), token);
+            Event::Granted { key, session, token, .. } => {
+                // The first of the keys answers for all.
+                let Some(wait) = self.waits.remove(*session, key) else { return };
+                let once = table.session(*session).is_some_and(|session| session.once);
+                let acquired = acquired(table, wait.keys(), *session, wait.secret(), *token);
                 if !wait.is_deserted() {
                     self.count_grant(wait.arrived);
                 } else if once {
-                    self.unclaimed.push(session);
+                    self.unclaimed.push(*session);
                 }
                 for responder in wait.into_responders() {
-                    self.grant(responder, session, once, acquired.clone());
+                    self.grant(responder, *session, once, acquired.clone());
                 }
             }
             Event::Withdrawn { key, session } => {
-                let Some(wait) = self.waits.remove(&(session, key)) else { return };
+                let Some(wait) = self.waits.remove(*session, key) else { return };
                 let ran_out = wait.ran_out();
                 // A due session counts as ended, although the sweep that ends it may still be to
                 // come.
-                let lives = table.session(session).is_some_and(|session| !session.is_due(node.clock()));
+                let lives = table.session(*session).is_some_and(|session| !session.is_due(node.clock()));
                 if ran_out && !wait.is_deserted() {
                     self.metrics.acquire_timeouts.inc();
                 }
@@ -233,7 +256,7 @@ impl PendingRequests {
                     let failure = if ran_out {
                         Failure::new(Code::Timeout, "the wait ended before the lock was free")
                     } else if !lives {
-                        no_session(table, session)
+                        no_session(table, *session)
                     } else {
                         Failure::new(Code::Withdrawn, "another request for the same session and key withdrew this wait")
                     };
@@ -242,20 +265,31 @@ impl PendingRequests {
             }
             // The withdrawal of this waiter follows, and finds no wait.
             Event::Denied { key, session, principal } => {
-                let denied = access::denied(table.access(), &principal, Right::Acquire, key.as_str());
-                let Some(wait) = self.waits.remove(&(session, key)) else { return };
+                let denied = access::denied(table.access(), principal, Right::Acquire, key.as_str());
+                let Some(wait) = self.waits.remove(*session, key) else { return };
                 for responder in wait.into_responders() {
                     responder.answer(Err(denied.clone()));
                 }
             }
             Event::Expired { session, .. } => {
-                self.openers.ended(session);
+                self.openers.ended(*session);
                 self.metrics.expiries.inc();
             }
-            Event::Closed { session } => self.openers.ended(session),
-            Event::Broken { .. } | Event::Released { .. } => {}
+            Event::Closed { session } => self.openers.ended(*session),
+            Event::Broken { .. } | Event::Released { .. } | Event::Proclaimed { .. } => {}
         }
     }
+}
+
+/// The refusal of an acquire that does not wait, or not in so long a queue.
+fn held(key: &Key, owner: &Owner, token: Option<Token>, queue: u64) -> Failure {
+    let by = if owner.as_str().is_empty() { String::new() } else { format!(" by {owner}") };
+    let message = match token {
+        Some(token) => format!("{key} is held{by} (token {token}); {}", waiters(queue)),
+        None => format!("{key} is waited for{by}; {}", waiters(queue)),
+    };
+    let holder = token.map(|token| HeldBy { owner: owner.to_string(), token: token.0 });
+    Failure { holder, queue: Some(queue), ..Failure::new(Code::Held, message) }
 }
 
 /// The refusal of a break. The table keeps no grants that have ended, so it cannot tell whether an
@@ -263,7 +297,11 @@ impl PendingRequests {
 fn not_held_by(table: &LockTable, key: &Key, token: Token) -> Failure {
     let holder = table.lock(key).map_or_else(
         || "no session holds it".to_owned(),
-        |lock| format!("it is held with token {}", lock.holder.token),
+        |lock| match &lock.holders[..] {
+            [] => "no session holds it".to_owned(),
+            [holder] => format!("it is held with token {}", holder.token),
+            [first, others @ ..] => format!("it is held with token {} and {} others", first.token, others.len()),
+        },
     );
     let rest = if token < table.next_token() {
         "if the lock had a grant with that token, the grant has ended: it may have been broken by an earlier attempt, \
@@ -284,11 +322,20 @@ enum Acquirer {
 
 /// The failure of an acquire that the access rules denied. The session of the principal may have ended
 /// since; then its client learns nothing of the rules.
-fn acquire_denied(table: &LockTable, principal: Option<&Principal>, key: &Key) -> Failure {
+fn acquire_denied(table: &LockTable, principal: Option<&Principal>, keys: &Keys) -> Failure {
     match principal {
-        Some(principal) => access::denied(table.access(), principal, Right::Acquire, key.as_str()),
-        None => Failure::new(Code::Denied, format!("the access rules do not permit this client to acquire {key}")),
+        Some(principal) => {
+            let key = first_denied(table, principal, Right::Acquire, keys);
+            access::denied(table.access(), principal, Right::Acquire, key.as_str())
+        }
+        None => Failure::new(Code::Denied, format!("the access rules do not permit this client to acquire {keys}")),
     }
+}
+
+/// The first of the keys that the access rules deny.
+fn first_denied<'a>(table: &LockTable, principal: &Principal, right: Right, keys: &'a Keys) -> &'a Key {
+    let is_denied = |key: &&Key| !table.access().permits(principal, right, key.as_str());
+    keys.iter().find(is_denied).unwrap_or(keys.first())
 }
 
 /// The answer to a change of the access rules; a change that was made is logged.
@@ -313,14 +360,18 @@ fn access_set(
 
 /// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
 /// session has ended in them, so has the grant.
-fn acquired(table: &LockTable, key: &Key, id: SessionId, secret: Secret, token: Token) -> Result<Answer, Failure> {
+fn acquired(table: &LockTable, keys: &Keys, id: SessionId, secret: Secret, token: Token) -> Result<Answer, Failure> {
     let ttl_ms = table.session(id).ok_or_else(|| no_session(table, id))?.ttl.0;
-    let (key, session) = (key.to_string(), secret.credential(id.number));
+    let keys = match keys.as_slice() {
+        [key] => key.to_string().into(),
+        several => several.iter().map(Key::to_string).collect::<Vec<String>>().into(),
+    };
+    let session = secret.credential(id.number);
     // Signed off this thread, where the answer is encoded (`crate::grant_signer`).
-    Ok(Answer::Acquired(Acquired { key, token: token.0, session, ttl_ms, signed: None }))
+    Ok(Answer::Acquired(Acquired { keys, token: token.0, session, ttl_ms, signed: Vec::new() }))
 }
 
-fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+fn released(table: &LockTable, id: SessionId, keys: &Keys, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
     if *reply == Reply::NoSession
         && let Some(failure) = wrong_secret(table, id)
     {
@@ -328,16 +379,35 @@ fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Re
     }
     let done = if claim == Claim::Either { Answer::Withdrawn } else { Answer::Released };
     match reply {
-        // A repetition: the first release has dropped the claim, as requested.
-        Reply::Released | Reply::Gone => Ok(done),
+        Reply::Released => Ok(done),
+        Reply::StillHeld { holds } => Ok(Answer::StillHeld { holds: *holds }),
+        // A repetition: the first one has dropped the claim, or a hold of this grant, as requested.
+        Reply::Gone => {
+            let held = match claim {
+                Claim::Held(token) => table.lock(keys.first()).and_then(|lock| lock.holder_with(token)),
+                Claim::Either | Claim::Waiting => None,
+            };
+            let is_same = held.filter(|holder| holder.session == id && holder.keys(keys.first()) == *keys);
+            Ok(is_same.map_or(done, |holder| Answer::StillHeld { holds: holder.holds }))
+        }
         // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
-        _ => {
-            let message = "the session does not hold the lock with this token: \
-                           the lock was released before, or the session expired";
-            Err(Failure::new(Code::NotHolder, message))
-        }
+        _ => Err(not_holder()),
     }
+}
+
+fn proclaimed(table: &LockTable, id: SessionId, reply: &Reply) -> Result<Answer, Failure> {
+    match reply {
+        Reply::Proclaimed => Ok(Answer::Proclaimed),
+        Reply::NoSession => Err(wrong_secret(table, id).unwrap_or_else(not_holder)),
+        _ => Err(not_holder()),
+    }
+}
+
+fn not_holder() -> Failure {
+    let message = "the session does not hold the lock with this token: \
+                   the lock was released before, or the session expired";
+    Failure::new(Code::NotHolder, message)
 }
 
 fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Renewer)>, missing: &[SessionId]) {

@@ -49,10 +49,10 @@ impl Requester {
     /// The queue slot that the request asks for, if its client is still connected.
     pub(super) fn slot(&self) -> Option<QueueSlot> {
         match self {
-            Requester::Client { command: Command::Acquire { session, key, wait: true, .. }, responder, .. }
-                if !responder.is_gone() =>
+            Requester::Client { command: Command::Acquire { session, request, .. }, responder, .. }
+                if request.waits() && !responder.is_gone() =>
             {
-                Some((*session, key.clone()))
+                Some((*session, request.keys.first().clone()))
             }
             _ => None,
         }

@@ -1,5 +1,5 @@
 use palisade_client::wire::{AccessRule, Right as WireRight};
-use palisade_spec::lock::{Command, Opening, Owner, Ttl};
+use palisade_spec::lock::{Command, LockRequest, Opening, Owner, Ttl, Value};
 use palisade_spec::raft::StateMachine;
 
 use super::*;
@@ -23,7 +23,10 @@ fn table(keys: &[String]) -> LockTable {
     for key in keys {
         let principal = Principal::from("admin/root");
         let opening = Opening { proof: Proof::default(), owner: Owner::from(""), principal, ttl: Ttl(1000) };
-        table.apply(Stamp(0), &Command::AcquireOnce { opening, key: Key::from(key.as_str()), wait: false });
+        table.apply(
+            Stamp(0),
+            &Command::AcquireOnce { opening, request: LockRequest::exclusive(Key::from(key.as_str()), false) },
+        );
     }
     table
 }
@@ -76,4 +79,47 @@ fn lists_are_filtered_and_their_pages_are_full() {
     assert_eq!(pages(&table, "ann", "b/b", 10), ["b/b/b"]);
     assert_eq!(pages(&table, "ann", "", 10).len(), 17);
     assert_eq!(pages(&table, "admin/eve", "", 10).len(), keys.len());
+}
+
+/// Goal: a view shows the values of the holders, and a page ends before the values are too many for one answer.
+#[test]
+fn views_show_values_and_pages_of_them_end() {
+    let mut table = table(&[]);
+    let long = "v".repeat(limits::VALUE_BYTES);
+    let count = limits::PAGE_VALUE_BYTES / limits::VALUE_BYTES + 10;
+    for number in 0..count {
+        let principal = Principal::from("admin/root");
+        let opening = Opening { proof: Proof::default(), owner: Owner::from(""), principal, ttl: Ttl(1000) };
+        let value = Some(Value::from(long.as_str()));
+        let keys = Key::from(format!("b/{number:04}").as_str());
+        let request = LockRequest { value, ..LockRequest::exclusive(keys, false) };
+        table.apply(Stamp(0), &Command::AcquireOnce { opening, request });
+    }
+    let eve = Principal::from("admin/eve");
+    let page = locks(&table, Stamp(0), &eve, "", None, 1000);
+    assert_eq!(page.locks.len(), limits::PAGE_VALUE_BYTES / limits::VALUE_BYTES);
+    assert!(page.locks.iter().all(|lock| lock.holders[0].value.as_ref() == Some(&long)));
+    let after = page.next_after.map(|key| Key::from(key.as_str()));
+    assert_eq!(locks(&table, Stamp(0), &eve, "", after.as_ref(), 1000).locks.len(), 10);
+}
+
+/// Goal: a view of a lock names no key of a claim that its reader may not read.
+#[test]
+fn views_name_keys_that_the_reader_may_read() {
+    let mut table = table(&[]);
+    for max_queue in [0, 1] {
+        let principal = Principal::from("admin/root");
+        let opening = Opening { proof: Proof::default(), owner: Owner::from(""), principal, ttl: Ttl(1000) };
+        let keys = Keys::new(vec![Key::from("b/1"), Key::from("c/1")]).unwrap();
+        let request = LockRequest { max_queue, ..LockRequest::exclusive(keys, false) };
+        table.apply(Stamp(0), &Command::AcquireOnce { opening, request });
+    }
+    let key = Key::from("b/1");
+    let shown = |reader: &str| {
+        let view = lock(&table, Stamp(0), &Principal::from(reader), &key, table.lock(&key));
+        (view.holders[0].keys.clone(), view.queue[0].keys.clone())
+    };
+    let [all, own] = [vec!["b/1".to_owned(), "c/1".into()], vec!["b/1".to_owned()]];
+    assert_eq!(shown("admin/eve"), (all.clone(), all));
+    assert_eq!(shown("ann"), (own.clone(), own));
 }

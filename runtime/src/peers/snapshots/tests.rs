@@ -81,6 +81,7 @@ impl Fixture {
                 incarnation: Incarnation(node.0.into()),
                 start: Start::default(),
                 client_addr: "127.0.0.1:1".into(),
+                admin_addr: None,
                 peer_addr: "127.0.0.1:1".into(),
                 peer_addrs: BTreeMap::new(),
                 tls: None,

@@ -60,24 +60,25 @@ impl Hello {
         let start = (start.count, start.recent);
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 6, cluster, from, to, incarnation, purpose: 0, start }
+        Hello { magic: *b"PALISADE", version: 8, cluster, from, to, incarnation, purpose: 0, start }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, incarnation, purpose, start } = self;
         let nowhere = "127.0.0.1:1";
-        let addresses = (nowhere, nowhere);
+        let (addresses, admin_addr) = ((nowhere, nowhere), None::<String>);
         codec::encode_into(
-            &((magic, version, cluster, from, to), addresses, incarnation, purpose, start),
+            &((magic, version, cluster, from, to), addresses, incarnation, purpose, start, admin_addr),
             &mut payload,
         );
         frame(&payload)
     }
 }
 
-/// What the node answered to a hello: its directory, where it serves clients, and its start.
-pub(crate) fn welcome(answer: &[u8]) -> Result<(u64, String, Start), String> {
+/// What the node answered to a hello: its directory, where it serves clients, its start, and where it
+/// answers administrative requests.
+pub(crate) fn welcome(answer: &[u8]) -> Result<(u64, String, Start, Option<String>), String> {
     codec::decode(answer.get(8..).unwrap_or_default()).expect("the node answers a hello before it closes")
 }
 
@@ -155,7 +156,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 7, ..good.clone() }, "version 7"),
+        (Hello { version: 9, ..good.clone() }, "version 9"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),

@@ -195,18 +195,26 @@ fn unanswered_requests_of_one_client_are_bounded() {
             stream.write_all(&batch).await.unwrap();
         }
     });
-    eventually("four connections wait for their turn", || {
-        (metrics::value(&address, "palisade_requests_delayed_total") >= 4.0).then_some(())
+    // One connection may have all of its requests taken in before the others are read.
+    eventually("three connections wait for their turn", || {
+        (metrics::value(&address, "palisade_requests_delayed_total") >= 3.0).then_some(())
     });
-    let taken = uncommitted(&address);
-    // 32 and 1,024 requests of the client that is alone, and the leader's own entries.
-    assert!((1_056.0..1_100.0).contains(&taken), "{taken} of 4,000 requests are in the log");
+    // 32 and 1,024 requests of the client that is alone, and the leader's own entries. Requests that wait for
+    // their turn do not say that the core has proposed those before them.
+    let taken = eventually("as many requests as one client may have unanswered are in the log", || {
+        Some(uncommitted(&address)).filter(|taken| *taken >= 1_056.0)
+    });
+    assert!(taken < 1_100.0, "{taken} of 4,000 requests are in the log");
 
+    // Not the number of those that are not committed: an answer that was under way when the followers were
+    // stopped may still commit an entry.
+    let last_index = || metrics::value(&address, "palisade_last_index");
+    let last = last_index();
     let honest = {
         let address = address.clone();
         thread::spawn(move || http::post(&address, "/v1/locks/honest/acquire", "").unwrap())
     };
-    eventually("the other client's request is in the log", || (uncommitted(&address) > taken).then_some(()));
+    eventually("the other client's request is in the log", || (last_index() > last).then_some(()));
     for &follower in &followers {
         cluster.thaw(follower);
     }

@@ -35,10 +35,11 @@ fn a_list_has_every_held_lock_once_in_the_order_of_the_keys() {
     assert_eq!(all["next_after"], Value::Null);
     let timeless = |mut lock: Value| {
         assert!(lock["holder"]["expires_in_ms"].take().is_u64(), "{lock}");
+        assert!(lock["holders"][0]["expires_in_ms"].take().is_u64(), "{lock}");
         lock
     };
     let first = all["locks"][0].clone();
-    assert_eq!(fields(&first), ["held", "holder", "key", "queue"]);
+    assert_eq!(fields(&first), ["held", "holder", "holders", "key", "queue"]);
     assert_eq!(timeless(first), timeless(node.lock("a")), "a list shows a lock as the lock's own page does");
 
     // A page at a time.

@@ -13,7 +13,7 @@ use crate::support::eventually;
 #[test]
 fn a_lock_is_taken_refused_waited_for_and_given_back() {
     let (_cluster, node) = calm();
-    let free = json!({ "key": "nightly", "held": false, "holder": null, "queue": [] });
+    let free = json!({ "key": "nightly", "held": false, "holder": null, "holders": [], "queue": [] });
     assert_eq!(node.lock("nightly"), free);
 
     let grant = node.acquire("nightly", &json!({ "ttl_ms": 20_000, "owner": "worker-7" })).ok();
@@ -24,7 +24,10 @@ fn a_lock_is_taken_refused_waited_for_and_given_back() {
     let view = node.lock("nightly");
     assert_eq!((&view["key"], &view["held"]), (&json!("nightly"), &json!(true)));
     let holder = &view["holder"];
-    assert_eq!(fields(holder), ["expires_in_ms", "owner", "session", "token"]);
+    let shown = ["expires_in_ms", "holds", "keys", "mode", "of", "owner", "permits", "session", "token", "value"];
+    assert_eq!(fields(holder), shown);
+    let particular = ["mode", "permits", "of", "holds", "keys", "value"].map(|field| holder[field].clone());
+    assert_eq!(particular, [json!("exclusive"), Value::Null, Value::Null, json!(1), json!([]), Value::Null]);
     assert_eq!(holder["owner"], "worker-7");
     assert_eq!((&holder["session"], &holder["token"]), (&number(&grant["session"]), &grant["token"]));
     assert!((1..=20_000).contains(&holder["expires_in_ms"].as_u64().unwrap()));

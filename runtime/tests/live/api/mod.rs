@@ -8,9 +8,11 @@ mod keys;
 mod leaders;
 mod lists;
 mod locks;
+mod modes;
 mod numbers;
 mod refusals;
 mod sessions;
+mod values;
 mod websocket;
 
 use palisade_client::wire::SessionId;

@@ -5,4 +5,4 @@ mod crashes;
 mod old_copies;
 mod private_files;
 mod refusals;
-mod returns;
+pub(crate) mod returns;

@@ -25,7 +25,7 @@ fn files(directory: &Path, begin: &str, end: &str) -> Vec<PathBuf> {
 }
 
 /// One bit flips in the middle of a node's log. The node does not run.
-fn damage(cluster: &Cluster, id: u16) {
+pub(crate) fn damage(cluster: &Cluster, id: u16) {
     let data = cluster.data(id);
     let [segment] = &files(&data, "wal-", ".log")[..] else { panic!("the log is short") };
     let mut bytes = fs::read(segment).unwrap();
@@ -48,7 +48,7 @@ fn member(cluster: &Cluster, id: u16) -> Option<MemberView> {
     leader.members.into_iter().find(|member| member.id == id)
 }
 
-fn wait_until_it_votes(cluster: &Cluster, id: u16, generation: u16) {
+pub(crate) fn wait_until_it_votes(cluster: &Cluster, id: u16, generation: u16) {
     eventually("the node has its vote back", || {
         member(cluster, id).filter(|member| member.voter && member.generation == generation)
     });

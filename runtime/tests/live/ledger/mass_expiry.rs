@@ -30,7 +30,7 @@ fn crowd(cluster: &Cluster) -> Instant {
         let ttl_ms = u64::try_from(left.as_millis()).unwrap().max(1_000);
         for id in first..first + BATCH {
             let options = wire::Acquire { ttl_ms, owner: "crowd".to_owned(), ..wire::Acquire::default() };
-            let request = Request { id, op: Op::Acquire { key: format!("crowd-{id}"), options, number: None } };
+            let request = Request { id, op: Op::Acquire { keys: format!("crowd-{id}").into(), options, number: None } };
             let mut frame = Vec::new();
             codec::encode_into(&request, &mut frame);
             socket.write(Message::Binary(frame.into())).expect("the node reads");

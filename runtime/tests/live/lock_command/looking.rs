@@ -66,7 +66,7 @@ fn locks_are_listed_and_shown() {
     assert!(shown.iter().any(|line| line.contains("waiter")), "{shown:?}");
     assert!(shown.iter().any(|line| line.trim() == format!("token    {}", view["holder"]["token"])), "{shown:?}");
     let free = parsed(&lines(&stage, &["show", "free", "--json"])).remove(0);
-    assert_eq!(free, json!({ "key": "free", "held": false, "holder": null, "queue": [] }));
+    assert_eq!(free, json!({ "key": "free", "held": false, "holder": null, "holders": [], "queue": [] }));
 
     drop(stage);
     let _ = waiter.join();

@@ -130,6 +130,7 @@ fn an_unreachable_cluster_is_69() {
 #[test]
 fn a_command_that_would_wait_for_itself_is_64() {
     let stage = Stage::set();
+    // A lock under itself.
     let program = env!("CARGO_BIN_EXE_palisade");
     let script = |key: &str| format!("{program} lock {key} --wait 5m -- touch ran");
     let nested = output(&mut stage.lock("k", &[], &script("k")));
@@ -192,6 +193,7 @@ fn two_commands_on_one_key_never_overlap() {
         "mkdir inside || { echo overlap >> order; exit 9; }; echo $PALISADE_TOKEN >> order; sleep 0.02; rmdir inside";
     let loops: Vec<Running> = (0..4)
         .map(|_| {
+            // A lock under itself.
             let program = env!("CARGO_BIN_EXE_palisade");
             let each = format!("{program} lock k --wait 60s -- sh -c '{inside}' || exit 1");
             let mut shell = stage.palisade(&[]);
@@ -209,4 +211,121 @@ fn two_commands_on_one_key_never_overlap() {
     let tokens: Vec<u64> = order.lines().map(|line| line.parse().unwrap_or_else(|_| panic!("{order}"))).collect();
     assert_eq!(tokens.len(), 20);
     assert!(tokens.is_sorted_by(|a, b| a < b), "{tokens:?}");
+}
+
+/// `--shared` lets commands run side by side, and `--permits` as many as there are permits for; a command
+/// that needs the lock alone waits for them.
+#[test]
+fn commands_share_a_lock() {
+    let stage = Stage::set();
+    let script = until(&stage.path("go"));
+    let shared = [["--shared"], ["--shared"]];
+    let mut running = Vec::new();
+    for (number, flags) in shared.iter().enumerate() {
+        let script = format!("touch reader-{number}; {script}");
+        running.push(Running::start(stage.lock("r", flags, &script).stderr(Stdio::piped())));
+        stage.wait_for_file(&format!("reader-{number}"));
+    }
+    for number in 0..2 {
+        let script = format!("touch permits-{number}; {script}");
+        running.push(Running::start(stage.lock("s", &["--permits", "2/5"], &script).stderr(Stdio::piped())));
+        stage.wait_for_file(&format!("permits-{number}"));
+    }
+    let words = |key: &str| -> String { text(&output(&mut stage.palisade(&["show", key])).stdout) };
+    assert!(words("r").lines().filter(|line| line.ends_with(", shared")).count() == 2, "{}", words("r"));
+    assert!(words("s").lines().filter(|line| line.ends_with(", 2 of 5 permits")).count() == 2, "{}", words("s"));
+    let locks = text(&output(&mut stage.palisade(&["locks"])).stdout);
+    assert_eq!(locks.lines().count(), 1 + 4, "a line for each holder: {locks}");
+
+    expect_complaint(&output(&mut stage.lock("r", &["--wait", "0s"], "exit 0")), 75, "the lock is held by");
+    expect_complaint(
+        &output(&mut stage.lock("s", &["--permits", "2/5", "--wait", "50ms"], "exit 0")),
+        75,
+        "and by 1 others",
+    );
+    expect_code(&output(&mut stage.lock("s", &["--permits", "1/5", "--wait", "0s"], "exit 0")), 0);
+    expect_complaint(&output(&mut stage.lock("s", &["--permits", "1/4"], "exit 0")), 65, "a semaphore of 5 permits");
+    expect_complaint(&output(&mut stage.lock("s", &["--permits", "6/5"], "exit 0")), 65, "permits is 6 of 5");
+    expect_code(&output(&mut stage.lock("s", &["--permits", "five"], "exit 0")), 2);
+    expect_code(&output(&mut stage.lock("s", &["--permits", "1/5", "--shared"], "exit 0")), 2);
+    // A break names one of several grants.
+    let force = ["unlock", "r", "--force", "--reason", "a test"];
+    expect_complaint(&output(&mut stage.palisade(&force)), 64, "2 sessions share the lock; name the grant to break");
+    std::fs::write(stage.path("go"), "").unwrap();
+    for mut command in running {
+        assert_eq!(command.exit_code(), 0);
+    }
+    expect_code(&output(&mut stage.lock("r", &["--wait", "0s"], "exit 0")), 0);
+}
+
+/// Several keys are held together, and the environment has all of them.
+#[test]
+fn a_command_runs_under_several_locks() {
+    let stage = Stage::set();
+    let script = format!("echo \"$PALISADE_KEY\"; touch running; {}", until(&stage.path("go")));
+    let mut command = stage.lock("b", &["a"], &script);
+    let mut running = Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()));
+    stage.wait_for_file("running");
+    let holders = ["a", "b"].map(|key| stage.show(key)["holder"].clone());
+    assert_eq!(holders[0]["token"], holders[1]["token"]);
+    let refused = output(&mut stage.lock("c", &["b", "--wait", "50ms"], "exit 0"));
+    expect_complaint(&refused, 75, "c, b: the lock was not granted");
+    assert!(text(&refused.stderr).contains("; b: the lock is held by"), "{}", text(&refused.stderr));
+    assert_eq!((&stage.show("c")["held"], &stage.show("b")["queue"]), (&false.into(), &serde_json::json!([])));
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(running.exit_code(), 0);
+    assert_eq!(std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap(), "a\nb\n");
+    // A lock under itself.
+    let program = env!("CARGO_BIN_EXE_palisade");
+    let inner = format!("{program} lock c a -- true");
+    expect_complaint(&output(&mut stage.lock("b", &["a"], &inner)), 64, "a: this command already runs under this lock");
+    expect_code(&output(&mut stage.palisade(&["lock", "--", "true"])), 2);
+    expect_complaint(&output(&mut stage.lock("a", &["a"], "exit 0")), 65, "a key occurs twice");
+}
+
+/// Candidates of an election lead one after the other: the value of the leader is shown, the end of its
+/// command resigns, and the next leader has a greater token.
+#[test]
+fn candidates_lead_one_after_the_other() {
+    let stage = Stage::set();
+    let candidate = |number: u32| {
+        let script =
+            format!("echo $PALISADE_TOKEN > leads-{number}; {}", until(&stage.path(&format!("resign-{number}"))));
+        let value = format!("host-{number}:80");
+        let words = ["elect", "group", "--value", &value, "--", "sh", "-c", &script];
+        Running::start(stage.palisade(&words).stderr(Stdio::piped()))
+    };
+    let shown = || text(&output(&mut stage.palisade(&["show", "group"])).stdout);
+    let mut first = candidate(1);
+    stage.wait_for_file("leads-1");
+    let mut second = candidate(2);
+    eventually("the second waits", || (stage.show("group")["queue"].as_array()?.len() == 1).then_some(()));
+    assert!(shown().lines().any(|line| line == "  value    host-1:80"), "{}", shown());
+    std::fs::write(stage.path("resign-1"), "").unwrap();
+    assert_eq!(first.exit_code(), 0);
+    stage.wait_for_file("leads-2");
+    assert!(shown().lines().any(|line| line == "  value    host-2:80"), "{}", shown());
+    let token = |number: u32| -> u64 { stage.read(&format!("leads-{number}")).trim().parse().unwrap() };
+    assert!(token(1) < token(2));
+    let refused = output(&mut stage.palisade(&["elect", "group", "--wait", "0s", "--", "true"]));
+    expect_complaint(&refused, 75, "the lock is held by");
+    std::fs::write(stage.path("resign-2"), "").unwrap();
+    assert_eq!(second.exit_code(), 0);
+    let refused = output(&mut stage.palisade(&["elect", "group", "true"]));
+    expect_code(&refused, 2);
+    assert!(text(&refused.stderr).contains("palisade elect NAME -- COMMAND"), "{}", text(&refused.stderr));
+    let value = "v".repeat(4_097);
+    let refused = output(&mut stage.lock("k", &["--value", &value], "exit 0"));
+    expect_complaint(&refused, 65, "the value has 4097 bytes; it may have 4096");
+}
+
+/// A command does not join a queue that is longer than it accepts.
+#[test]
+fn a_command_waits_in_a_short_queue_only() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &[], &until(&stage.path("go")));
+    expect_complaint(&output(&mut stage.lock("k", &["--max-queue", "0"], "exit 0")), 75, "no session waits for it");
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 0);
+    expect_code(&output(&mut stage.lock("k", &["--max-queue", "0"], "exit 0")), 0);
 }

@@ -52,7 +52,7 @@ fn a_wait_is_shown_on_a_terminal_only() {
         }
         all.clone()
     };
-    let line = "position 2 of 2; held by \"the holder\" with token ";
+    let line = "position 2 of 2; the lock is held by \"the holder\" with token ";
     let twice = read(&|all| all.matches(line).count() == 2);
     let updates: Vec<&str> = twice.split("\r\x1b[K").skip(1).collect();
     assert!(updates.len() >= 2 && updates.iter().all(|update| !update.contains('\n')), "{twice:?}");

@@ -241,8 +241,13 @@ impl Cluster {
 
     /// Starts one more node, which asks the node `whom` to join, and returns its number.
     pub fn join(&mut self, whom: u16) -> u16 {
+        self.join_at(self.client_addr(whom))
+    }
+
+    /// The same, and it asks the node at this address.
+    pub fn join_at(&mut self, address: String) -> u16 {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
-        let joins = Some(self.client_addr(whom));
+        let joins = Some(address);
         let (client_addr, peer_addr) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{peers}"));
         self.nodes.push(Node { client_addr, reached_at: peer_addr.clone(), peer_addr, process: None, joins });
         let id = u16::try_from(self.nodes.len()).expect("a few nodes");

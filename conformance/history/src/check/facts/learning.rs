@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use super::{Facts, Grant, SessionFacts, Sighting};
 use crate::event::DEFAULT_TTL_MS;
-use crate::{Answer, Call, Key, Note, Refusal, Session, Time};
+use crate::{Answer, Call, Holder, Key, Mode, Note, Operation, Refusal, Session, Time};
 
 impl<'h> Facts<'h> {
     fn session(&mut self, name: &'h Session) -> usize {
@@ -34,7 +34,7 @@ impl<'h> Facts<'h> {
     pub(super) fn learn_sessions(&mut self) {
         let history = self.history;
         for (place, operation) in history.operations.iter().enumerate() {
-            if let Some(key) = operation.call.key() {
+            for key in operation.call.keys() {
                 self.key(key);
             }
             let named = operation.call.session().map(|name| self.session(name));
@@ -85,34 +85,41 @@ impl<'h> Facts<'h> {
     pub(super) fn learn_claims(&mut self) {
         let history = self.history;
         for (place, operation) in history.operations.iter().enumerate() {
-            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
             let session = self.session_of(operation);
             let asked = (operation.invoked, place);
             let once_answered = operation.answer().is_some() && !operation.was_disconnected();
             let is_unheard = operation.refusal().is_none() && !once_answered;
-            match (&operation.call, session) {
-                (Call::Acquire { .. }, Some(session)) => {
-                    let claims = self.claims.entry((session, key)).or_default();
-                    claims.acquires.add(operation, place);
-                    if is_unheard && operation.call.session().is_none() {
-                        // Another sending opened another session.
+            for key in self.keys_of(operation) {
+                match (&operation.call, session) {
+                    (Call::Acquire { .. }, Some(session)) => {
+                        let claims = self.claims.entry((session, key)).or_default();
+                        claims.acquires.add(operation, place);
+                        if is_unheard && operation.call.session().is_none() {
+                            // Another sending opened another session.
+                            first(&mut self.nameless, key, asked);
+                        }
+                        if is_unheard {
+                            earlier(&mut claims.unheard, asked);
+                            first(&mut self.unheard, key, asked);
+                        }
+                    }
+                    (Call::Acquire { .. }, None) => {
                         first(&mut self.nameless, key, asked);
+                        if is_unheard {
+                            first(&mut self.unheard, key, asked);
+                        }
                     }
-                    if is_unheard {
-                        earlier(&mut claims.unheard, asked);
-                        first(&mut self.unheard, key, asked);
+                    (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
+                        self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
                     }
+                    _ => {}
                 }
-                (Call::Acquire { .. }, None) => {
-                    first(&mut self.nameless, key, asked);
-                    if is_unheard {
-                        first(&mut self.unheard, key, asked);
-                    }
+                if let Call::Acquire { mode, .. } = &operation.call
+                    && operation.refusal().is_none()
+                {
+                    let least = self.least_modes.entry(key).or_insert(Some(*mode));
+                    *least = least.and_then(|least| lesser(least, *mode));
                 }
-                (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
-                    self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
-                }
-                _ => {}
             }
         }
         for claims in self.claims.values_mut() {
@@ -124,12 +131,13 @@ impl<'h> Facts<'h> {
     pub(super) fn learn_grants(&mut self) {
         let history = self.history;
         for (place, operation) in history.operations.iter().enumerate() {
-            let Some(key) = operation.call.key().map(|key| self.key_names[key]) else { continue };
+            let keys = self.keys_of(operation);
             let session = self.session_of(operation);
             let (begun, done) = ((operation.invoked, place), (operation.completed(), place));
+            let shown = |token: u64| Shown { token, keys: &keys, is_whole: true, session, mode: None };
             match (&operation.call, operation.answer(), operation.refusal()) {
-                (Call::Acquire { .. }, Some(Answer::Granted { token, .. }), _) => {
-                    if let Some(grant) = self.sight(*token, key, session, done) {
+                (Call::Acquire { mode, .. }, Some(Answer::Granted { token, .. }), _) => {
+                    if let Some(grant) = self.sight(Shown { mode: Some(*mode), ..shown(*token) }, done) {
                         grant.acquire.get_or_insert(place);
                         if operation.call.session().is_none() {
                             later(&mut grant.own, begun);
@@ -138,51 +146,98 @@ impl<'h> Facts<'h> {
                         grant.active = grant.active.max(Some(begun.0));
                     }
                 }
-                (Call::Acquire { .. }, _, Some(Refusal::Held { token })) => {
-                    if let Some(grant) = self.sight(*token, key, None, done) {
+                (Call::Acquire { .. }, _, Some(Refusal::Held { token: Some(token) })) if keys.len() == 1 => {
+                    // Of many due holders that share a lock, a refusal may name one.
+                    let is_exclusive = self.least_modes.get(&keys[0]) == Some(&Some(Mode::Exclusive));
+                    if let Some(grant) = self.sight(Shown { is_whole: false, session: None, ..shown(*token) }, done) {
                         later(&mut grant.held, begun);
-                        grant.active = grant.active.max(Some(begun.0));
+                        if is_exclusive {
+                            grant.active = grant.active.max(Some(begun.0));
+                        }
                     }
                 }
-                (Call::Release { token, .. }, Some(_), _) => {
-                    if let Some(grant) = self.sight(*token, key, session, done) {
+                (Call::Release { token, .. }, Some(answer), _) => {
+                    if let Some(grant) = self.sight(shown(*token), done) {
                         later(&mut grant.held, begun);
                         grant.active = grant.active.max(Some(begun.0));
-                        earlier(&mut grant.ended, done);
+                        if *answer == Answer::Released {
+                            earlier(&mut grant.ended, done);
+                        }
                     }
                 }
                 // A break finds a holder that is past its deadline, too.
                 (Call::Break { token, .. }, Some(Answer::Broken { session }), _) => {
-                    let session = self.session(session);
-                    if let Some(grant) = self.sight(*token, key, Some(session), done) {
+                    let session = Some(self.session(session));
+                    if let Some(grant) = self.sight(Shown { is_whole: false, session, ..shown(*token) }, done) {
                         later(&mut grant.held, begun);
                         earlier(&mut grant.ended, done);
                     }
                 }
-                (Call::Read { stale: false, .. }, Some(Answer::Lock { holder: Some(holder), .. }), _) => {
-                    let session = self.session(&holder.session);
-                    if let Some(grant) = self.sight(holder.token, key, Some(session), done) {
-                        later(&mut grant.held, begun);
+                (Call::Read { stale: false, .. }, Some(Answer::Lock { holders, .. }), _) => {
+                    for holder in holders {
+                        let shown = self.shown(holder, &keys);
+                        if let Some(grant) = self.sight(shown, done) {
+                            later(&mut grant.held, begun);
+                        }
                     }
                 }
                 _ => {}
             }
         }
         self.learn_from_stale_reads();
+        self.learn_from_refusals_of_several();
+        self.check_spread();
+    }
+
+    /// A holder, as a read of a key shows it.
+    fn shown<'k>(&mut self, holder: &'h Holder, keys: &'k [usize]) -> Shown<'k> {
+        let session = Some(self.session(&holder.session));
+        Shown { token: holder.token, keys, is_whole: false, session, mode: Some(holder.mode) }
     }
 
     /// A stale read shows a past state: any grant that it shows had been made when it was answered.
     fn learn_from_stale_reads(&mut self) {
         let history = self.history;
         for (place, operation) in history.operations.iter().enumerate() {
-            let (Call::Read { key, stale: true }, Some(Answer::Lock { holder: Some(holder), .. })) =
+            let (Call::Read { stale: true, .. }, Some(Answer::Lock { holders, .. })) =
                 (&operation.call, operation.answer())
             else {
                 continue;
             };
-            if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
-                let (key, session) = (self.key_names[key], self.session(&holder.session));
-                self.sight(holder.token, key, Some(session), (operation.completed(), place));
+            let keys = self.keys_of(operation);
+            for holder in holders {
+                if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
+                    let shown = self.shown(holder, &keys);
+                    self.sight(shown, (operation.completed(), place));
+                }
+            }
+        }
+    }
+
+    /// The refusal of an acquire of several keys names a holder of one of them: which one is known only if
+    /// something else showed the grant.
+    fn learn_from_refusals_of_several(&mut self) {
+        let history = self.history;
+        for (place, operation) in history.operations.iter().enumerate() {
+            let Some(Refusal::Held { token: Some(token) }) = operation.refusal() else { continue };
+            let keys = self.keys_of(operation);
+            let Some(&index) = self.grants_by_token.get(token).filter(|_| keys.len() > 1) else { continue };
+            let grant = &mut self.grants[index];
+            if keys.iter().any(|key| grant.keys.contains(key)) {
+                grant.seen = grant.seen.min((operation.completed(), place));
+                later(&mut grant.held, (operation.invoked, place));
+            } else if grant.is_whole {
+                self.contradictions.push((*token, place));
+            }
+        }
+    }
+
+    /// A grant that was shown at several keys was made by an acquire of all of them.
+    fn check_spread(&mut self) {
+        for grant in &self.grants {
+            let Some(place) = grant.spread.filter(|_| !grant.is_whole) else { continue };
+            if !self.history.operations.iter().any(|operation| self.may_have_made(operation, grant)) {
+                self.contradictions.push((grant.token, place));
             }
         }
     }
@@ -207,11 +262,15 @@ impl<'h> Facts<'h> {
 
     /// Records that an operation showed a grant. `None`, and a contradiction, if the token belongs
     /// to another grant.
-    fn sight(&mut self, token: u64, key: usize, session: Option<usize>, done: Sighting) -> Option<&mut Grant> {
+    fn sight(&mut self, shown: Shown<'_>, done: Sighting) -> Option<&mut Grant> {
+        let Shown { token, keys, is_whole, session, mode } = shown;
         let place = *self.grants_by_token.entry(token).or_insert_with(|| {
             self.grants.push(Grant {
                 token,
-                key,
+                keys: keys.to_vec(),
+                is_whole,
+                spread: None,
+                mode,
                 session,
                 acquire: None,
                 own: None,
@@ -227,10 +286,28 @@ impl<'h> Facts<'h> {
         });
         let grant = &mut self.grants[place];
         let same_session = session.is_none() || grant.session.is_none() || grant.session == session;
-        if grant.key != key || !same_session {
+        let within = |part: &[usize], whole: &[usize]| part.iter().all(|key| whole.contains(key));
+        let same_keys = match (grant.is_whole, is_whole) {
+            (true, true) => grant.keys == keys,
+            (true, false) => within(keys, &grant.keys),
+            (false, true) => within(&grant.keys, keys),
+            (false, false) => true,
+        };
+        if !same_keys || !same_session {
             self.contradictions.push((token, done.1));
             return None;
         }
+        if grant.mode.is_some() && mode.is_some() && grant.mode != mode {
+            self.other_modes.push((token, done.1));
+        }
+        if is_whole {
+            (grant.is_whole, grant.keys) = (true, keys.to_vec());
+        } else if !within(keys, &grant.keys) {
+            grant.spread = Some(done.1);
+            grant.keys.extend(keys);
+            grant.keys.sort_unstable();
+        }
+        grant.mode = grant.mode.or(mode);
         grant.session = grant.session.or(session);
         grant.seen = grant.seen.min(done);
         Some(grant)
@@ -242,6 +319,7 @@ impl<'h> Facts<'h> {
         for operation in &self.history.operations {
             if let (Call::Release { token, .. } | Call::Break { token, .. }, None) =
                 (&operation.call, operation.refusal())
+                && !has_dropped_one_hold(operation)
             {
                 let first = releases.entry(*token).or_insert(Time::NEVER);
                 *first = (*first).min(operation.invoked);
@@ -263,13 +341,13 @@ impl<'h> Facts<'h> {
                 grant.asked = Some(acquire);
             }
             let Some(session) = grant.session else { continue };
-            if grant.acquire.is_none() && self.may_be_nameless(session, grant.key, grant.seen.0) {
+            if grant.acquire.is_none() && self.grant_may_be_nameless(session, grant, grant.seen.0) {
                 // An acquire that its client had given up may have been granted, and its release is
                 // not on record.
                 continue;
             }
             let facts = &self.sessions[session];
-            let claims = self.claims.get(&(session, grant.key));
+            let claims = self.claims.get(&(session, grant.keys[0]));
             let released = releases.get(&grant.token).copied().unwrap_or(Time::NEVER);
             let withdrawn = claims.map_or(Time::NEVER, |claims| claims.withdrawals.earliest_open_at(grant.not_before));
             grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
@@ -286,8 +364,10 @@ impl<'h> Facts<'h> {
         if grant.own.is_some() {
             return grant.own;
         }
-        let Some(session) = grant.session else { return self.unheard.get(&grant.key).copied() };
-        let claims = self.claims.get(&(session, grant.key));
+        // An acquire that makes the grant names all its keys: the first stands for all.
+        let key = grant.keys[0];
+        let Some(session) = grant.session else { return self.unheard.get(&key).copied() };
+        let claims = self.claims.get(&(session, key));
         let named = match grant.acquire {
             None => claims.and_then(|claims| claims.unheard),
             Some(acquire) => {
@@ -302,7 +382,7 @@ impl<'h> Facts<'h> {
                 Some((asked, acquire))
             }
         };
-        let nameless = self.nameless.get(&grant.key).filter(|_| self.may_be_nameless(session, grant.key, grant.seen.0));
+        let nameless = self.nameless.get(&key).filter(|_| self.may_be_nameless(session, key, grant.seen.0));
         named.into_iter().chain(nameless.copied()).min()
     }
 
@@ -327,16 +407,16 @@ impl<'h> Facts<'h> {
         for grant in &mut grants {
             let (Some(acquire), Some(session)) = (grant.acquire, grant.session) else { continue };
             let operation = self.operation(acquire);
-            let (Some(queued), Some(claims)) = (self.queued[acquire], self.claims(session, grant.key)) else {
+            let (Some(queued), Some(claims)) = (self.queued[acquire], self.claims(session, grant.keys[0])) else {
                 continue;
             };
             let alone = claims.acquires.one_overlaps(operation.invoked, operation.completed());
-            if operation.was_disconnected() || !alone || self.may_be_nameless(session, grant.key, grant.seen.0) {
+            if operation.was_disconnected() || !alone || self.grant_may_be_nameless(session, grant, grant.seen.0) {
                 continue;
             }
             for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
                 let withdrawal_of = self.operation(withdrawal);
-                if withdrawal_of.invoked > queued && withdrawal_of.answer().is_some() {
+                if withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) {
                     let done = (withdrawal_of.completed(), withdrawal);
                     grant.seen = grant.seen.min(done);
                     earlier(&mut grant.ended, done);
@@ -345,6 +425,30 @@ impl<'h> Facts<'h> {
         }
         self.grants = grants;
     }
+}
+
+/// What an operation shows of a grant.
+#[derive(Clone, Copy)]
+struct Shown<'k> {
+    token: u64,
+    keys: &'k [usize],
+    /// Whether these are all its keys.
+    is_whole: bool,
+    session: Option<usize>,
+    mode: Option<Mode>,
+}
+
+/// The mode that takes less of a lock; `None` if the two are of locks of different sizes.
+fn lesser(one: Mode, other: Mode) -> Option<Mode> {
+    let ((takes, of), (takes_too, of_too)) = (one.share(), other.share());
+    (of == of_too).then_some(if takes <= takes_too { one } else { other })
+}
+
+/// Whether a release has certainly left the grant in place.
+fn has_dropped_one_hold(operation: &Operation) -> bool {
+    let is_numbered = matches!(operation.call, Call::Release { number: Some(_), .. });
+    let is_left = matches!(operation.answer(), Some(Answer::StillHeld { .. }));
+    is_left && (is_numbered || !operation.was_disconnected())
 }
 
 fn first(known: &mut HashMap<usize, Sighting>, key: usize, new: Sighting) {

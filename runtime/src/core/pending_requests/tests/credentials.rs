@@ -13,7 +13,7 @@ fn forged(session: SessionId) -> SessionId {
 }
 
 fn withdraw(session: SessionId, number: Option<u64>) -> Op {
-    Op::Withdraw { key: "key".to_string(), session, number }
+    Op::Withdraw { keys: "key".into(), session, number }
 }
 
 /// Goal: a session's client gets the same credential in every answer that has one: also when its

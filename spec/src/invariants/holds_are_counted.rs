@@ -1,0 +1,127 @@
+//! Holds are counted: a grant has one hold, and one more for each reentrant acquire that was not released.
+
+use super::{Check, Property, keys_asked_for, time_passed};
+use crate::lock::{Command, Holder, Key, LockTable, Outcome, Reply};
+use crate::raft::Stamp;
+use crate::require;
+
+const NAME: Property = Property::HoldsAreCounted;
+
+/// Compares the holds of the grants before and after an entry, at the keys that its command is about and
+/// at those that changed.
+///
+/// A new grant has one hold. A reentrant acquire that is new, and was answered with a grant that the
+/// session had when the command came, adds one. A release that was answered with the number of holds left
+/// takes one, and leaves that number; one that was answered as the end of the claim took the last. Nothing
+/// else changes a number of holds.
+pub fn holds_are_counted(
+    before: &LockTable,
+    at: Stamp,
+    command: Option<&Command>,
+    outcome: &Outcome,
+    after: &LockTable,
+) -> Check {
+    let asked = command.map_or(&[][..], keys_asked_for);
+    let is_about = |key: &Key| asked.contains(key);
+    let changed = after.locks().iter().filter(|(key, lock)| is_about(key) || before.lock(key) != Some(*lock));
+    // Time may grant the session a lock before its command is executed.
+    let found = command.filter(|command| counts(command)).map(|command| time_passed(before, at, command));
+    let found = found.as_ref().unwrap_or(before);
+    for (key, lock) in changed {
+        for Holder { session, token, holds, .. } in lock.holders.iter() {
+            let had = found.lock(key).and_then(|lock| lock.holder_with(*token)).map_or(0, |holder| holder.holds);
+            let expected = match (command, &outcome.reply) {
+                _ if had == 0 => 1,
+                (
+                    Some(Command::Acquire { session: asking, sequence, request }),
+                    Some(Reply::Granted { session: granted, token: with }),
+                ) if asking == session && granted == session && with == token && request.reentrant => {
+                    let last = before.session(*asking).and_then(|session| session.last);
+                    let is_repeated = sequence.is_some() && last >= *sequence;
+                    had.saturating_add(u32::from(is_about(key) && !is_repeated))
+                }
+                (Some(Command::Release { session: releasing, .. }), Some(Reply::StillHeld { holds: left }))
+                    if releasing == session && is_about(key) =>
+                {
+                    require!(NAME, left + 1 == had, "{left} holds of {had} are said to be left")?;
+                    *left
+                }
+                _ => had,
+            };
+            require!(NAME, *holds == expected, "session {session} has {holds} holds of {key}, not {expected}")?;
+        }
+    }
+    if let (Some(Command::Release { session, keys, .. }), Some(Reply::Released)) = (command, &outcome.reply) {
+        let held = found.lock(keys.first()).and_then(|lock| lock.holder(*session)).map_or(1, |holder| holder.holds);
+        require!(NAME, held == 1, "session {session} released {keys} at once, and had {held} holds")?;
+    }
+    Ok(())
+}
+
+/// Whether the command may change a number of holds.
+fn counts(command: &Command) -> bool {
+    match command {
+        Command::Acquire { request, .. } => request.reentrant,
+        Command::Release { .. } => true,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+
+    use super::holds_are_counted;
+    use crate::invariants::states::{complaint, id, key, table};
+    use crate::lock::{Claim, Command, LockRequest, LockTable, Outcome, Reply, Sequence, Token};
+    use crate::raft::{Stamp, StateMachine};
+
+    fn acquire(sequence: u64, reentrant: bool) -> Command {
+        let request = LockRequest { reentrant, ..LockRequest::exclusive("k", true) };
+        Command::Acquire { session: id(1), sequence: Some(Sequence(sequence)), request }
+    }
+
+    fn release() -> Command {
+        Command::Release { session: id(1), sequence: None, keys: "k".into(), claim: Claim::Held(Token(1)) }
+    }
+
+    /// Session 1 holds k twice.
+    fn held() -> LockTable {
+        let mut table = table(2);
+        for sequence in [1, 2] {
+            table.apply(Stamp(0), &acquire(sequence, true));
+        }
+        table
+    }
+
+    /// The complaint if the command leaves this number of holds, or no holder.
+    fn judge(command: &Command, holds: Option<u32>, reply: Reply) -> String {
+        let (before, mut after) = (held(), held());
+        match holds {
+            Some(holds) => after.parts().locks.get_mut(&key("k")).unwrap().holders.at(0).holds = holds,
+            None => drop(after.apply(Stamp(0), &Command::Close { session: id(1) })),
+        }
+        let outcome = Outcome { reply: Some(reply), events: [].into() };
+        complaint(holds_are_counted(&before, Stamp(0), Some(command), &outcome, &after))
+    }
+
+    #[test]
+    fn hold_that_is_lost_or_made_up_is_seen() {
+        let granted = || Reply::Granted { session: id(1), token: Token(1) };
+        for (command, holds) in [(acquire(3, true), 3), (acquire(3, false), 2), (acquire(2, true), 2)] {
+            for counted in 1..=4 {
+                let complaint = judge(&command, Some(counted), granted());
+                assert_eq!(complaint.is_empty(), counted == holds, "{command:?}, {counted}: {complaint}");
+            }
+        }
+    }
+
+    #[test]
+    fn release_takes_one_hold() {
+        for (holds, said, is_right) in [(1, 1, true), (2, 1, false), (2, 2, false), (1, 2, false)] {
+            let complaint = judge(&release(), Some(holds), Reply::StillHeld { holds: said });
+            assert_eq!(complaint.is_empty(), is_right, "{holds} are left, {said} are said to be: {complaint}");
+        }
+        assert!(judge(&release(), None, Reply::Released).ends_with("released k at once, and had 2 holds"));
+    }
+}

@@ -1,0 +1,62 @@
+//! A claim's further keys, and its value: most claims have neither.
+
+use alloc::sync::Arc;
+
+use serde::{Deserialize, Serialize};
+
+use super::keys::Several;
+use super::{Key, Keys, Value};
+
+/// All keys of a claim, if there are several, and its value, if it has one. Most claims have neither and
+/// need 8 bytes for that. The parts of one claim, at each of its keys, share the rest.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Content", into = "Content")]
+pub(super) struct Details(Option<Arc<Content>>);
+
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename = "Details")]
+struct Content {
+    several: Option<Several>,
+    value: Option<Value>,
+}
+
+impl Details {
+    /// Those of most claims.
+    pub(super) const NONE: Details = Details(None);
+
+    pub(super) fn new(keys: &Keys, value: Option<Value>) -> Details {
+        Content { several: keys.several().cloned(), value }.into()
+    }
+
+    /// All keys of the claim; `key` is one of them.
+    pub(super) fn keys(&self, key: &Key) -> Keys {
+        Keys::of(key, self.several())
+    }
+
+    /// Whether these are all keys of the claim; one of them is.
+    pub(super) fn is_on(&self, keys: &Keys) -> bool {
+        self.several() == keys.several()
+    }
+
+    /// All keys of the claim, if there are several.
+    pub(super) fn several(&self) -> Option<&Several> {
+        self.0.as_ref()?.several.as_ref()
+    }
+
+    /// The claim's value.
+    pub(super) fn value(&self) -> Option<&Value> {
+        self.0.as_ref()?.value.as_ref()
+    }
+}
+
+impl From<Content> for Details {
+    fn from(content: Content) -> Details {
+        Details((content != Content::default()).then(|| Arc::new(content)))
+    }
+}
+
+impl From<Details> for Content {
+    fn from(Details(content): Details) -> Content {
+        content.map(|content| (*content).clone()).unwrap_or_default()
+    }
+}

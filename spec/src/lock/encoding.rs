@@ -1,0 +1,276 @@
+//! How a command is written in a log, and how a lock was written in earlier snapshots.
+//!
+//! A log outlives the program that wrote it. So the variants here only ever grow at their end, and
+//! none changes: an entry that an earlier version wrote has the same meaning for every later one. A
+//! claim on one key in exclusive mode is written as the first version wrote it, which is also the
+//! shortest form.
+
+use alloc::collections::VecDeque;
+use alloc::sync::Arc;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize, Serializer};
+
+use super::details::Details;
+use super::{
+    Claim, Command, Holder, Key, Keys, Lock, LockRequest, Mode, Opening, Principal, Revision, Rules, Sequence,
+    SessionId, Token, Value, Waiter,
+};
+
+/// A [`Command`] as it is read. The fields have the meaning that they have there.
+#[derive(Deserialize)]
+#[serde(rename = "Command")]
+pub(super) enum Encoded {
+    Open {
+        opening: Opening,
+    },
+    Close {
+        session: SessionId,
+    },
+    KeepAlive {
+        sessions: Vec<SessionId>,
+    },
+    Acquire {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: Key,
+        wait: bool,
+    },
+    AcquireOnce {
+        opening: Opening,
+        key: Key,
+        wait: bool,
+    },
+    Release {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: Key,
+        claim: Claim,
+    },
+    Break {
+        key: Key,
+        token: Token,
+        #[serde(default)]
+        principal: Principal,
+    },
+    SetAccess {
+        principal: Principal,
+        revision: Revision,
+        rules: Option<Arc<Rules>>,
+    },
+    AcquireAny {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        request: LockRequest,
+    },
+    AcquireAnyOnce {
+        opening: Opening,
+        request: LockRequest,
+    },
+    ReleaseSeveral {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        keys: Keys,
+        claim: Claim,
+    },
+    Proclaim {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: Key,
+        token: Token,
+        value: Value,
+    },
+}
+
+/// The same as it is written, without a copy.
+#[derive(Serialize)]
+#[serde(rename = "Command")]
+enum Written<'a> {
+    Open {
+        opening: &'a Opening,
+    },
+    Close {
+        session: SessionId,
+    },
+    KeepAlive {
+        sessions: &'a [SessionId],
+    },
+    /// Acquires one key in exclusive mode.
+    Acquire {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: &'a Key,
+        wait: bool,
+    },
+    /// Acquires one key in exclusive mode.
+    AcquireOnce {
+        opening: &'a Opening,
+        key: &'a Key,
+        wait: bool,
+    },
+    /// Releases one key.
+    Release {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: &'a Key,
+        claim: Claim,
+    },
+    Break {
+        key: &'a Key,
+        token: Token,
+        principal: &'a Principal,
+    },
+    SetAccess {
+        principal: &'a Principal,
+        revision: Revision,
+        rules: &'a Option<Arc<Rules>>,
+    },
+    /// Acquires in any way.
+    AcquireAny {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        request: &'a LockRequest,
+    },
+    /// Acquires in any way.
+    AcquireAnyOnce {
+        opening: &'a Opening,
+        request: &'a LockRequest,
+    },
+    /// Releases several keys.
+    ReleaseSeveral {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        keys: &'a Keys,
+        claim: Claim,
+    },
+    Proclaim {
+        session: SessionId,
+        sequence: Option<Sequence>,
+        key: &'a Key,
+        token: Token,
+        value: &'a Value,
+    },
+}
+
+/// The key and whether to wait, if that is all that the request says.
+fn plain(request: &LockRequest) -> Option<(&Key, bool)> {
+    match request {
+        LockRequest {
+            keys,
+            mode: Mode::EXCLUSIVE,
+            max_queue: 0 | LockRequest::ANY_QUEUE,
+            reentrant: false,
+            value: None,
+        } => Some((only(keys)?, request.waits())),
+        _ => None,
+    }
+}
+
+fn only(keys: &Keys) -> Option<&Key> {
+    (keys.count() == 1).then(|| keys.first())
+}
+
+impl<'a> From<&'a Command> for Written<'a> {
+    fn from(command: &'a Command) -> Written<'a> {
+        match command {
+            Command::Open { opening } => Written::Open { opening },
+            Command::Close { session } => Written::Close { session: *session },
+            Command::KeepAlive { sessions } => Written::KeepAlive { sessions },
+            Command::Acquire { session, sequence, request } => {
+                let (session, sequence) = (*session, *sequence);
+                match plain(request) {
+                    Some((key, wait)) => Written::Acquire { session, sequence, key, wait },
+                    None => Written::AcquireAny { session, sequence, request },
+                }
+            }
+            Command::AcquireOnce { opening, request } => match plain(request) {
+                Some((key, wait)) => Written::AcquireOnce { opening, key, wait },
+                None => Written::AcquireAnyOnce { opening, request },
+            },
+            Command::Release { session, sequence, keys, claim } => {
+                let (session, sequence, claim) = (*session, *sequence, *claim);
+                match only(keys) {
+                    Some(key) => Written::Release { session, sequence, key, claim },
+                    None => Written::ReleaseSeveral { session, sequence, keys, claim },
+                }
+            }
+            Command::Proclaim { session, sequence, key, token, value } => {
+                Written::Proclaim { session: *session, sequence: *sequence, key, token: *token, value }
+            }
+            Command::Break { key, token, principal } => Written::Break { key, token: *token, principal },
+            Command::SetAccess { principal, revision, rules } => {
+                Written::SetAccess { principal, revision: *revision, rules }
+            }
+        }
+    }
+}
+
+impl Serialize for Command {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        Written::from(self).serialize(serializer)
+    }
+}
+
+impl From<Encoded> for Command {
+    fn from(encoded: Encoded) -> Command {
+        match encoded {
+            Encoded::Open { opening } => Command::Open { opening },
+            Encoded::Close { session } => Command::Close { session },
+            Encoded::KeepAlive { sessions } => Command::KeepAlive { sessions },
+            Encoded::Acquire { session, sequence, key, wait } => {
+                Command::Acquire { session, sequence, request: LockRequest::exclusive(key, wait) }
+            }
+            Encoded::AcquireOnce { opening, key, wait } => {
+                Command::AcquireOnce { opening, request: LockRequest::exclusive(key, wait) }
+            }
+            Encoded::Release { session, sequence, key, claim } => {
+                Command::Release { session, sequence, keys: key.into(), claim }
+            }
+            Encoded::Break { key, token, principal } => Command::Break { key, token, principal },
+            Encoded::SetAccess { principal, revision, rules } => Command::SetAccess { principal, revision, rules },
+            Encoded::AcquireAny { session, sequence, request } => Command::Acquire { session, sequence, request },
+            Encoded::AcquireAnyOnce { opening, request } => Command::AcquireOnce { opening, request },
+            Encoded::ReleaseSeveral { session, sequence, keys, claim } => {
+                Command::Release { session, sequence, keys, claim }
+            }
+            Encoded::Proclaim { session, sequence, key, token, value } => {
+                Command::Proclaim { session, sequence, key, token, value }
+            }
+        }
+    }
+}
+
+/// A lock with one holder in exclusive mode.
+#[derive(Clone, Deserialize)]
+pub(super) struct EarlierLock {
+    holder: EarlierHolder,
+    queue: VecDeque<EarlierWaiter>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct EarlierHolder {
+    session: SessionId,
+    token: Token,
+    sequence: Option<Sequence>,
+}
+
+#[derive(Clone, Copy, Deserialize)]
+struct EarlierWaiter {
+    session: SessionId,
+    sequence: Option<Sequence>,
+}
+
+impl From<EarlierLock> for Lock {
+    fn from(EarlierLock { holder, queue }: EarlierLock) -> Lock {
+        let EarlierHolder { session, token, sequence } = holder;
+        let waiter = |EarlierWaiter { session, sequence }| Waiter {
+            session,
+            sequence,
+            mode: Mode::EXCLUSIVE,
+            details: Details::NONE,
+        };
+        let queue: VecDeque<Waiter> = queue.into_iter().map(waiter).collect();
+        let holder = Holder { session, token, sequence, mode: Mode::EXCLUSIVE, holds: 1, details: Details::NONE };
+        Lock { holders: holder.into(), queue: queue.into() }
+    }
+}
