@@ -172,6 +172,14 @@ fn successor(path: &Path, entries: impl Iterator<Item = Entry>) -> std::io::Resu
     Ok((file, length))
 }
 
+impl Drop for Log {
+    fn drop(&mut self) {
+        // To close the directory is not enough: a process that another thread has just begun has a copy of it until it
+        // executes its program, and the lock would last as long.
+        let _ = self.directory.unlock();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -285,7 +285,7 @@ impl Disk for SystemDisk {
         // The process ID only helps the reader of an error message; a full disk must not keep a
         // node from starting.
         let _ = file.set_len(0).and_then(|()| writeln!(file, "{}", std::process::id()));
-        Ok(Locking::Locked(Lock::new(file)))
+        Ok(Locking::Locked(Lock::new(LockedFile(file))))
     }
 
     fn available(&self, directory: &Path) -> io::Result<u64> {
@@ -307,6 +307,18 @@ impl Disk for SystemDisk {
 
     fn beside(&self, name: &'static str, work: Box<dyn FnOnce() + Send>) -> io::Result<Beside> {
         thread::Builder::new().name(name.into()).spawn(work).map(|thread| Beside(Some(thread)))
+    }
+}
+
+/// A locked file, which is unlocked when it is dropped. To close it is not enough: a process that another
+/// thread has just begun has a copy of it until it executes its program, and the lock would last as long.
+#[derive(Debug)]
+struct LockedFile(File);
+
+impl Drop for LockedFile {
+    fn drop(&mut self) {
+        // Nobody is left who could be told. The lock ends with the last copy of the file at the latest.
+        let _ = self.0.unlock();
     }
 }
 
@@ -364,5 +376,25 @@ impl Read for FromStart<'_> {
         let read = self.file.read_at(bytes, self.at)?;
         self.at += read as u64;
         Ok(read)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lock_ends_though_a_beginning_process_has_a_copy_of_the_file() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("lock");
+        let is_locked = || matches!(SystemDisk.lock(&path).unwrap(), Locking::Taken(_));
+        assert!(!is_locked());
+        let file = File::open(&path).unwrap();
+        file.try_lock().unwrap();
+        let copy = file.try_clone().unwrap();
+        assert!(is_locked());
+        drop(LockedFile(file));
+        assert!(!is_locked());
+        drop(copy);
     }
 }
