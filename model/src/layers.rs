@@ -145,11 +145,11 @@ pub(crate) const ALL_KINDS: [Wanted; 8] = [
     Wanted { keys: &[0, 1, 2], ..WANTED },
 ];
 
-/// Reentrant acquires, numbered, so late and repeated, and releases of any past grant.
+/// Reentrant acquires and releases, numbered, so late and repeated.
 pub(crate) const LOCKS_REENTRANT: locks::Bounds = locks::Bounds {
     wanted: &[Wanted { reentrant: true, ..WANTED }],
-    numbered: &[Operation::Wait],
-    unnumbered: &[Operation::Release],
+    numbered: &[Operation::Wait, Operation::Release],
+    unnumbered: &[],
     grants: 3,
     ..LOCKS
 };

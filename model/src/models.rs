@@ -277,7 +277,7 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "locks-reentrant",
-            "as locks, with reentrant acquires, late and repeated, and releases of any past grant at any moment",
+            "as locks, with reentrant acquires and releases, late and repeated",
             || Locks::new(LOCKS_REENTRANT),
         ),
         holds(

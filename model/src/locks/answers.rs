@@ -253,13 +253,16 @@ impl Step<'_> {
             (Reply::Released, Some(had)) => {
                 lives && !is_repeated && had.holds <= 1 && keys.iter().all(|key| has(key).is_none())
             }
+            (Reply::StillHeld { holds }, Some(had)) if is_repeated => {
+                lives && matches!(claim, Claim::Held(_)) && *holds == had.holds && has(keys.first()) == Some(had)
+            }
             (Reply::StillHeld { holds }, Some(had)) => {
                 let left = Standing { holds: *holds, ..had.clone() };
                 let is_one_less = had.holds > 1 && *holds == had.holds - 1;
-                lives && !is_repeated && is_one_less && keys.iter().all(|key| has(key).as_ref() == Some(&left))
+                lives && is_one_less && keys.iter().all(|key| has(key).as_ref() == Some(&left))
             }
             (Reply::NotHolder, had) => lives && !is_repeated && had.is_none(),
-            (Reply::Gone, _) => lives && is_repeated,
+            (Reply::Gone, had) => lives && is_repeated && (had.is_none() || !matches!(claim, Claim::Held(_))),
             (Reply::NoSession, _) => !lives,
             _ => false,
         }

@@ -1,7 +1,7 @@
 //! Holds are counted: a grant has one hold, and one more for each reentrant acquire that was not released.
 
 use super::{Check, Property, keys_asked_for, time_passed};
-use crate::lock::{Command, Holder, Key, LockTable, Outcome, Reply};
+use crate::lock::{Command, Holder, Key, LockTable, Outcome, Reply, Sequence, SessionId};
 use crate::raft::Stamp;
 use crate::require;
 
@@ -11,9 +11,9 @@ const NAME: Property = Property::HoldsAreCounted;
 /// at those that changed.
 ///
 /// A new grant has one hold. A reentrant acquire that is new, and was answered with a grant that the
-/// session had when the command came, adds one. A release that was answered with the number of holds left
-/// takes one, and leaves that number; one that was answered as the end of the claim took the last. Nothing
-/// else changes a number of holds.
+/// session had when the command came, adds one. A release that is new, and was answered with the number of
+/// holds left, takes one, and leaves that number; one that was answered as the end of the claim took the
+/// last. Nothing else changes a number of holds.
 pub fn holds_are_counted(
     before: &LockTable,
     at: Stamp,
@@ -36,14 +36,14 @@ pub fn holds_are_counted(
                     Some(Command::Acquire { session: asking, sequence, request }),
                     Some(Reply::Granted { session: granted, token: with }),
                 ) if asking == session && granted == session && with == token && request.reentrant => {
-                    let last = before.session(*asking).and_then(|session| session.last);
-                    let is_repeated = sequence.is_some() && last >= *sequence;
-                    had.saturating_add(u32::from(is_about(key) && !is_repeated))
+                    had.saturating_add(u32::from(is_about(key) && !is_repeated(before, *asking, *sequence)))
                 }
-                (Some(Command::Release { session: releasing, .. }), Some(Reply::StillHeld { holds: left }))
-                    if releasing == session && is_about(key) =>
-                {
-                    require!(NAME, left + 1 == had, "{left} holds of {had} are said to be left")?;
+                (
+                    Some(Command::Release { session: releasing, sequence, .. }),
+                    Some(Reply::StillHeld { holds: left }),
+                ) if releasing == session && is_about(key) => {
+                    let taken = u32::from(!is_repeated(before, *releasing, *sequence));
+                    require!(NAME, left + taken == had, "{left} holds of {had} are said to be left")?;
                     *left
                 }
                 _ => had,
@@ -56,6 +56,11 @@ pub fn holds_are_counted(
         require!(NAME, held == 1, "session {session} released {keys} at once, and had {held} holds")?;
     }
     Ok(())
+}
+
+/// Whether the session has done the operation with this number already.
+fn is_repeated(before: &LockTable, id: SessionId, sequence: Option<Sequence>) -> bool {
+    sequence.is_some() && before.session(id).is_some_and(|session| session.last >= sequence)
 }
 
 /// Whether the command may change a number of holds.
@@ -81,8 +86,9 @@ mod tests {
         Command::Acquire { session: id(1), sequence: Some(Sequence(sequence)), request }
     }
 
-    fn release() -> Command {
-        Command::Release { session: id(1), sequence: None, keys: "k".into(), claim: Claim::Held(Token(1)) }
+    fn release(sequence: u64) -> Command {
+        let sequence = Some(Sequence(sequence));
+        Command::Release { session: id(1), sequence, keys: "k".into(), claim: Claim::Held(Token(1)) }
     }
 
     /// Session 1 holds k twice.
@@ -118,10 +124,14 @@ mod tests {
 
     #[test]
     fn release_takes_one_hold() {
-        for (holds, said, is_right) in [(1, 1, true), (2, 1, false), (2, 2, false), (1, 2, false)] {
-            let complaint = judge(&release(), Some(holds), Reply::StillHeld { holds: said });
-            assert_eq!(complaint.is_empty(), is_right, "{holds} are left, {said} are said to be: {complaint}");
+        // The second one was done before: it takes none.
+        for (release, left) in [(release(3), 1), (release(2), 2)] {
+            for (holds, said) in [(1, 1), (1, 2), (2, 1), (2, 2)] {
+                let complaint = judge(&release, Some(holds), Reply::StillHeld { holds: said });
+                let is_right = (holds, said) == (left, left);
+                assert_eq!(complaint.is_empty(), is_right, "{holds} are left, {said} are said to be: {complaint}");
+            }
         }
-        assert!(judge(&release(), None, Reply::Released).ends_with("released k at once, and had 2 holds"));
+        assert!(judge(&release(3), None, Reply::Released).ends_with("released k at once, and had 2 holds"));
     }
 }

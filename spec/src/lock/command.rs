@@ -244,7 +244,7 @@ pub enum Reply {
     },
     /// The claim was dropped.
     Released,
-    /// One hold was dropped, and the session still holds the lock.
+    /// One hold was dropped, now or before, and the session still holds the lock.
     StillHeld {
         /// The number of holds left.
         holds: u32,
@@ -260,7 +260,7 @@ pub enum Reply {
         /// The client of that session.
         principal: Principal,
     },
-    /// The operation was done before, and no claim made by it exists now.
+    /// The operation was done before, and the claim that it made or named does not exist now.
     Gone,
     /// The session does not exist: it expired, was closed, or never existed.
     NoSession,

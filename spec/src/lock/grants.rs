@@ -222,6 +222,16 @@ impl LockTable {
         }
     }
 
+    /// Answers a repeated release from the state: it was done, and these holds of the grant that it names are
+    /// left.
+    pub(super) fn released_before(&self, id: SessionId, keys: &Keys, claim: Claim) -> Reply {
+        let Claim::Held(token) = claim else { return Reply::Gone };
+        match self.grant_of(id, keys.first(), token).filter(|holder| holder.is_on(keys)) {
+            Some(holder) => Reply::StillHeld { holds: holder.holds },
+            None => Reply::Gone,
+        }
+    }
+
     /// Replaces the value of a live session's grant of this token, if it is a grant of `key`.
     pub(super) fn proclaim(
         &mut self,
@@ -231,7 +241,9 @@ impl LockTable {
         value: &Value,
         events: &mut Vec<Event>,
     ) -> Reply {
-        let Some(keys) = self.keys_of_grant(id, key, token) else { return Reply::NotHolder };
+        let Some(keys) = self.grant_of(id, key, token).map(|holder| holder.keys(key)) else {
+            return Reply::NotHolder;
+        };
         self.set_value(id, &keys, token, value, events);
         Reply::Proclaimed
     }
@@ -239,13 +251,12 @@ impl LockTable {
     /// Answers a repeated proclamation: it was done while the session had the grant, which it has had since
     /// if it has it now.
     pub(super) fn proclaimed_before(&self, id: SessionId, key: &Key, token: Token) -> Reply {
-        self.keys_of_grant(id, key, token).map_or(Reply::NotHolder, |_| Reply::Proclaimed)
+        self.grant_of(id, key, token).map_or(Reply::NotHolder, |_| Reply::Proclaimed)
     }
 
-    /// All keys of the session's grant of this token, if it is a grant of `key`.
-    fn keys_of_grant(&self, id: SessionId, key: &Key, token: Token) -> Option<Keys> {
-        let holder = self.locks.get(key)?.holder(id).filter(|holder| holder.token == token)?;
-        Some(holder.keys(key))
+    /// The session's grant of this token, if it is a grant of `key`.
+    fn grant_of(&self, id: SessionId, key: &Key, token: Token) -> Option<&Holder> {
+        self.locks.get(key)?.holder(id).filter(|holder| holder.token == token)
     }
 
     fn set_value(&mut self, id: SessionId, keys: &Keys, token: Token, value: &Value, events: &mut Vec<Event>) {

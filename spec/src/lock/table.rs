@@ -242,7 +242,7 @@ impl LockTable {
             }
             Command::Release { session, sequence, keys, claim } => match self.admit(at, *session, *sequence) {
                 Admission::New => self.release(at, *session, keys, *claim, events),
-                Admission::Repeated(_) => Reply::Gone,
+                Admission::Repeated(_) => self.released_before(*session, keys, *claim),
                 Admission::NoSession => Reply::NoSession,
             },
             Command::Proclaim { session, sequence, key, token, value } => match self.admit(at, *session, *sequence) {

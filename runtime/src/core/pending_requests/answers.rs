@@ -76,7 +76,7 @@ impl PendingRequests {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
-                responder.answer(released(table, session, &keys, &reply, claim));
+                responder.answer(released(table, session, &reply, claim));
             }
             (Command::Proclaim { session, .. }, reply) => {
                 responder.answer(proclaimed(table, session, &reply));
@@ -371,7 +371,7 @@ fn acquired(table: &LockTable, keys: &Keys, id: SessionId, secret: Secret, token
     Ok(Answer::Acquired(Acquired { keys, token: token.0, session, ttl_ms, signed: Vec::new() }))
 }
 
-fn released(table: &LockTable, id: SessionId, keys: &Keys, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
     if *reply == Reply::NoSession
         && let Some(failure) = wrong_secret(table, id)
     {
@@ -381,15 +381,8 @@ fn released(table: &LockTable, id: SessionId, keys: &Keys, reply: &Reply, claim:
     match reply {
         Reply::Released => Ok(done),
         Reply::StillHeld { holds } => Ok(Answer::StillHeld { holds: *holds }),
-        // A repetition: the first one has dropped the claim, or a hold of this grant, as requested.
-        Reply::Gone => {
-            let held = match claim {
-                Claim::Held(token) => table.lock(keys.first()).and_then(|lock| lock.holder_with(token)),
-                Claim::Either | Claim::Waiting => None,
-            };
-            let is_same = held.filter(|holder| holder.session == id && holder.keys(keys.first()) == *keys);
-            Ok(is_same.map_or(done, |holder| Answer::StillHeld { holds: holder.holds }))
-        }
+        // A repetition: the first one has dropped the claim, as requested.
+        Reply::Gone => Ok(done),
         // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
         _ => Err(not_holder()),
