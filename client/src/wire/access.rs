@@ -45,6 +45,8 @@ pub enum Right {
     Break,
     /// To change members, leader and access rules, and to take and read snapshots: only with the empty prefix.
     Admin,
+    /// To write and delete records. Includes reading.
+    Write,
 }
 
 impl Right {
@@ -55,6 +57,7 @@ impl Right {
             Right::Acquire => "acquire",
             Right::Break => "break",
             Right::Admin => "admin",
+            Right::Write => "write",
         }
     }
 }

@@ -232,7 +232,7 @@ impl ClientFacts {
                     self.denied.pop_first();
                 }
             }
-            Event::Proclaimed { .. } | Event::Withdrawn { .. } => {}
+            Event::Proclaimed { .. } | Event::Withdrawn { .. } | Event::Put { .. } | Event::Deleted { .. } => {}
         }
         Ok(())
     }
@@ -405,6 +405,6 @@ fn key_of(event: &Event) -> Option<&Key> {
         | Event::Broken { key, .. }
         | Event::Withdrawn { key, .. }
         | Event::Denied { key, .. } => Some(key),
-        Event::Expired { .. } | Event::Closed { .. } => None,
+        Event::Expired { .. } | Event::Closed { .. } | Event::Put { .. } | Event::Deleted { .. } => None,
     }
 }

@@ -178,6 +178,7 @@ fn in_words(command: &Command, wait: Duration) -> String {
         }
         Command::Break { key, token, .. } => format!("break {key}, held with token {token}"),
         Command::SetAccess { revision, .. } => format!("replace the access rules of revision {revision}"),
+        Command::Transact { transaction, .. } => format!("write {} records", transaction.changes.len()),
         Command::KeepAlive { sessions } => format!("keep {} sessions alive", sessions.len()),
     }
 }

@@ -1,8 +1,8 @@
 //! Text, JSON, labels and drawings for the lock table, its clients and their operations.
 
 use palisade_spec::lock::{
-    self, Claim, Command, Holder, Key, Keys, Lock, LockRequest, LockTable, Mode, Opening, Principal, Proof, Rule,
-    Rules, Sequence, SessionId, Subject, Waiter,
+    self, Bytes, Change, Claim, Command, Condition, Holder, Key, Keys, Lock, LockRequest, LockTable, Mode, Opening,
+    Principal, Proof, Rule, Rules, Sequence, SessionId, Subject, Transaction, Waiter, Writer,
 };
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
@@ -56,6 +56,13 @@ impl Notation for LockTable {
             Command::Break { key, token, principal } => format!("break({key} token {token}{})", by(principal)),
             Command::SetAccess { principal, revision, rules } => {
                 format!("access({}{} at revision {revision})", rule_list(rules.as_deref()), by(principal))
+            }
+            Command::Transact { writer, transaction } => {
+                let writer = match writer {
+                    Writer::Client(principal) => by(principal),
+                    Writer::Session { session: id, sequence } => format!(" {}{}", session(*id), numbered(*sequence)),
+                };
+                format!("write({}{writer})", in_words(transaction))
             }
         }
     }
@@ -170,6 +177,25 @@ fn by(principal: &Principal) -> String {
     if principal.is_none() { String::new() } else { format!(" {principal}") }
 }
 
+/// The changes and conditions of a transaction in one line: `r = x, if k is held with token 1`.
+fn in_words(Transaction { conditions, changes, limit }: &Transaction) -> String {
+    let text = |bytes: &Bytes| bytes.as_slice().escape_ascii().to_string();
+    let change = |change: &Change| match change {
+        Change::Put { record, bytes } => format!("{record} = {}", text(bytes)),
+        Change::Append { record, bytes } => format!("{record} = {record} + {}", text(bytes)),
+        Change::Delete { record } => format!("no {record}"),
+    };
+    let condition = |condition: &Condition| match condition {
+        Condition::Held { lock, token } if token.0 == u64::MAX => format!("if {lock} is held with an unknown token"),
+        Condition::Held { lock, token } => format!("if {lock} is held with token {token}"),
+        Condition::Version { record, version: Some(version) } => format!("if {record} has version {version}"),
+        Condition::Version { record, version: None } => format!("if there is no {record}"),
+    };
+    let limit = (*limit < u64::MAX).then(|| format!("in a store of {limit} bytes"));
+    let parts: Vec<String> = changes.iter().map(change).chain(conditions.iter().map(condition)).chain(limit).collect();
+    parts.join(", ")
+}
+
 /// The rules in one line: `everyone may acquire *, bob may nothing k*`.
 fn rule_list(rules: Option<&Rules>) -> String {
     let Some(rules) = rules else { return "none, all is permitted".to_string() };
@@ -247,6 +273,13 @@ fn request_sentence(command: &Command) -> String {
         Command::SetAccess { principal, revision, rules } => {
             let rules = rule_list(rules.as_deref());
             format!("an operator{} who has read revision {revision} sets the access rules: {rules}", by(principal))
+        }
+        Command::Transact { writer, transaction } => {
+            let writer = match writer {
+                Writer::Client(principal) => format!("a client{} without a session", by(principal)),
+                Writer::Session { session: id, sequence } => format!("{} {}", session(*id), under(sequence)),
+            };
+            format!("a request of {writer} is applied: write {}", in_words(transaction))
         }
     }
 }
@@ -361,6 +394,7 @@ fn label(payload: &Payload<Command>) -> &'static str {
         Payload::Command(Command::Proclaim { .. }) => "proclaim",
         Payload::Command(Command::Break { .. }) => "break",
         Payload::Command(Command::SetAccess { .. }) => "set access rules",
+        Payload::Command(Command::Transact { .. }) => "write",
         Payload::Command(Command::Open { .. }) => "open",
         Payload::Command(Command::Close { .. }) => "close",
         Payload::Command(Command::KeepAlive { .. }) => "keepalive",
@@ -377,14 +411,18 @@ fn requester(payload: &Payload<Command>) -> Option<u64> {
             Command::Close { session }
             | Command::Acquire { session, .. }
             | Command::Release { session, .. }
-            | Command::Proclaim { session, .. },
+            | Command::Proclaim { session, .. }
+            | Command::Transact { writer: Writer::Session { session, .. }, .. },
         ) if session.proof != proof(session.number) => None,
-        Payload::Command(Command::Open { .. } | Command::AcquireOnce { .. }) => Some(u64::MAX),
+        Payload::Command(
+            Command::Open { .. } | Command::AcquireOnce { .. } | Command::Transact { writer: Writer::Client(_), .. },
+        ) => Some(u64::MAX),
         Payload::Command(
             Command::Close { session }
             | Command::Acquire { session, .. }
             | Command::Release { session, .. }
-            | Command::Proclaim { session, .. },
+            | Command::Proclaim { session, .. }
+            | Command::Transact { writer: Writer::Session { session, .. }, .. },
         ) => Some(session.number),
         Payload::Command(Command::KeepAlive { sessions }) => match sessions[..] {
             [session] if session.proof == proof(session.number) => Some(session.number),

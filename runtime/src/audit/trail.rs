@@ -199,8 +199,8 @@ fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
             Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
             _ => (Deed::Closed { session: session.number }, session),
         },
-        // It moves no lock.
-        Event::Proclaimed { .. } => return None,
+        // They move no lock.
+        Event::Proclaimed { .. } | Event::Put { .. } | Event::Deleted { .. } => return None,
         Event::Denied { key, session, .. } => (Deed::Denied { key, session: session.number }, session),
     })
 }

@@ -61,6 +61,7 @@ enum Right {
     Acquire,
     Break,
     Admin,
+    Write,
 }
 
 impl From<Right> for palisade_client::wire::Right {
@@ -70,6 +71,7 @@ impl From<Right> for palisade_client::wire::Right {
             Right::Acquire => Self::Acquire,
             Right::Break => Self::Break,
             Right::Admin => Self::Admin,
+            Right::Write => Self::Write,
         }
     }
 }

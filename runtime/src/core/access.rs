@@ -125,6 +125,7 @@ pub(super) fn right(right: wire::Right) -> Right {
         wire::Right::Acquire => Right::Acquire,
         wire::Right::Break => Right::Break,
         wire::Right::Admin => Right::Admin,
+        wire::Right::Write => Right::Write,
     }
 }
 
@@ -134,6 +135,7 @@ fn wire_right(right: Right) -> wire::Right {
         Right::Acquire => wire::Right::Acquire,
         Right::Break => wire::Right::Break,
         Right::Admin => wire::Right::Admin,
+        Right::Write => wire::Right::Write,
     }
 }
 

@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure};
-use palisade_spec::lock::{Command, Key, Keys, LockRequest, LockTable, Mode, Session};
+use palisade_spec::lock::{Change, Command, Key, Keys, LockRequest, LockTable, Mode, Session};
 use palisade_spec::raft::Node;
 
 use super::openers::Openers;
@@ -148,7 +148,7 @@ pub(super) fn within_limits(
 }
 
 /// Whether the command creates something that a later command has to end: a session, or a claim
-/// that its session does not have yet. Or it brings another value. Every other command ends or keeps
+/// that its session does not have yet. Or it brings another value, or writes a record. Every other command ends or keeps
 /// something.
 fn takes_on(table: &LockTable, command: &Command) -> bool {
     match command {
@@ -159,6 +159,9 @@ fn takes_on(table: &LockTable, command: &Command) -> bool {
             !claims || request.value.as_ref().is_some_and(|value| present() != Some(value))
         }
         Command::Proclaim { .. } => true,
+        Command::Transact { transaction, .. } => {
+            !transaction.changes.iter().all(|change| matches!(change, Change::Delete { .. }))
+        }
         _ => false,
     }
 }

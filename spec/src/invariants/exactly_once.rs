@@ -1,7 +1,7 @@
 //! Exactly once: a repeated operation changes nothing.
 
 use super::{Check, Property, time_passed};
-use crate::lock::{Command, LockTable};
+use crate::lock::{Command, LockTable, Writer};
 use crate::raft::Stamp;
 use crate::require;
 
@@ -12,13 +12,15 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
     let (session, sequence) = match command {
         Command::Acquire { session, sequence, .. }
         | Command::Release { session, sequence, .. }
-        | Command::Proclaim { session, sequence, .. } => (*session, *sequence),
+        | Command::Proclaim { session, sequence, .. }
+        | Command::Transact { writer: Writer::Session { session, sequence }, .. } => (*session, *sequence),
         Command::Open { .. }
         | Command::Close { .. }
         | Command::KeepAlive { .. }
         | Command::AcquireOnce { .. }
         | Command::Break { .. }
-        | Command::SetAccess { .. } => return Ok(()),
+        | Command::SetAccess { .. }
+        | Command::Transact { writer: Writer::Client(_), .. } => return Ok(()),
     };
     let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
     if repeated {

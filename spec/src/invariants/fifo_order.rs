@@ -229,7 +229,9 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
         | Event::Broken { .. }
         | Event::Expired { .. }
         | Event::Closed { .. }
-        | Event::Denied { .. } => false,
+        | Event::Denied { .. }
+        | Event::Put { .. }
+        | Event::Deleted { .. } => false,
     }
 }
 

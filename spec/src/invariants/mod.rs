@@ -91,7 +91,8 @@ pub fn keys_asked_for(command: &Command) -> &[Key] {
         | Command::KeepAlive { .. }
         | Command::Proclaim { .. }
         | Command::Break { .. }
-        | Command::SetAccess { .. } => &[],
+        | Command::SetAccess { .. }
+        | Command::Transact { .. } => &[],
     }
 }
 

@@ -39,7 +39,9 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
             | Event::Withdrawn { .. }
             | Event::Expired { .. }
             | Event::Closed { .. }
-            | Event::Denied { .. } => {}
+            | Event::Denied { .. }
+            | Event::Put { .. }
+            | Event::Deleted { .. } => {}
         }
     }
     Ok(())

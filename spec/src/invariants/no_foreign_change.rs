@@ -3,7 +3,7 @@
 use alloc::vec::Vec;
 
 use super::{Check, Property, time_passed};
-use crate::lock::{Command, LockTable, SessionId};
+use crate::lock::{Command, LockTable, SessionId, Writer};
 use crate::raft::{Stamp, StateMachine};
 use crate::require;
 
@@ -21,7 +21,8 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
         Command::Close { session }
         | Command::Acquire { session, .. }
         | Command::Release { session, .. }
-        | Command::Proclaim { session, .. } => {
+        | Command::Proclaim { session, .. }
+        | Command::Transact { writer: Writer::Session { session, .. }, .. } => {
             if exists(session) {
                 return Ok(());
             }
@@ -36,9 +37,11 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
             renewed.apply(at, &Command::KeepAlive { sessions });
             renewed
         }
-        Command::Open { .. } | Command::AcquireOnce { .. } | Command::Break { .. } | Command::SetAccess { .. } => {
-            return Ok(());
-        }
+        Command::Open { .. }
+        | Command::AcquireOnce { .. }
+        | Command::Break { .. }
+        | Command::SetAccess { .. }
+        | Command::Transact { writer: Writer::Client(_), .. } => return Ok(()),
     };
     require!(Property::NoForeignChange, &expected == after, "{command:?} of no session changed the table")
 }

@@ -6,7 +6,10 @@ use alloc::vec::Vec;
 use serde::{Deserialize, Serialize};
 
 use super::encoding::Encoded;
-use super::{Key, Keys, Mode, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Ttl, Value};
+use super::{
+    Key, Keys, Mode, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Transaction, Ttl, Value,
+    Version, Writer,
+};
 use crate::raft::Stamp;
 
 /// A command: the content of a log entry.
@@ -93,12 +96,20 @@ pub enum Command {
         /// The new rules; `None` ends access control.
         rules: Option<Arc<Rules>>,
     },
+    /// Changes records of the store, all or none.
+    Transact {
+        /// Who asks for it.
+        writer: Writer,
+        /// What it changes, and under which conditions.
+        transaction: Transaction,
+    },
 }
 
 impl Command {
     /// The keys to acquire or release: their holders end first if they are due. A break is about the
     /// holder as it is, due or not: otherwise it could meet a grant that this very entry has made.
-    /// A new value is about the grant that its session has.
+    /// A new value is about the grant that its session has, and a transaction about grants of sessions that
+    /// are not due.
     pub fn keys(&self) -> Option<&Keys> {
         match self {
             Command::Acquire { request, .. } | Command::AcquireOnce { request, .. } => Some(&request.keys),
@@ -108,7 +119,8 @@ impl Command {
             | Command::KeepAlive { .. }
             | Command::Proclaim { .. }
             | Command::Break { .. }
-            | Command::SetAccess { .. } => None,
+            | Command::SetAccess { .. }
+            | Command::Transact { .. } => None,
         }
     }
 }
@@ -276,6 +288,50 @@ pub enum Reply {
         /// The revision in force.
         revision: Revision,
     },
+    /// The transaction was done, now or before.
+    Written {
+        /// The version that the records had after it.
+        version: Version,
+    },
+    /// The grant that a transaction names is not held by a session that could act: its token is stale, or was
+    /// never granted for this lock. Nothing was done.
+    NotHeld {
+        /// The key of the lock.
+        lock: Key,
+        /// The token that the transaction names.
+        token: Token,
+        /// The greatest token of the holders of the lock, and of those under which the records that the
+        /// transaction would change were written.
+        seen: Option<Token>,
+    },
+    /// The record has another version than the transaction says. Nothing was done.
+    OtherVersion {
+        /// The key of the record.
+        record: Key,
+        /// Its version; `None`: there is no such record.
+        version: Option<Version>,
+    },
+    /// The record was written under a token, and the transaction names none. Nothing was done.
+    Fenced {
+        /// The key of the record.
+        record: Key,
+        /// The token.
+        fence: Token,
+    },
+    /// The record would be longer than [`RECORD_BYTES`](super::RECORD_BYTES). Nothing was done.
+    RecordTooLarge {
+        /// The key of the record.
+        record: Key,
+        /// The length that its content would have.
+        length: u64,
+    },
+    /// The store would be larger than the transaction's limit, and larger than it is. Nothing was done.
+    StoreFull {
+        /// The bytes that it would have.
+        bytes: u64,
+        /// The limit.
+        limit: u64,
+    },
 }
 
 /// A change of the table, for observers.
@@ -350,5 +406,22 @@ pub enum Event {
         session: SessionId,
         /// Its client.
         principal: Principal,
+    },
+    /// A record was written: its content is new, or longer. The changes of one transaction have one version,
+    /// and follow one another in the order of their keys.
+    Put {
+        /// The key of the record.
+        key: Key,
+        /// The transaction.
+        version: Version,
+        /// The greatest token that the transaction had to hold, if it had to hold any.
+        fence: Option<Token>,
+    },
+    /// A record was deleted.
+    Deleted {
+        /// The key of the record.
+        key: Key,
+        /// The transaction.
+        version: Version,
     },
 }

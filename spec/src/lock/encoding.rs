@@ -14,7 +14,7 @@ use serde::{Deserialize, Serialize, Serializer};
 use super::details::Details;
 use super::{
     Claim, Command, Holder, Key, Keys, Lock, LockRequest, Mode, Opening, Principal, Revision, Rules, Sequence,
-    SessionId, Token, Value, Waiter,
+    SessionId, Token, Transaction, Value, Waiter, Writer,
 };
 
 /// A [`Command`] as it is read. The fields have the meaning that they have there.
@@ -79,6 +79,10 @@ pub(super) enum Encoded {
         key: Key,
         token: Token,
         value: Value,
+    },
+    Transact {
+        writer: Writer,
+        transaction: Transaction,
     },
 }
 
@@ -150,6 +154,10 @@ enum Written<'a> {
         token: Token,
         value: &'a Value,
     },
+    Transact {
+        writer: &'a Writer,
+        transaction: &'a Transaction,
+    },
 }
 
 /// The key and whether to wait, if that is all that the request says.
@@ -201,6 +209,7 @@ impl<'a> From<&'a Command> for Written<'a> {
             Command::SetAccess { principal, revision, rules } => {
                 Written::SetAccess { principal, revision: *revision, rules }
             }
+            Command::Transact { writer, transaction } => Written::Transact { writer, transaction },
         }
     }
 }
@@ -236,6 +245,7 @@ impl From<Encoded> for Command {
             Encoded::Proclaim { session, sequence, key, token, value } => {
                 Command::Proclaim { session, sequence, key, token, value }
             }
+            Encoded::Transact { writer, transaction } => Command::Transact { writer, transaction },
         }
     }
 }

@@ -28,6 +28,11 @@ number! {
     Revision(u64)
 }
 
+number! {
+    /// The number of a transaction of the store. All records that it changes have it. The first is 1.
+    Version(u64)
+}
+
 /// Declares a shared, immutable string type: cheap to clone, because the same text occurs many
 /// times.
 macro_rules! text {
@@ -58,7 +63,7 @@ macro_rules! text {
 }
 
 text! {
-    /// The name of a lock. The server limits its length.
+    /// The name of a lock, or of a record. The server limits its length.
     Key
 }
 

@@ -7,14 +7,15 @@ use serde::{Deserialize, Serialize};
 use super::claims::Claims;
 use super::encoding::EarlierLock;
 use super::grants::note_contended;
+use super::store::Store;
 use super::stored;
 use super::{
     Access, Command, Event, Key, Keys, Lock, Opening, Outcome, Reply, Right, Sequence, Session, SessionId, SharedMap,
-    Token,
+    Token, Transaction, Writer,
 };
 use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
-/// All sessions, and all locks that are held or waited for.
+/// All sessions, all locks that are held or waited for, and all records of the store.
 ///
 /// A session whose deadline has passed is **due**: it cannot act any more, and is granted nothing.
 /// It may end later: a no-op **sweeps** the due sessions with the earliest deadlines, as many as
@@ -39,13 +40,15 @@ pub struct LockTable {
     #[serde(serialize_with = "stored::locks")]
     pub(super) locks: SharedMap<Key, Lock>,
     pub(super) access: Access,
+    #[serde(default)]
+    pub(super) store: Store,
 }
 
 /// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
 /// peer can contradict the rest of the table. The details of a claim on several keys are written once,
 /// at the first of them.
 #[derive(Deserialize)]
-struct Stored<L = Lock> {
+struct Stored<L = Lock, S = Store> {
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -57,34 +60,48 @@ struct Stored<L = Lock> {
     locks: SharedMap<Key, L>,
     #[serde(default)]
     access: Access,
+    #[serde(default, bound(deserialize = "S: Default + Deserialize<'de>"))]
+    store: S,
 }
 
-/// A table in the form in which snapshots had it when a lock had one holder, which had all of it.
+/// A table in the form in which snapshots had it when a lock had one holder, which had all of it, and there
+/// was no store.
 #[derive(Deserialize)]
 #[serde(transparent)]
-pub struct EarlierTable(Stored<EarlierLock>);
+pub struct EarlierTable(Stored<EarlierLock, ()>);
 
 impl From<EarlierTable> for LockTable {
     fn from(EarlierTable(stored): EarlierTable) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks: earlier, access } =
+        let Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks: earlier, access, .. } =
             stored;
+        let store = Store::default();
         let mut locks = SharedMap::new();
         for (key, lock) in earlier.iter() {
             locks.insert(key.clone(), Lock::from(lock.clone()));
         }
-        LockTable::from(Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access })
+        LockTable::from(Stored {
+            sweep,
+            next_session,
+            next_token,
+            sessions,
+            deadlines,
+            _contended,
+            locks,
+            access,
+            store,
+        })
     }
 }
 
 impl From<Stored> for LockTable {
     fn from(stored: Stored) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, mut locks, access, .. } = stored;
+        let Stored { sweep, next_session, next_token, sessions, deadlines, mut locks, access, store, .. } = stored;
         stored::share_details(&mut locks);
         let mut contended = SharedMap::new();
         for lock in locks.values() {
             note_contended(&sessions, &mut contended, lock.contended_holder(), |locks| locks + 1);
         }
-        LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access }
+        LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store }
     }
 }
 
@@ -111,6 +128,7 @@ impl LockTable {
             contended: SharedMap::new(),
             locks: SharedMap::new(),
             access: Access::default(),
+            store: Store::default(),
         }
     }
 }
@@ -136,7 +154,8 @@ impl StateMachine for LockTable {
     }
 
     fn in_range(&self) -> bool {
-        [self.next_session, self.next_token.0, self.access.revision().0].into_iter().all(|next| next <= MAX_NUMBER)
+        let next = [self.next_session, self.next_token.0, self.next_version().0, self.access.revision().0];
+        next.into_iter().all(|next| next <= MAX_NUMBER)
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
@@ -254,6 +273,24 @@ impl LockTable {
             Command::SetAccess { principal, revision, rules } => {
                 self.access.replace(principal, *revision, rules.as_ref())
             }
+            Command::Transact { writer, transaction } => self.write(at, writer, transaction, events),
+        }
+    }
+
+    fn write(&mut self, at: Stamp, writer: &Writer, transaction: &Transaction, events: &mut Vec<Event>) -> Reply {
+        let (session, sequence) = match writer {
+            Writer::Client(principal) => return self.transact(at, principal, None, transaction, events),
+            Writer::Session { session, sequence } => (*session, *sequence),
+        };
+        match self.admit(at, session, sequence) {
+            // The number is used up: a late repetition must not do later what was refused now.
+            Admission::New => {
+                let principal = self.sessions[&session].principal.clone();
+                let number = sequence.map(|sequence| (session, sequence));
+                self.transact(at, &principal, number, transaction, events)
+            }
+            Admission::Repeated(sequence) => self.store.written_before((session, sequence), transaction),
+            Admission::NoSession => Reply::NoSession,
         }
     }
 
@@ -355,9 +392,10 @@ mod tests {
             table.apply(Stamp(0), &acquire(session, 0, key));
         }
         assert!(table.contended.len() == 1 && table.locks.len() == 2);
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, access, .. } = table.clone();
+        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, access, store, .. } =
+            table.clone();
         let _contended = SharedMap::new();
-        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access };
+        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access, store };
         assert_eq!(LockTable::from(stored), table);
     }
 

@@ -8,21 +8,26 @@
 //! close SESSION                   once OWNER TTL KEYS [wait] [MODE] [as=PRINCIPAL]
 //! keepalive SESSION…              release SESSION KEYS held=TOKEN|waiting|either [seq=N]
 //!                                 break KEY TOKEN [as=PRINCIPAL]
+//! write [SESSION] [put=RECORD/TEXT] [append=RECORD/TEXT] [delete=RECORD] [held=LOCK/TOKEN] [if=RECORD/VERSION]
+//!     [limit=BYTES] [seq=N] [as=PRINCIPAL]
 //! access as=PRINCIPAL at=REVISION off|[role/ROLE=MEMBER/…]… [SUBJECT@PREFIX=RIGHTS]…
 //! ```
 //!
 //! KEYS is one key, or several with a slash between them: `k/l`. MODE is `shared`, or for a semaphore
 //! `permits=2/5`; `wait` may have a bound, as in `wait=3`, and `reentrant` adds a hold.
 //!
+//! A transaction may have each of its parts several times, in any order. Version 0 is that of a record that
+//! does not exist; the text `x.70000` is 70,000 times `x`. Without a session, a client writes.
+//!
 //! A subject of an access rule is `all`, `role/ROLE`, or a principal; its rights are letters, `r`ead,
-//! `a`cquire, `b`reak and `A`dmin, or `none`.
+//! `a`cquire, `b`reak, `w`rite and `A`dmin, or `none`.
 
 use std::sync::Arc;
 
 use palisade_spec::lock::{
-    Access, Claim, Command, Event, Holder, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Prefix,
-    Principal, Proof, Reply, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject,
-    Token, Ttl, Value, Waiter,
+    Access, Bytes, Change, Claim, Command, Condition, Event, Holder, Key, Keys, LockRequest, LockTable, Mode, Opening,
+    Outcome, Owner, Prefix, Principal, Proof, Record, Reply, Revision, Right, Rights, Role, RoleMembers, Rule, Rules,
+    Sequence, SessionId, Subject, Token, Transaction, Ttl, Value, Version, Waiter, Writer,
 };
 
 use super::machine::Scripted;
@@ -84,6 +89,17 @@ impl Scripted for LockTable {
                 let rules = if *rest == ["off"] { None } else { Some(Arc::new(rules(rest)?)) };
                 Command::SetAccess { principal: principal.clone(), revision: Revision(revision), rules }
             }
+            ["write", ref rest @ ..] => {
+                let (id, rest) = match rest {
+                    [id, rest @ ..] if session(id).is_ok() => (Some(session(id)?), rest),
+                    rest => (None, rest),
+                };
+                let writer = match id {
+                    Some(session) => Writer::Session { session, sequence },
+                    None => Writer::Client(principal.clone()),
+                };
+                Command::Transact { writer, transaction: transaction(rest)? }
+            }
             _ => return Err(format!("{text} is not a command")),
         })
     }
@@ -114,6 +130,13 @@ impl Scripted for LockTable {
             Command::Break { key, token, principal } => format!("break {key} {token}{}", of(principal)),
             Command::SetAccess { principal, revision, rules } => {
                 format!("access{} at={revision} {}", of(principal), show_rules(rules.as_deref()))
+            }
+            Command::Transact { writer, transaction } => {
+                let writer = match writer {
+                    Writer::Client(principal) => of(principal),
+                    Writer::Session { session, sequence } => format!(" {session}{}", seq(sequence)),
+                };
+                format!("write{writer}{}", show_transaction(transaction))
             }
         }
     }
@@ -151,7 +174,14 @@ impl Scripted for LockTable {
         } else {
             format!(" access {} {}", self.access().revision(), show_rules(self.access().rules().map(|rules| &**rules)))
         };
-        format!("{{{}}} sessions {{{}}} next #{}{access}", locks.join(", "), sessions.join(", "), self.next_token())
+        let records: Vec<String> = self.records().iter().map(|(key, record)| show_record(key, record)).collect();
+        let store = if self.next_version() == Version(1) {
+            String::new()
+        } else {
+            format!(" records {{{}}} {} bytes next @{}", records.join(", "), self.stored_bytes(), self.next_version())
+        };
+        let (locks, sessions) = (locks.join(", "), sessions.join(", "));
+        format!("{{{locks}}} sessions {{{sessions}}} next #{}{store}{access}", self.next_token())
     }
 }
 
@@ -182,6 +212,16 @@ fn show_reply(reply: &Reply) -> String {
         Reply::Denied => "denied".into(),
         Reply::AccessSet { revision } => format!("access rules have revision {revision}"),
         Reply::AccessChanged { revision } => format!("access rules have revision {revision} already"),
+        Reply::Written { version } => format!("written @{version}"),
+        Reply::NotHeld { lock, token, seen } => {
+            let seen = seen.map_or("none".into(), |seen| format!("#{seen}"));
+            format!("{lock} is not held with #{token}, seen {seen}")
+        }
+        Reply::OtherVersion { record, version: Some(version) } => format!("{record} has version {version}"),
+        Reply::OtherVersion { record, version: None } => format!("there is no {record}"),
+        Reply::Fenced { record, fence } => format!("{record} is fenced by #{fence}"),
+        Reply::RecordTooLarge { record, length } => format!("{record} would have {length} bytes"),
+        Reply::StoreFull { bytes, limit } => format!("the store would have {bytes} bytes of {limit}"),
     }
 }
 
@@ -197,6 +237,10 @@ fn show_event(event: &Event) -> String {
         Event::Expired { session, deadline } => format!("*expired {session} ≤{deadline}"),
         Event::Closed { session } => format!("*closed {session}"),
         Event::Denied { key, session, .. } => format!("*{key} denied {session}"),
+        Event::Put { key, version, fence } => {
+            format!("*{key} put @{version}{}", fence.map_or(String::new(), |fence| format!(" under #{fence}")))
+        }
+        Event::Deleted { key, version } => format!("*{key} deleted @{version}"),
     }
 }
 
@@ -234,8 +278,83 @@ fn of(principal: &Principal) -> String {
     if principal.is_none() { String::new() } else { format!(" as={principal}") }
 }
 
-const LETTERS: [(char, Right); 4] =
-    [('r', Right::Read), ('a', Right::Acquire), ('b', Right::Break), ('A', Right::Admin)];
+/// The changes and the conditions of a transaction.
+fn transaction(words: &[&str]) -> Result<Transaction, String> {
+    let mut transaction = Transaction { limit: u64::MAX, ..Transaction::default() };
+    let of_record = |text: &str| {
+        let (record, rest) = text.split_once('/').ok_or_else(|| format!("{text} has no slash"))?;
+        Ok::<_, String>((Key::from(record), rest.to_string()))
+    };
+    for word in words {
+        let (name, text) = word.split_once('=').ok_or_else(|| format!("{word} is no part of a transaction"))?;
+        match name {
+            "put" => {
+                let (record, text) = of_record(text)?;
+                transaction.changes.push(Change::Put { record, bytes: content(&text)? });
+            }
+            "append" => {
+                let (record, text) = of_record(text)?;
+                transaction.changes.push(Change::Append { record, bytes: content(&text)? });
+            }
+            "delete" => transaction.changes.push(Change::Delete { record: text.into() }),
+            "held" => {
+                let (lock, token) = of_record(text)?;
+                transaction.conditions.push(Condition::Held { lock, token: Token(number(&token)?) });
+            }
+            "if" => {
+                let (record, version) = of_record(text)?;
+                let version = Some(Version(number(&version)?)).filter(|version| version.0 > 0);
+                transaction.conditions.push(Condition::Version { record, version });
+            }
+            "limit" => transaction.limit = number(text)?,
+            "seq" | "as" => {}
+            _ => return Err(format!("{word} is no part of a transaction")),
+        }
+    }
+    Ok(transaction)
+}
+
+/// The content that a script writes.
+fn content(text: &str) -> Result<Bytes, String> {
+    Ok(match text.split_once('.') {
+        Some((text, times)) => {
+            Bytes::from(text.repeat(times.parse().map_err(|_| format!("{times} is not a number"))?).as_str())
+        }
+        None => Bytes::from(text),
+    })
+}
+
+fn show_transaction(Transaction { conditions, changes, limit }: &Transaction) -> String {
+    let change = |change: &Change| match change {
+        Change::Put { record, bytes } => format!(" put={record}/{}", show_bytes(bytes)),
+        Change::Append { record, bytes } => format!(" append={record}/{}", show_bytes(bytes)),
+        Change::Delete { record } => format!(" delete={record}"),
+    };
+    let condition = |condition: &Condition| match condition {
+        Condition::Held { lock, token } => format!(" held={lock}/{token}"),
+        Condition::Version { record, version } => format!(" if={record}/{}", version.map_or(0, |version| version.0)),
+    };
+    let limit = if *limit == u64::MAX { String::new() } else { format!(" limit={limit}") };
+    changes.iter().map(change).chain(conditions.iter().map(condition)).chain([limit]).collect()
+}
+
+/// `r=text @3 under #1 by 2.b seq=4`: the content, the version, the fence, and the numbered operation.
+fn show_record(key: &Key, Record { bytes, version, fence, written }: &Record) -> String {
+    let fence = fence.map_or(String::new(), |fence| format!(" under #{fence}"));
+    let written = written.map_or(String::new(), |(session, sequence)| format!(" by {session} seq={sequence}"));
+    format!("{key}={} @{version}{fence}{written}", show_bytes(bytes))
+}
+
+/// The content as text; a long one as its length.
+fn show_bytes(bytes: &Bytes) -> String {
+    match bytes.len() {
+        0..100 => bytes.as_slice().escape_ascii().to_string(),
+        length => format!("{length} bytes"),
+    }
+}
+
+const LETTERS: [(char, Right); 5] =
+    [('r', Right::Read), ('a', Right::Acquire), ('b', Right::Break), ('w', Right::Write), ('A', Right::Admin)];
 
 fn rules(words: &[&str]) -> Result<Rules, String> {
     let (mut roles, mut rules) = (Vec::new(), Vec::new());

@@ -210,7 +210,13 @@ impl PendingRequests {
             | Reply::NotHolder
             | Reply::Broken { .. }
             | Reply::AccessSet { .. }
-            | Reply::AccessChanged { .. } => {
+            | Reply::AccessChanged { .. }
+            | Reply::Written { .. }
+            | Reply::NotHeld { .. }
+            | Reply::OtherVersion { .. }
+            | Reply::Fenced { .. }
+            | Reply::RecordTooLarge { .. }
+            | Reply::StoreFull { .. } => {
                 unreachable!("an acquire was answered with {reply:?}")
             }
         }
@@ -276,7 +282,11 @@ impl PendingRequests {
                 self.metrics.expiries.inc();
             }
             Event::Closed { session } => self.openers.ended(*session),
-            Event::Broken { .. } | Event::Released { .. } | Event::Proclaimed { .. } => {}
+            Event::Broken { .. }
+            | Event::Released { .. }
+            | Event::Proclaimed { .. }
+            | Event::Put { .. }
+            | Event::Deleted { .. } => {}
         }
     }
 }

@@ -10,8 +10,9 @@ use crate::lock::{Prefix, Principal, Role};
 /// What a rule can permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Right {
-    /// To read a lock: its holder, its token and its queue. Who may acquire or break a lock may read
-    /// it, because the answers to both tell of its holder.
+    /// To read a lock: its holder, its token and its queue; and to read a record. Who may acquire or break
+    /// a lock may read it, because the answers to both tell of its holder. Who may write records may read
+    /// them, because the answers to conditions tell of their versions.
     Read,
     /// To acquire a lock, and to wait for it.
     Acquire,
@@ -20,11 +21,13 @@ pub enum Right {
     /// To change the cluster: its members, its leader, the access rules; and to take and read
     /// snapshots, which have every key. It is about no key, and only rules with the empty prefix give it.
     Admin,
+    /// To write and delete records.
+    Write,
 }
 
 impl Right {
     /// All rights.
-    pub const ALL: [Right; 4] = [Right::Read, Right::Acquire, Right::Break, Right::Admin];
+    pub const ALL: [Right; 5] = [Right::Read, Right::Acquire, Right::Break, Right::Admin, Right::Write];
 
     fn bit(self) -> u8 {
         match self {
@@ -32,6 +35,7 @@ impl Right {
             Right::Acquire => 2,
             Right::Break => 4,
             Right::Admin => 8,
+            Right::Write => 16,
         }
     }
 }
@@ -51,10 +55,10 @@ impl Rights {
         Right::ALL.into_iter().filter(move |right| self.0 & right.bit() > 0)
     }
 
-    /// Whether the set permits it: reading is included in acquiring and in breaking.
+    /// Whether the set permits it: reading is included in acquiring, breaking and writing.
     pub fn permit(self, right: Right) -> bool {
         let sufficient = match right {
-            Right::Read => Rights::of([Right::Read, Right::Acquire, Right::Break]),
+            Right::Read => Rights::of([Right::Read, Right::Acquire, Right::Break, Right::Write]),
             other => Rights::of([other]),
         };
         self.0 & sufficient.0 > 0

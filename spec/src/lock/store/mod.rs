@@ -1,0 +1,237 @@
+//! The key-value store: records beside the locks, in the same log.
+//!
+//! A resource that checks fencing tokens can still be written by a client that has lost its lock, until
+//! its successor has written: the resource knows only the tokens that it has seen. Records know the locks.
+//! An entry of the log that changes a record says under which grant ([`Condition::Held`]), and every
+//! replica looks whether that grant is held at the stamp of that very entry. So no write of a former
+//! holder is ever done, and no token need be remembered once its grant has ended.
+//!
+//! - A **record** has a key, a content and a version. Keys of records and keys of locks have nothing to do
+//!   with each other.
+//! - A **transaction** is done whole or not at all. Its reply names the first reason against it.
+//! - A **version** is the number of the transaction that changed the record last. Numbers never come back,
+//!   so a record that was deleted and written again has another version, and a client that compares
+//!   versions ([`Condition::Version`]) notices every change.
+//! - A record that was written under a token is **fenced**: only a transaction that holds some lock may
+//!   change it, until such a transaction deletes it. So a client that forgets its token, or has none,
+//!   cannot overwrite what the holder has written.
+
+mod bytes;
+mod transaction;
+
+use alloc::collections::BTreeMap;
+use alloc::vec::Vec;
+
+use serde::{Deserialize, Serialize};
+
+pub use self::bytes::Bytes;
+pub use self::transaction::{Change, Condition, Transaction, Writer};
+use super::{Event, Key, LockTable, Principal, Reply, Right, Sequence, SessionId, SharedMap, Token, Version};
+use crate::raft::Stamp;
+
+/// The longest content of a record, in bytes.
+pub const RECORD_BYTES: usize = 65_536;
+
+/// What a record counts beside its key and its content, in bytes.
+const RECORD_COST: u64 = 64;
+
+/// A record.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub struct Record {
+    /// Its content.
+    pub bytes: Bytes,
+    /// The transaction that changed it last.
+    pub version: Version,
+    /// The greatest token that this transaction had to hold, if it had to hold any.
+    pub fence: Option<Token>,
+    /// The session and the number of this transaction, if it had one: a repetition of it is answered
+    /// with this version.
+    pub written: Option<(SessionId, Sequence)>,
+}
+
+/// All records.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(from = "Stored")]
+pub(super) struct Store {
+    next_version: Version,
+    /// The bytes of all records, as [`cost`] counts them.
+    #[serde(skip)]
+    bytes: u64,
+    records: SharedMap<Key, Record>,
+}
+
+/// A serialized store. The number of bytes is recomputed, not read.
+#[derive(Deserialize)]
+#[serde(rename = "Store")]
+struct Stored {
+    next_version: Version,
+    records: SharedMap<Key, Record>,
+}
+
+impl From<Stored> for Store {
+    fn from(Stored { next_version, records }: Stored) -> Store {
+        let bytes = records.iter().map(|(key, record)| cost(key, &record.bytes)).sum();
+        Store { next_version, bytes, records }
+    }
+}
+
+impl Default for Store {
+    fn default() -> Store {
+        Store { next_version: Version(1), bytes: 0, records: SharedMap::new() }
+    }
+}
+
+/// The bytes that a record counts.
+fn cost(key: &Key, bytes: &Bytes) -> u64 {
+    (key.as_str().len() + bytes.len()) as u64 + RECORD_COST
+}
+
+/// The records that a transaction changes, as they are after it; `None` is a record that is deleted.
+type Changed<'a> = BTreeMap<&'a Key, Option<Bytes>>;
+
+impl LockTable {
+    /// The record of this key.
+    pub fn record(&self, key: &Key) -> Option<&Record> {
+        self.store.records.get(key)
+    }
+
+    /// All records, in the order of their keys.
+    pub fn records(&self) -> &SharedMap<Key, Record> {
+        &self.store.records
+    }
+
+    /// The bytes of all records: of each its key, its content, and 64 more.
+    pub fn stored_bytes(&self) -> u64 {
+        self.store.bytes
+    }
+
+    /// The version that the next transaction will have.
+    pub fn next_version(&self) -> Version {
+        self.store.next_version
+    }
+
+    /// Does a transaction that has not been done, for a client.
+    pub(super) fn transact(
+        &mut self,
+        at: Stamp,
+        principal: &Principal,
+        number: Option<(SessionId, Sequence)>,
+        transaction: &Transaction,
+        events: &mut Vec<Event>,
+    ) -> Reply {
+        if !self.may_transact(principal, transaction) {
+            return Reply::Denied;
+        }
+        let unmet = transaction.conditions.iter().find_map(|condition| self.unmet(at, condition, transaction));
+        match unmet.map_or_else(|| self.store.changed(transaction), Err) {
+            Ok(changed) => self.store.change(changed, transaction.fence(), number, events),
+            Err(refusal) => refusal,
+        }
+    }
+
+    /// Whether the access rules in force permit it: to write the records that it changes, and to read those
+    /// whose versions it compares.
+    fn may_transact(&self, principal: &Principal, transaction: &Transaction) -> bool {
+        let may = |right: Right, key: &Key| self.access.permits(principal, right, key.as_str());
+        let may_compare = |condition: &Condition| match condition {
+            Condition::Held { .. } => true,
+            Condition::Version { record, .. } => may(Right::Read, record),
+        };
+        transaction.changes.iter().all(|change| may(Right::Write, change.record()))
+            && transaction.conditions.iter().all(may_compare)
+    }
+
+    /// The refusal of a transaction, one of whose conditions this is; `None` if it is met.
+    fn unmet(&self, at: Stamp, condition: &Condition, transaction: &Transaction) -> Option<Reply> {
+        match condition {
+            Condition::Held { lock, token } => {
+                let holder = self.locks.get(lock).and_then(|held| held.holder_with(*token));
+                if holder.is_some_and(|holder| !self.sessions[&holder.session].is_due(at)) {
+                    return None;
+                }
+                let holders = self.locks.get(lock).into_iter().flat_map(|held| held.holders.iter());
+                let changed = transaction.changes.iter().filter_map(|change| self.record(change.record())?.fence);
+                let seen = holders.map(|holder| holder.token).chain(changed).max();
+                Some(Reply::NotHeld { lock: lock.clone(), token: *token, seen })
+            }
+            Condition::Version { record, version } => {
+                let present = self.record(record).map(|record| record.version);
+                (present != *version).then(|| Reply::OtherVersion { record: record.clone(), version: present })
+            }
+        }
+    }
+}
+
+impl Store {
+    /// What a transaction whose conditions are met makes of the records, or the reason against it.
+    fn changed<'a>(&self, transaction: &'a Transaction) -> Result<Changed<'a>, Reply> {
+        if transaction.fence().is_none() {
+            for record in transaction.changes.iter().map(Change::record) {
+                if let Some(fence) = self.records.get(record).and_then(|record| record.fence) {
+                    return Err(Reply::Fenced { record: record.clone(), fence });
+                }
+            }
+        }
+        let mut changed = Changed::new();
+        for change in &transaction.changes {
+            let record = change.record();
+            let before = || {
+                let present = || self.records.get(record).map(|record| record.bytes.clone());
+                changed.get(record).cloned().unwrap_or_else(present)
+            };
+            let before = if let Change::Append { .. } = change { before() } else { None };
+            let (Change::Put { bytes, .. } | Change::Append { bytes, .. }) = change else {
+                changed.insert(record, None);
+                continue;
+            };
+            let length = before.as_ref().map_or(0, Bytes::len) + bytes.len();
+            if length > RECORD_BYTES {
+                return Err(Reply::RecordTooLarge { record: record.clone(), length: length as u64 });
+            }
+            let bytes = before.map_or_else(|| bytes.clone(), |before| before.with(bytes));
+            changed.insert(record, Some(bytes));
+        }
+        let bytes = self.bytes_after(&changed);
+        if bytes > transaction.limit && bytes > self.bytes {
+            return Err(Reply::StoreFull { bytes, limit: transaction.limit });
+        }
+        Ok(changed)
+    }
+
+    fn bytes_after(&self, changed: &Changed<'_>) -> u64 {
+        let present = |key: &Key| self.records.get(key).map_or(0, |record| cost(key, &record.bytes));
+        let before: u64 = changed.keys().map(|key| present(key)).sum();
+        let after: u64 = changed.iter().filter_map(|(key, bytes)| Some(cost(key, bytes.as_ref()?))).sum();
+        self.bytes - before + after
+    }
+
+    /// Changes the records, in one transaction.
+    fn change(
+        &mut self,
+        changed: Changed<'_>,
+        fence: Option<Token>,
+        written: Option<(SessionId, Sequence)>,
+        events: &mut Vec<Event>,
+    ) -> Reply {
+        let version = self.next_version;
+        self.next_version = Version(version.0 + 1);
+        self.bytes = self.bytes_after(&changed);
+        for (key, bytes) in changed {
+            let key = key.clone();
+            if let Some(bytes) = bytes {
+                self.records.insert(key.clone(), Record { bytes, version, fence, written });
+                events.push(Event::Put { key, version, fence });
+            } else if self.records.remove(&key).is_some() {
+                events.push(Event::Deleted { key, version });
+            }
+        }
+        Reply::Written { version }
+    }
+
+    /// Answers a repeated transaction from the state: it was done, if a record that it changes has its number.
+    pub(super) fn written_before(&self, number: (SessionId, Sequence), transaction: &Transaction) -> Reply {
+        let records = transaction.changes.iter().filter_map(|change| self.records.get(change.record()));
+        let mut written = records.filter(|record| record.written == Some(number));
+        written.next().map_or(Reply::Gone, |record| Reply::Written { version: record.version })
+    }
+}
