@@ -7,6 +7,7 @@ mod access;
 mod answers;
 mod failure;
 mod keys;
+mod records;
 mod session;
 
 use serde::{Deserialize, Serialize};
@@ -18,6 +19,9 @@ pub use self::answers::{
 };
 pub use self::failure::{Code, Failure, HeldBy, waiters};
 pub use self::keys::Keys;
+pub use self::records::{
+    Change, Condition, Content, ListRecords, RecordPage, RecordSummary, RecordView, Transaction,
+};
 pub use self::session::SessionId;
 
 /// The `id` of a frame that answers no request: the server sends it by itself. No request may use it.
@@ -127,6 +131,24 @@ pub enum Op {
         key: String,
         /// By whom, of which grant, and the value.
         proclamation: Proclaim,
+        /// The operation's number in its session.
+        #[serde(default)]
+        number: Option<u64>,
+    },
+    /// Reads a record.
+    ShowRecord {
+        /// Its key.
+        key: String,
+        /// How current the answer must be.
+        #[serde(default)]
+        consistency: Consistency,
+    },
+    /// Reads which records there are, in the order of their keys, a page at a time.
+    ListRecords(ListRecords),
+    /// Changes records, all or none.
+    Transact {
+        /// What is changed, and under which conditions.
+        transaction: Transaction,
         /// The operation's number in its session.
         #[serde(default)]
         number: Option<u64>,

@@ -68,6 +68,16 @@ pub const CLAIM_KEY_BYTES: usize = 2 * 1024;
 pub const VALUE_BYTES: usize = 4 * 1024;
 /// Maximum length of all values in one page of a list, in bytes; of one lock a page shows them all.
 pub const PAGE_VALUE_BYTES: usize = 1024 * 1024;
+/// Maximum length of the keys and contents of one transaction of the store, in bytes: with the entries of
+/// the largest transactions, the largest message between nodes is smaller than [`PEER_FRAME_BYTES`] and
+/// [`STRANGER_BYTES`].
+pub const TRANSACTION_BYTES: usize = 72 * 1024;
+/// Maximum size of a transaction as JSON, in bytes: bytes that are no text, and some texts, take more as
+/// JSON than by themselves.
+pub const TRANSACTION_JSON_BYTES: usize = 256 * 1024;
+/// Maximum length of all records, in bytes, unless `--max-store-bytes` sets another one: keys, contents, and
+/// 64 bytes for each. The store is in memory, on every node.
+pub const STORE_BYTES: u64 = 256 * 1024 * 1024;
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.
@@ -104,9 +114,9 @@ pub const CONNECTIONS: usize = 20_000;
 pub const UNIDENTIFIED_CONNECTIONS: usize = 256;
 /// Memory for what unknown programs have sent to a port and the node has not handled yet, in bytes:
 /// unfinished frames of nodes that are no members at one port, unfinished requests of clients at the
-/// other. The largest frame of a leader that this node does not know yet fits: 1,024 entries, each
-/// with the keepalives of 1,024 sessions, have some 20 MiB.
-pub const STRANGER_BYTES: usize = 32 * 1024 * 1024;
+/// other. The largest frame of a leader that this node does not know yet fits: 512 entries, each a
+/// transaction of [`TRANSACTION_BYTES`], have some 37 MiB.
+pub const STRANGER_BYTES: usize = 48 * 1024 * 1024;
 /// The part of what unknown programs may use of a port that those at one address may use: one of so
 /// many.
 pub const STRANGER_SHARE: usize = 8;

@@ -4,7 +4,7 @@ use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, SessionId};
+use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, RecordPage, RecordView, SessionId};
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,19 @@ pub enum Answer {
     },
     /// The grant has the value.
     Proclaimed,
+    /// A record, read.
+    Record(RecordView),
+    /// A page of records.
+    Records(RecordPage),
+    /// A record, as the node that was asked has it.
+    StaleRecord(Stale<RecordView>),
+    /// A page of records, as the node that was asked has them.
+    StaleRecords(Stale<RecordPage>),
+    /// The changes of the transaction are made.
+    Written {
+        /// The version that all records changed by it have.
+        version: u64,
+    },
 }
 
 /// A grant that an operator broke.

@@ -23,6 +23,12 @@ pub struct Failure {
     pub queue: Option<u64>,
     /// With [`Code::NotLeader`]: the leader.
     pub leader: Option<LeaderView>,
+    /// With [`Code::StaleToken`]: the greatest token that is known for the record.
+    pub seen: Option<u64>,
+    /// With [`Code::StaleToken`]: the token of the request; none if it has none, and the record needs one.
+    pub got: Option<u64>,
+    /// With [`Code::OtherVersion`]: the version of the record; 0 if there is no such record.
+    pub version: Option<u64>,
 }
 
 /// The holder of a lock.
@@ -114,6 +120,16 @@ pub enum Code {
     AuditUnavailable,
     /// The node has an address for administrative requests, and this one came to its address for clients. Nothing was done.
     WrongListener,
+    /// The lock is not held with the token of the request, or the record was written under a token and the request has none.
+    /// Nothing was changed.
+    #[serde(rename = "stale fencing token")]
+    StaleToken,
+    /// The record has another version than the request says. Nothing was changed.
+    OtherVersion,
+    /// There is no such record.
+    NoRecord,
+    /// The store has no room for the change. Nothing was changed.
+    StoreFull,
 }
 
 impl Failure {
@@ -124,7 +140,7 @@ impl Failure {
             Cow::Borrowed(_) => message,
             Cow::Owned(escaped) => escaped,
         };
-        Failure { error, message, holder: None, queue: None, leader: None }
+        Failure { error, message, holder: None, queue: None, leader: None, seen: None, got: None, version: None }
     }
 }
 
@@ -140,17 +156,24 @@ struct FailureText {
     queue: Option<u64>,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     leader: Option<LeaderView>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    seen: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    got: Option<u64>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    version: Option<u64>,
 }
 
-type FailureBinary = (Code, String, Option<HeldBy>, Option<u64>, Option<LeaderView>);
+type FailureBinary =
+    (Code, String, Option<HeldBy>, Option<u64>, Option<LeaderView>, Option<u64>, Option<u64>, Option<u64>);
 
 impl Serialize for Failure {
     fn serialize<T: Serializer>(&self, serializer: T) -> Result<T::Ok, T::Error> {
-        let Failure { error, message, holder, queue, leader } = self.clone();
+        let Failure { error, message, holder, queue, leader, seen, got, version } = self.clone();
         if serializer.is_human_readable() {
-            FailureText { error, message, holder, queue, leader }.serialize(serializer)
+            FailureText { error, message, holder, queue, leader, seen, got, version }.serialize(serializer)
         } else {
-            (error, message, holder, queue, leader).serialize(serializer)
+            (error, message, holder, queue, leader, seen, got, version).serialize(serializer)
         }
     }
 }
@@ -158,11 +181,11 @@ impl Serialize for Failure {
 impl<'de> Deserialize<'de> for Failure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
         if deserializer.is_human_readable() {
-            let FailureText { error, message, holder, queue, leader } = FailureText::deserialize(deserializer)?;
-            Ok(Failure { error, message, holder, queue, leader })
+            let FailureText { error, message, holder, queue, leader, seen, got, version } = FailureText::deserialize(deserializer)?;
+            Ok(Failure { error, message, holder, queue, leader, seen, got, version })
         } else {
-            let (error, message, holder, queue, leader) = FailureBinary::deserialize(deserializer)?;
-            Ok(Failure { error, message, holder, queue, leader })
+            let (error, message, holder, queue, leader, seen, got, version) = FailureBinary::deserialize(deserializer)?;
+            Ok(Failure { error, message, holder, queue, leader, seen, got, version })
         }
     }
 }

@@ -108,6 +108,10 @@ pub(super) struct Serve {
     /// limit. By default as many as by default it may have sessions
     #[arg(long, value_name = "N")]
     max_waiters_per_client: Option<usize>,
+    /// Maximum number of bytes of all records of the key-value store: keys, contents, and 64 bytes for
+    /// each. They are in memory on every node; the leader's setting applies
+    #[arg(long, value_name = "BYTES", default_value_t = limits::STORE_BYTES)]
+    max_store_bytes: u64,
     /// Maximum number of connections of one client to this node; 0 for no limit. By default an eighth
     /// of all that the node accepts, and half of it for loopback addresses
     #[arg(long, value_name = "N")]
@@ -253,6 +257,7 @@ impl Serve {
                 max_sessions: self.max_sessions,
                 max_sessions_per_client: self.max_sessions_per_client,
                 max_waiters_per_client: self.max_waiters_per_client,
+                max_store_bytes: self.max_store_bytes,
                 transfer_pause: self.transfer_pause,
             },
             client_limits: ClientLimits {

@@ -27,6 +27,8 @@ pub struct Quotas {
     /// Maximum number of waiting acquires of one client at this leader; 0 for no limit, `None` for as
     /// many as by default it may have sessions.
     pub max_waiters_per_client: Option<usize>,
+    /// The bytes that all records of the store may have: keys, contents, and 64 for each.
+    pub max_store_bytes: u64,
     /// Pause between two transfers of leadership that clients request, and from the beginning of a
     /// leadership to the first.
     pub transfer_pause: Duration,
@@ -38,6 +40,7 @@ impl Default for Quotas {
             max_sessions: limits::SESSIONS,
             max_sessions_per_client: None,
             max_waiters_per_client: None,
+            max_store_bytes: limits::STORE_BYTES,
             transfer_pause: Duration::ZERO,
         }
     }
@@ -148,8 +151,8 @@ pub(super) fn within_limits(
 }
 
 /// Whether the command creates something that a later command has to end: a session, or a claim
-/// that its session does not have yet. Or it brings another value, or writes a record. Every other command ends or keeps
-/// something.
+/// that its session does not have yet. Or it brings another value, or writes a record. Every other command
+/// ends or keeps something.
 fn takes_on(table: &LockTable, command: &Command) -> bool {
     match command {
         Command::Open { .. } | Command::AcquireOnce { .. } => true,
@@ -179,7 +182,7 @@ fn no_space(space: &SpaceView) -> Failure {
     };
     let message = format!(
         "the leader's disk is nearly full ({why}): the leader accepts releases and keepalives, but no new sessions, \
-         acquires or values until space is freed"
+         acquires, values or records until space is freed"
     );
     Failure::new(Code::NoSpace, message)
 }

@@ -21,6 +21,7 @@ mod observer;
 mod openers;
 mod pending_requests;
 mod read;
+mod records;
 pub mod request;
 mod respond;
 mod snapshot_scheduler;

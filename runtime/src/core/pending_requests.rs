@@ -140,7 +140,10 @@ impl PendingRequests {
             return;
         }
         match request {
-            Request::Propose { command, secret, wait } => {
+            Request::Propose { mut command, secret, wait } => {
+                if let Command::Transact { transaction, .. } = &mut command {
+                    transaction.limit = self.quotas.max_store_bytes;
+                }
                 self.propose(command.clone(), Requester::Client { command, secret, wait, responder });
             }
             Request::KeepAlive { session, secret } => {

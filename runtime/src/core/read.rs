@@ -6,11 +6,13 @@ use std::time::Duration;
 use palisade_client::wire::{
     self, AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
 };
-use palisade_spec::lock::{Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, Value};
+use palisade_spec::lock::{
+    Access, Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, SharedMap, Value,
+};
 use palisade_spec::raft::{Node, Stamp};
 
-use super::access;
 use super::request::Query;
+use super::{access, records};
 use crate::limits;
 
 /// Answers a reader's query from the applied state, by the access rules of that state.
@@ -36,6 +38,21 @@ pub(super) fn answer(
             Ok(match age {
                 None => Answer::Locks(view),
                 Some(age) => Answer::StaleLocks(age.of(view)),
+            })
+        }
+        Query::Record(key) => {
+            access::check(table.access(), reader, Right::Read, key.as_str())?;
+            let view = records::show(table, key)?;
+            Ok(match age {
+                None => Answer::Record(view),
+                Some(age) => Answer::StaleRecord(age.of(view)),
+            })
+        }
+        Query::Records { prefix, after, limit } => {
+            let view = records::list(table, reader, prefix, after.as_ref(), *limit);
+            Ok(match age {
+                None => Answer::Records(view),
+                Some(age) => Answer::StaleRecords(age.of(view)),
             })
         }
         Query::Access => {
@@ -64,7 +81,8 @@ impl Age {
     }
 }
 
-/// Number of holders and waiters in an answer: its cost. 100 bytes of values count as one more.
+/// Number of holders, waiters and records in an answer: its cost. 100 bytes of values and contents count as one
+/// more.
 pub(super) fn claims(answer: &Answer) -> usize {
     let of_lock = |lock: &LockView| {
         let values: usize = lock.holders.iter().filter_map(|holder| holder.value.as_ref()).map(String::len).sum();
@@ -76,6 +94,8 @@ pub(super) fn claims(answer: &Answer) -> usize {
         Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
             page.locks.iter().map(of_lock).sum::<usize>().max(1)
         }
+        Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. }) => 1 + record.value.0.len() / 100,
+        Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => page.records.len().max(1),
         _ => 1,
     }
 }
@@ -178,7 +198,7 @@ fn locks(
     let mut page = LockPage { locks: Vec::new(), next_after: None };
     let (mut claims, mut bytes) = (0, 0);
     let start = start.cloned();
-    let matching = readable(table, reader, start).take_while(|(key, _)| key.as_str().starts_with(prefix));
+    let matching = readable_from(table.locks(), table.access(), reader, start).take_while(|(key, _)| key.as_str().starts_with(prefix));
     for (key, found) in matching {
         let values: usize =
             found.holders.iter().filter_map(|holder| holder.value()).map(|value| value.as_str().len()).sum();
@@ -196,30 +216,32 @@ fn locks(
     page
 }
 
-/// The held locks from `start` on that the reader may read.
-fn readable<'a>(
-    table: &'a LockTable,
+/// The locks or records from `start` on that the reader may read.
+pub(super) fn readable_from<'a, T>(
+    all: &'a SharedMap<Key, T>,
+    access: &'a Access,
     reader: &'a Principal,
     start: Bound<Key>,
-) -> impl Iterator<Item = (&'a Key, &'a Lock)> {
-    let mut rest = table.locks().range_from(start.as_ref());
-    std::iter::from_fn(move || next_readable(table, reader, &mut rest))
+) -> impl Iterator<Item = (&'a Key, &'a T)> {
+    let mut rest = all.range_from(start.as_ref());
+    std::iter::from_fn(move || next_readable(all, access, reader, &mut rest))
 }
 
-/// The next of these locks that the reader may read. It skips all others together to the next key about
-/// which other rules may decide: so a page costs as much as it shows, and as there are rules.
-fn next_readable<'a>(
-    table: &'a LockTable,
+/// The next of them that the reader may read. It skips all others together to the next key about which
+/// other rules may decide: so a page costs as much as it shows, and as there are rules.
+fn next_readable<'a, T>(
+    all: &'a SharedMap<Key, T>,
+    access: &Access,
     reader: &Principal,
-    rest: &mut Entries<'a, Key, Lock>,
-) -> Option<(&'a Key, &'a Lock)> {
+    rest: &mut Entries<'a, Key, T>,
+) -> Option<(&'a Key, &'a T)> {
     loop {
-        let (key, lock) = rest.next()?;
-        if table.access().permits(reader, Right::Read, key.as_str()) {
-            return Some((key, lock));
+        let (key, found) = rest.next()?;
+        if access.permits(reader, Right::Read, key.as_str()) {
+            return Some((key, found));
         }
-        let next = table.access().rules()?.next_decision(reader, key.as_str())?;
-        *rest = table.locks().range_from(Bound::Included(&Key::from(next.as_str())));
+        let next = access.rules()?.next_decision(reader, key.as_str())?;
+        *rest = all.range_from(Bound::Included(&Key::from(next.as_str())));
     }
 }
 

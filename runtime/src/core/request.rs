@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, MemberChange, Op, ReplaceMember, TestAccess,
+    self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, ListRecords, MemberChange, Op, ReplaceMember, TestAccess,
     Transfer,
 };
 use palisade_spec::lock::{
@@ -12,7 +12,7 @@ use palisade_spec::lock::{
 };
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
-use super::access;
+use super::{access, records};
 use super::credential::{Secret, session_id, session_proof};
 use crate::addresses::reachable_address;
 use crate::limits;
@@ -61,6 +61,17 @@ pub enum Query {
         /// Only keys after this one.
         after: Option<Key>,
         /// Maximum number of locks.
+        limit: usize,
+    },
+    /// One record.
+    Record(Key),
+    /// A page of records.
+    Records {
+        /// Only keys with this prefix.
+        prefix: String,
+        /// Only keys after this one.
+        after: Option<Key>,
+        /// Maximum number of records.
         limit: usize,
     },
     /// The access rules.
@@ -149,6 +160,17 @@ impl Request {
             Op::ListLocks(list) => {
                 let consistency = list.consistency;
                 Request::Read(page(list)?, consistency, principal.clone())
+            }
+            Op::ShowRecord { key, consistency } => {
+                Request::Read(Query::Record(valid_key(&key)?), consistency, principal.clone())
+            }
+            Op::ListRecords(ListRecords { prefix, limit, after, consistency }) => {
+                let (after, limit) = (after.map(|key| Key::from(key.as_str())), page_limit(limit)?);
+                Request::Read(Query::Records { prefix, after, limit }, consistency, principal.clone())
+            }
+            Op::Transact { transaction, number } => {
+                let (command, secret) = records::command(transaction, number, principal)?;
+                at_once(command, secret)
             }
             Op::ChangeMembers(change) => Request::Change(member_change(change)?, principal.clone()),
             Op::Transfer(Transfer { to }) => Request::Transfer(to.map(|to| NodeId::new(to, 0)), principal.clone()),
@@ -256,13 +278,16 @@ fn valid_keys(keys: &wire::Keys) -> Result<Keys, Failure> {
 }
 
 fn page(list: ListLocks) -> Result<Query, Failure> {
-    let limit = list.limit.unwrap_or(100);
-    let limit = usize::try_from(limit).ok().filter(|limit| (1..=limits::PAGE).contains(limit));
-    let limit = limit.ok_or_else(|| invalid(format!("limit may be 1 to {}", limits::PAGE)))?;
+    let limit = page_limit(list.limit)?;
     Ok(Query::Locks { prefix: list.prefix, after: list.after.map(|key| Key::from(key.as_str())), limit })
 }
 
-fn valid_key(key: &str) -> Result<Key, Failure> {
+fn page_limit(limit: Option<u64>) -> Result<usize, Failure> {
+    let limit = usize::try_from(limit.unwrap_or(100)).ok().filter(|limit| (1..=limits::PAGE).contains(limit));
+    limit.ok_or_else(|| invalid(format!("limit may be 1 to {}", limits::PAGE)))
+}
+
+pub(super) fn valid_key(key: &str) -> Result<Key, Failure> {
     match key.len() {
         1..=limits::KEY_BYTES => Ok(Key::from(key)),
         length => Err(invalid(format!("the key has {length} bytes; it may have 1 to {}", limits::KEY_BYTES))),
@@ -278,7 +303,7 @@ fn valid_incarnation(digits: Option<&str>) -> Result<Option<Incarnation>, Failur
     digits.map(str::parse).transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))
 }
 
-fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
+pub(super) fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
     match number {
         Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
         Some(number) if number > MAX_NUMBER => Err(invalid(format!("number is {number}; it may be 1 to {MAX_NUMBER}"))),
@@ -298,6 +323,6 @@ fn opening(ttl_ms: u64, owner: &str, secret: Secret, principal: &Principal) -> R
     Ok(Opening { proof, owner: Owner::from(owner), principal, ttl: Ttl(ttl_ms) })
 }
 
-fn invalid(message: impl Into<String>) -> Failure {
+pub(super) fn invalid(message: impl Into<String>) -> Failure {
     Failure::new(Code::Invalid, message)
 }

@@ -46,6 +46,9 @@ fn administrative(op: &Op, principal: &str) -> Option<&'static str> {
         | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
+        | Op::ShowRecord { .. }
+        | Op::ListRecords(_)
+        | Op::Transact { .. }
         | Op::Status => None,
     }
 }

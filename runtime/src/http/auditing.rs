@@ -31,6 +31,9 @@ pub(super) fn act(op: &Op) -> Option<Act> {
         | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
+        | Op::ShowRecord { .. }
+        | Op::ListRecords(_)
+        | Op::Transact { .. }
         | Op::ShowAccess
         | Op::TestAccess(_)
         | Op::Status => return None,

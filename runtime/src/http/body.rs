@@ -23,8 +23,12 @@ pub(super) type PathParameter = Result<Path<String>, PathRejection>;
 
 /// Reads a JSON body. An empty body counts as `{}`; the content type is ignored.
 pub(super) async fn json<T: DeserializeOwned>(body: Body) -> Result<T, Failure> {
-    let read = timeout(BODY_TIMEOUT, bytes(body)).await;
-    let bytes = read.unwrap_or_else(|_| Err(invalid(format!("the body did not arrive within {BODY_TIMEOUT:?}"))))?;
+    json_up_to(body, limits::REQUEST_BYTES).await
+}
+
+/// The same for a body of at most so many bytes.
+pub(super) async fn json_up_to<T: DeserializeOwned>(body: Body, limit: usize) -> Result<T, Failure> {
+    let bytes = whole(body, limit).await?;
     let bytes = if bytes.is_empty() { b"{}".as_slice() } else { &bytes };
     serde_json::from_slice(bytes).map_err(|error| invalid(format!("the body is not as expected: {error}")))
 }
@@ -38,9 +42,14 @@ pub(super) async fn with_keys<T: DeserializeOwned>(body: Body) -> Result<(Keys, 
     Ok((keys.into(), serde_json::from_value(Value::Object(fields)).map_err(unexpected)?))
 }
 
+/// Reads a body of at most `limit` bytes.
+pub(super) async fn whole(body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
+    let read = timeout(BODY_TIMEOUT, bytes(body, limit)).await;
+    read.unwrap_or_else(|_| Err(invalid(format!("the body did not arrive within {BODY_TIMEOUT:?}"))))
+}
+
 /// Reads a body up to the limit. A body whose announced length exceeds the limit is refused unread.
-async fn bytes(body: Body) -> Result<Vec<u8>, Failure> {
-    let limit = limits::REQUEST_BYTES;
+async fn bytes(body: Body, limit: usize) -> Result<Vec<u8>, Failure> {
     let too_large = || Failure::new(Code::TooLarge, format!("the body has more than {limit} bytes"));
     if body.size_hint().lower() > limit as u64 {
         return Err(too_large());
@@ -71,6 +80,11 @@ pub(super) fn query<T: DeserializeOwned>(uri: &Uri) -> Result<T, Failure> {
 pub(super) fn key(path: PathParameter) -> Result<String, Failure> {
     let Path(key) = path.map_err(|error| invalid(format!("the key is not percent-encoded UTF-8: {error}")))?;
     Ok(key)
+}
+
+/// The refusal of an empty key.
+pub(super) fn no_key() -> Failure {
+    invalid(format!("the key has 0 bytes; it may have 1 to {}", limits::KEY_BYTES))
 }
 
 /// The session in the path.

@@ -23,6 +23,9 @@ pub(super) fn gives_back(op: &Op) -> bool {
         | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
+        | Op::ShowRecord { .. }
+        | Op::ListRecords(_)
+        | Op::Transact { .. }
         | Op::Status
         | Op::ChangeMembers(_)
         | Op::Transfer(_)

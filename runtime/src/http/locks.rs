@@ -10,7 +10,6 @@ use tracing::warn;
 use super::body::{self, PathParameter};
 use super::{App, Caller, not_taken, perform, reply};
 use crate::core::NotTaken;
-use crate::limits;
 
 impl App {
     /// Breaks a grant for an operator, and tells every WebSocket of this node. Whatever comes of it is
@@ -121,8 +120,7 @@ pub(super) async fn show(Caller(app): Caller, uri: Uri, path: PathParameter) -> 
 
 /// Any of the paths above with an empty key.
 pub(super) async fn no_key(Caller(app): Caller, uri: Uri) -> Response {
-    perform(&app, &uri, Err(body::invalid(format!("the key has 0 bytes; it may have 1 to {}", limits::KEY_BYTES))))
-        .await
+    perform(&app, &uri, Err(body::no_key())).await
 }
 
 /// `GET /v1/locks`

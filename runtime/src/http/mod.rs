@@ -11,6 +11,7 @@ mod body;
 mod client_limits;
 mod handshakes;
 mod intake;
+mod kv;
 mod listen;
 mod locks;
 mod members;
@@ -290,6 +291,11 @@ fn router(app: App) -> Router {
         .route("/v1/locks//release", any(locks::no_key))
         .route("/v1/locks//proclaim", any(locks::no_key))
         .route("/v1/locks//break", any(locks::no_key))
+        .route("/v1/kv", get(kv::list).post(kv::transact))
+        .route("/v1/kv/{key}", get(kv::show).put(kv::put).delete(kv::delete))
+        .route("/v1/kv/{key}/append", post(kv::append))
+        .route("/v1/kv/", any(kv::no_key))
+        .route("/v1/kv//append", any(kv::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))

@@ -1,10 +1,10 @@
 //! Responses: status codes, bodies and redirects.
 
 use axum::Json;
-use axum::http::header::{LOCATION, RETRY_AFTER};
+use axum::http::header::{LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{Answer, Code, Failure, Stale};
+use palisade_client::wire::{Answer, Code, Failure, RecordView, Stale};
 use serde::Serialize;
 use serde_json::json;
 
@@ -26,6 +26,11 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Locks(page)) => Json(page).into_response(),
         Ok(Answer::StaleLock(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
         Ok(Answer::StaleLocks(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
+        Ok(Answer::Record(record)) => content(record, None),
+        Ok(Answer::StaleRecord(Stale { view, age_ms })) => content(view, age_ms),
+        Ok(Answer::Records(page)) => Json(page).into_response(),
+        Ok(Answer::StaleRecords(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
+        Ok(Answer::Written { version }) => Json(json!({ "version": version })).into_response(),
         Ok(Answer::Status(status)) => Json(status).into_response(),
         Ok(Answer::Members(members)) => Json(members).into_response(),
         Ok(Answer::Broken(broken) | Answer::Lost(broken)) => Json(broken).into_response(),
@@ -34,6 +39,22 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }
+}
+
+/// The content of a record as the body, and the rest in headers.
+fn content(record: RecordView, age_ms: Option<u64>) -> Response {
+    let RecordView { version, fence, value, .. } = record;
+    let mut response = value.0.into_response();
+    let headers = response.headers_mut();
+    headers.insert("x-version", version.into());
+    for (name, number) in [("x-max-fence", fence), ("x-age-ms", age_ms)] {
+        if let Some(number) = number {
+            headers.insert(name, number.into());
+        }
+    }
+    // A browser must not take it for a page.
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    response
 }
 
 /// A stale view: the fields of a linearizable one, and its maximum age.
@@ -73,15 +94,16 @@ pub(super) fn too_soon(failure: Failure, seconds: u64, uri: &Uri) -> Response {
 fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
+        Code::StaleToken | Code::OtherVersion => StatusCode::CONFLICT,
         Code::NotCaughtUp | Code::NodeIdInUse | Code::LastVoter | Code::AccessChanged => StatusCode::CONFLICT,
         Code::Timeout => StatusCode::REQUEST_TIMEOUT,
-        Code::NoSession | Code::NotFound | Code::NoMember => StatusCode::NOT_FOUND,
+        Code::NoSession | Code::NotFound | Code::NoMember | Code::NoRecord => StatusCode::NOT_FOUND,
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
         Code::Limit | Code::TooSoon => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
-        Code::NoSpace => StatusCode::INSUFFICIENT_STORAGE,
+        Code::NoSpace | Code::StoreFull => StatusCode::INSUFFICIENT_STORAGE,
         Code::WrongHost | Code::WrongListener => StatusCode::MISDIRECTED_REQUEST,
         Code::WrongOrigin | Code::Denied => StatusCode::FORBIDDEN,
         Code::Unauthenticated => StatusCode::UNAUTHORIZED,

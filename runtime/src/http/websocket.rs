@@ -183,7 +183,12 @@ impl Connection {
     async fn room(&self, op: &Op) -> Option<Room> {
         let request = Arc::clone(&self.requests).acquire_owned().await.ok()?;
         let read = match op {
-            Op::ShowLock { .. } | Op::ListLocks(_) | Op::ShowSession { .. } | Op::ShowAccess => {
+            Op::ShowLock { .. }
+            | Op::ListLocks(_)
+            | Op::ShowRecord { .. }
+            | Op::ListRecords(_)
+            | Op::ShowSession { .. }
+            | Op::ShowAccess => {
                 Arc::clone(&self.reads).acquire_owned().await.ok()
             }
             _ => None,

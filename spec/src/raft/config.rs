@@ -29,6 +29,6 @@ pub struct Config {
 impl Config {
     /// A configuration with the limits the server uses.
     pub fn new(id: NodeId) -> Config {
-        Config { id, max_batch: 1024, max_inflight: 8192, max_commits: 8192, max_stamp_gap: 10_000 }
+        Config { id, max_batch: 512, max_inflight: 8192, max_commits: 8192, max_stamp_gap: 10_000 }
     }
 }

@@ -11,7 +11,7 @@ use tracing::warn;
 
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
-use crate::core::access;
+use crate::core::{access, records};
 use crate::core::credential::Secret;
 use crate::core::read::{no_session, wrong_secret};
 use crate::core::respond::Responder;
@@ -72,7 +72,7 @@ impl PendingRequests {
                 let acquirer = Acquirer::Once(opening.principal);
                 self.acquire_answered(table, request.keys, acquirer, secret, wait, responder, reply);
             }
-            (Command::Release { session, keys, claim, .. }, reply) => {
+            (Command::Release { session, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
@@ -97,6 +97,9 @@ impl PendingRequests {
             }
             (Command::SetAccess { principal, rules, .. }, reply) => {
                 responder.answer(access_set(table, &principal, rules.as_deref(), &reply));
+            }
+            (Command::Transact { writer, transaction }, reply) => {
+                responder.answer(records::answer(table, &writer, &transaction, reply));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }

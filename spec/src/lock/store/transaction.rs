@@ -82,6 +82,18 @@ impl Transaction {
     /// the table does not.
     pub const OPERATIONS: usize = 32;
 
+    /// The length of the keys and contents in it.
+    pub fn bytes(&self) -> usize {
+        let keys = self.conditions.iter().map(|condition| match condition {
+            Condition::Held { lock: key, .. } | Condition::Version { record: key, .. } => key.as_str().len(),
+        });
+        let changes = self.changes.iter().map(|change| match change {
+            Change::Put { record, bytes } | Change::Append { record, bytes } => record.as_str().len() + bytes.len(),
+            Change::Delete { record } => record.as_str().len(),
+        });
+        keys.chain(changes).sum()
+    }
+
     /// The greatest token that it must hold; `None` if it need not hold any.
     pub(super) fn fence(&self) -> Option<Token> {
         let tokens = self.conditions.iter().filter_map(|condition| match condition {

@@ -1,0 +1,202 @@
+//! The key-value store between the wire and the table: which requests are transactions, what a reader is
+//! shown, and the sentences that say why a transaction was not done.
+
+use std::ops::Bound;
+
+use palisade_client::wire::{self, Answer, Code, Content, Failure, RecordPage, RecordSummary, RecordView};
+use palisade_spec::lock::{
+    Bytes, Change, Command, Condition, Key, LockTable, Principal, RECORD_BYTES, Record, Reply, Right, Token,
+    Transaction, Version, Writer,
+};
+use palisade_spec::raft::MAX_NUMBER;
+
+use super::access;
+use super::credential::{Secret, session_id};
+use super::read::{no_session, readable_from};
+use super::request::{invalid, sequence, valid_key};
+use crate::limits;
+
+/// The command of a transaction, and the secret of its session. Its limit is the leader's, which is still
+/// to be set.
+///
+/// # Errors
+/// [`Code::Invalid`] or [`Code::TooLarge`], with a message that names the field and its bounds.
+pub(super) fn command(
+    asked: wire::Transaction,
+    number: Option<u64>,
+    principal: &Principal,
+) -> Result<(Command, Secret), Failure> {
+    let wire::Transaction { session, conditions, changes } = asked;
+    let operations = conditions.len() + changes.len();
+    if operations > Transaction::OPERATIONS {
+        let most = Transaction::OPERATIONS;
+        return Err(invalid(format!("the transaction has {operations} conditions and changes; it may have {most}")));
+    }
+    if changes.is_empty() {
+        return Err(invalid("the transaction has no changes; it needs one at least"));
+    }
+    let transaction = Transaction {
+        conditions: conditions.iter().map(condition).collect::<Result<_, _>>()?,
+        changes: changes.into_iter().map(change).collect::<Result<_, _>>()?,
+        limit: 0,
+    };
+    let bytes = transaction.bytes();
+    if bytes > limits::TRANSACTION_BYTES {
+        let most = limits::TRANSACTION_BYTES;
+        let message = format!("the keys and contents of the transaction have {bytes} bytes; they may have {most}");
+        return Err(Failure::new(Code::TooLarge, message));
+    }
+    let (writer, secret) = match session {
+        Some(session) => {
+            let id = session_id(session, principal.as_str());
+            (Writer::Session { session: id, sequence: sequence(number)? }, Secret::of(session))
+        }
+        None if number.is_some() => {
+            return Err(invalid("an operation has a number only within a session; give `session` too"));
+        }
+        None => (Writer::Client(principal.clone()), Secret::draw()),
+    };
+    Ok((Command::Transact { writer, transaction }, secret))
+}
+
+fn condition(asked: &wire::Condition) -> Result<Condition, Failure> {
+    match asked {
+        wire::Condition::Held { lock, token } => Ok(Condition::Held { lock: valid_key(lock)?, token: Token(*token) }),
+        wire::Condition::Version { key, version } if *version > MAX_NUMBER => {
+            Err(invalid(format!("the version of {key} is {version}; it may be 0 to {MAX_NUMBER}")))
+        }
+        wire::Condition::Version { key, version } => {
+            let version = (*version > 0).then_some(Version(*version));
+            Ok(Condition::Version { record: valid_key(key)?, version })
+        }
+    }
+}
+
+fn change(asked: wire::Change) -> Result<Change, Failure> {
+    let record = valid_key(asked.key())?;
+    let bytes = |Content(content)| match content.len() {
+        0..=RECORD_BYTES => Ok(Bytes::from(content)),
+        length => Err(too_large(&record, length as u64)),
+    };
+    Ok(match asked {
+        wire::Change::Put { value, .. } => Change::Put { bytes: bytes(value)?, record },
+        wire::Change::Append { value, .. } => Change::Append { bytes: bytes(value)?, record },
+        wire::Change::Delete { .. } => Change::Delete { record },
+    })
+}
+
+fn too_large(record: &Key, length: u64) -> Failure {
+    let message = format!("the content of {record} would have {length} bytes; it may have {RECORD_BYTES}");
+    Failure::new(Code::TooLarge, message)
+}
+
+/// The answer to a transaction with this reply.
+pub(super) fn answer(
+    table: &LockTable,
+    writer: &Writer,
+    transaction: &Transaction,
+    reply: Reply,
+) -> Result<Answer, Failure> {
+    Err(match reply {
+        Reply::Written { version } => return Ok(Answer::Written { version: version.0 }),
+        Reply::NotHeld { lock, token, seen } => {
+            let now = match seen {
+                Some(seen) => format!("the greatest token known there is {seen}"),
+                None => "no session holds it now".to_owned(),
+            };
+            let message = format!("{lock} is not held with token {token}: {now}; nothing was changed");
+            let seen = seen.map(|seen| seen.0);
+            Failure { seen, got: Some(token.0), ..Failure::new(Code::StaleToken, message) }
+        }
+        Reply::Fenced { record, fence } => {
+            let message = format!(
+                "{record} was written under token {fence}, and this request has no token: acquire the lock, and send its \
+                 token (X-Fence-Token); nothing was changed"
+            );
+            Failure { seen: Some(fence.0), ..Failure::new(Code::StaleToken, message) }
+        }
+        Reply::OtherVersion { record, version } => {
+            let message = match version {
+                Some(version) => format!("{record} has version {version}; nothing was changed"),
+                None => format!("{record} does not exist; nothing was changed"),
+            };
+            let version = Some(version.map_or(0, |version| version.0));
+            Failure { version, ..Failure::new(Code::OtherVersion, message) }
+        }
+        Reply::RecordTooLarge { record, length } => too_large(&record, length),
+        Reply::StoreFull { bytes, limit } => {
+            let message = format!(
+                "all records would have {bytes} bytes, and may have {limit} (keys, contents, and 64 bytes for each): delete \
+                 records, or let the operator raise --max-store-bytes; nothing was changed"
+            );
+            Failure::new(Code::StoreFull, message)
+        }
+        Reply::Gone => {
+            let message = "the transaction was decided before, and no record that it changed shows it any more: read the \
+                           records";
+            Failure::new(Code::Gone, message)
+        }
+        Reply::NoSession => match writer {
+            Writer::Session { session, .. } => no_session(table, *session),
+            Writer::Client(_) => unreachable!("a client without a session needs none"),
+        },
+        Reply::Denied => denied(table, writer, transaction),
+        reply => unreachable!("a transaction was answered with {reply:?}"),
+    })
+}
+
+fn denied(table: &LockTable, writer: &Writer, transaction: &Transaction) -> Failure {
+    let principal = match writer {
+        Writer::Client(principal) => Some(principal),
+        Writer::Session { session, .. } => table.session(*session).map(|session| &session.principal),
+    };
+    let nobody = Principal::default();
+    let principal = principal.unwrap_or(&nobody);
+    let writes = transaction.changes.iter().map(|change| (Right::Write, change.record()));
+    let compares = transaction.conditions.iter().filter_map(|condition| match condition {
+        Condition::Version { record, .. } => Some((Right::Read, record)),
+        Condition::Held { .. } => None,
+    });
+    let may = |&(right, key): &(Right, &Key)| table.access().permits(principal, right, key.as_str());
+    let all = || writes.clone().chain(compares.clone());
+    let (right, key) = all().find(|needed| !may(needed)).or_else(|| all().next()).expect("it has changes");
+    access::denied(table.access(), principal, right, key.as_str())
+}
+
+/// A record, as a reader sees it.
+///
+/// # Errors
+/// [`Code::NoRecord`].
+pub(super) fn show(table: &LockTable, key: &Key) -> Result<RecordView, Failure> {
+    let record = table.record(key).ok_or_else(|| {
+        Failure::new(Code::NoRecord, format!("there is no record {key}: it was deleted, or never written"))
+    })?;
+    let Record { bytes, version, fence, .. } = record;
+    let (version, fence, value) = (version.0, fence.map(|fence| fence.0), Content(bytes.as_slice().to_vec()));
+    Ok(RecordView { key: key.to_string(), version, fence, value })
+}
+
+/// A page of the records that the reader may read.
+pub(super) fn list(
+    table: &LockTable,
+    reader: &Principal,
+    prefix: &str,
+    after: Option<&Key>,
+    limit: usize,
+) -> RecordPage {
+    let prefix_key = Key::from(prefix);
+    let start = match after.filter(|after| after.as_str() >= prefix) {
+        Some(after) => Bound::Excluded(after),
+        None => Bound::Included(&prefix_key),
+    };
+    let readable = readable_from(table.records(), table.access(), reader, start.cloned());
+    let mut matching = readable.take_while(|(key, _)| key.as_str().starts_with(prefix)).map(|(key, record)| {
+        let Record { bytes, version, fence, .. } = record;
+        let (version, fence) = (version.0, fence.map(|fence| fence.0));
+        RecordSummary { key: key.to_string(), version, fence, bytes: bytes.len() as u64 }
+    });
+    let records: Vec<RecordSummary> = matching.by_ref().take(limit).collect();
+    let next_after = matching.next().and_then(|_| Some(records.last()?.key.clone()));
+    RecordPage { records, next_after, stored_bytes: table.stored_bytes() }
+}
+
