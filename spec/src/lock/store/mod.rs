@@ -162,6 +162,30 @@ impl LockTable {
     }
 }
 
+#[cfg(test)]
+impl LockTable {
+    /// The parts of the store, for tests of states that no command reaches.
+    pub(crate) fn store_parts(&mut self) -> Parts<'_> {
+        let Store { next_version, bytes, records } = &mut self.store;
+        Parts { next_version, bytes, records }
+    }
+}
+
+/// The parts that the invariants compare.
+#[cfg(test)]
+pub(crate) struct Parts<'a> {
+    pub(crate) next_version: &'a mut Version,
+    pub(crate) bytes: &'a mut u64,
+    pub(crate) records: &'a mut SharedMap<Key, Record>,
+}
+
+#[cfg(test)]
+impl Parts<'_> {
+    pub(crate) fn record(&mut self, name: &str) -> &mut Record {
+        self.records.get_mut(&name.into()).expect("it exists")
+    }
+}
+
 impl Store {
     /// What a transaction whose conditions are met makes of the records, or the reason against it.
     fn changed<'a>(&self, transaction: &'a Transaction) -> Result<Changed<'a>, Reply> {
