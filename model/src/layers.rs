@@ -191,7 +191,7 @@ pub(crate) const STORE: locks::Bounds = locks::Bounds {
     unnumbered: &[Operation::Wait, Operation::Release, Operation::Write],
     grants: 3,
     writes: &FENCED,
-    versions: 3,
+    versions: 4,
     ..UNNUMBERED
 };
 
@@ -221,7 +221,7 @@ pub(crate) const STORE_WHOLE: locks::Bounds = locks::Bounds {
     keys: 2,
     unnumbered: &[Operation::Try, Operation::Write],
     grants: 2,
-    ticks: 0,
+    ticks: 2,
     revisions: 1,
     writes: &[
         Write { changes: &[(0, What::Put(1)), (1, What::Put(1)), (0, What::Append(1))], held: &[0, 1], ..WRITE },
@@ -230,7 +230,7 @@ pub(crate) const STORE_WHOLE: locks::Bounds = locks::Bounds {
         Write { changes: &[(0, What::Append(1))], compared: Some((1, Compared::Absent)), ..WRITE },
         Write { held: &[0], compared: Some((1, Compared::Any)), ..WRITE },
     ],
-    versions: 2,
+    versions: 3,
     ..UNNUMBERED
 };
 
@@ -245,12 +245,26 @@ pub(crate) const STORE_SIZES: locks::Bounds = locks::Bounds {
         Write { changes: &[(0, What::Put(65_536))], ..WRITE },
         Write { changes: &[(0, What::Put(65_537)), (0, What::Delete)], ..WRITE },
         Write { changes: &[(0, What::Append(1)), (1, What::Put(1))], ..WRITE },
+        Write { changes: &[(0, What::Put(1)), (1, What::Put(1))], limit: 100, ..WRITE },
         Write { changes: &[(0, What::Put(2))], limit: 66, ..WRITE },
         Write { changes: &[(1, What::Append(1))], limit: 133, ..WRITE },
         Write { changes: &[(1, What::Delete)], limit: 0, ..WRITE },
     ],
     versions: 3,
     ..UNNUMBERED
+};
+
+/// Two sessions that write one record, with one number each.
+pub(crate) const STORE_NUMBERS: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    opened: 2,
+    operations: 1,
+    numbered: &[Operation::Write],
+    grants: 0,
+    ticks: 0,
+    writes: &[Write { changes: &[(0, What::Put(1))], ..WRITE }, Write { changes: &[(0, What::Delete)], ..WRITE }],
+    versions: 3,
+    ..LOCKS
 };
 
 /// Operations of every kind on claims without values.

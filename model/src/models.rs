@@ -290,7 +290,7 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "store",
-            "2 sessions, 1 key, 1 record; acquires and releases, writes, appends and deletions with any past grant, with any version and without, by both sessions and by a client without one, at any moment; 3 grants, 3 transactions",
+            "2 sessions, 1 key, 1 record; acquires and releases, writes, appends and deletions with any past grant, with any version and without, by both sessions and by a client without one, at any moment; 3 grants, 4 transactions",
             || Locks::new(STORE),
         ),
         holds(
@@ -302,7 +302,7 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "store-whole",
-            "2 sessions of 2 clients, 2 keys, 2 records; transactions on both records, under both locks, at any moment, by every client; access rules that any client sets once; 2 grants, 2 transactions",
+            "2 sessions of 2 clients, 2 keys, 2 records; transactions on both records, under both locks, at any moment, by every client; access rules that any client sets once; 2 grants, 3 transactions",
             || Locks::new(STORE_WHOLE),
         ),
         holds(

@@ -51,7 +51,7 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 19] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 17] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -65,8 +65,6 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 19] {
         NoDeadlock,
         HoldsAreCounted,
         ValuesAreKept,
-        StoreIsFenced,
-        TransactionsAreWhole,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,

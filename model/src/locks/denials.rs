@@ -52,8 +52,8 @@ pub(super) fn writers(bounds: &Bounds) -> Vec<Principal> {
     names.iter().map(|name| Principal::from(*name)).collect()
 }
 
-/// The sets of rules that may be set where records are written: for one record only, by a role; for reading
-/// only, beside one client that may write all.
+/// The sets of rules that may be set where records are written: by a role, for one record or all; for reading only,
+/// beside one client that may write.
 fn sets_of_writers() -> Vec<Arc<Rules>> {
     let rule = |prefix: &str, subject, rights: &[Right]| Rule {
         prefix: Prefix::from(prefix),
@@ -61,10 +61,12 @@ fn sets_of_writers() -> Vec<Arc<Rules>> {
         rights: Rights::of(rights.iter().copied()),
     };
     let roles = || vec![RoleMembers { role: Role::from("ops"), members: vec![Principal::from("ann")] }];
+    let ops = || Subject::Role(Role::from("ops"));
     let bob = Subject::Principal(Principal::from("bob"));
     let set = |rules| Arc::new(Rules::new(roles(), rules));
     vec![
-        set(vec![rule("r", Subject::Role(Role::from("ops")), &[Right::Write])]),
+        set(vec![rule("r", ops(), &[Right::Write])]),
+        set(vec![rule("", ops(), &[Right::Write])]),
         set(vec![rule("", Subject::Everyone, &[Right::Read, Right::Acquire]), rule("", bob, &[Right::Write])]),
     ]
 }

@@ -41,8 +41,6 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         NoDeadlock,
         HoldsAreCounted,
         ValuesAreKept,
-        StoreIsFenced,
-        TransactionsAreWhole,
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
@@ -243,16 +241,18 @@ fn claims(model: &Locks) -> Vec<Property<Locks>> {
     all
 }
 
-/// What must be reachable of the records of a model's store.
+/// What must always hold of the records of a model's store, and what must be reachable.
 fn store(model: &Locks) -> Vec<Property<Locks>> {
     let (writes, numbered) = (model.bounds.writes, model.bounds.numbered.contains(&Operation::Write));
-    let mut all = Vec::new();
     if writes.is_empty() {
-        return all;
+        return Vec::new();
     }
-    all.push(Property::sometimes("a record was deleted", |_, state: &State| {
-        state.table.next_version().0 > 2 && state.table.records().is_empty()
-    }));
+    let mut all = always![StoreIsFenced, TransactionsAreWhole].to_vec();
+    if writes.iter().any(|write| matches!(write.changes, [.., (_, What::Delete)])) {
+        all.push(Property::sometimes("a record was deleted", |_, state: &State| {
+            state.table.next_version().0 > 2 && state.table.records().is_empty()
+        }));
+    }
     if writes.iter().any(|write| !write.held.is_empty()) {
         all.push(Property::sometimes("a record is fenced by a holder that is due", |_, state: &State| {
             let is_due = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline < state.now);
