@@ -2,7 +2,7 @@
 
 use crate::cluster::{ClientBounds, Surroundings};
 use crate::leases;
-use crate::locks::{self, Operation, Share, Start, Wanted};
+use crate::locks::{self, Compared, Operation, Share, Start, Wanted, What, Write};
 use crate::membership::{Changes, Operators};
 use crate::raft::{Proposals, Tape};
 use crate::reads::Readers;
@@ -87,6 +87,8 @@ pub(crate) const LOCKS: locks::Bounds = locks::Bounds {
     breaks: false,
     strangers: false,
     revisions: 0,
+    writes: &[],
+    versions: 0,
 };
 
 /// Two sessions with a numbered operation each, and one session that an acquire opens.
@@ -167,13 +169,118 @@ pub(crate) const LOCKS_VALUES: locks::Bounds = locks::Bounds {
     ..LOCKS
 };
 
+/// A transaction that changes nothing, and holds nothing.
+const WRITE: Write = Write { changes: &[], held: &[], compared: None, limit: u64::MAX };
+
+/// Changes of one record, by who holds the lock and by anybody.
+pub(crate) const FENCED: [Write; 8] = [
+    Write { changes: &[(0, What::Put(1))], held: &[0], ..WRITE },
+    Write { changes: &[(0, What::Append(1))], held: &[0], ..WRITE },
+    Write { changes: &[(0, What::Delete)], held: &[0], ..WRITE },
+    Write { changes: &[(0, What::Put(1))], ..WRITE },
+    Write { changes: &[(0, What::Append(1))], ..WRITE },
+    Write { changes: &[(0, What::Delete)], ..WRITE },
+    Write { changes: &[(0, What::Put(1))], held: &[0], compared: Some((0, Compared::Absent)), ..WRITE },
+    Write { changes: &[(0, What::Put(1))], compared: Some((0, Compared::Any)), ..WRITE },
+];
+
+/// Two sessions, a lock and a record; transactions with any past grant, with any version and without either.
+pub(crate) const STORE: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    opened: 2,
+    unnumbered: &[Operation::Wait, Operation::Release, Operation::Write],
+    grants: 3,
+    writes: &FENCED,
+    versions: 4,
+    ..UNNUMBERED
+};
+
+/// A session that acquires and writes, numbered, so late and repeated; and another that acquires and writes at
+/// any moment.
+pub(crate) const STORE_REPEATED: locks::Bounds = locks::Bounds {
+    sessions: 1,
+    openings: &[Start::Wait],
+    opened: 2,
+    operations: 3,
+    numbered: &[Operation::Wait, Operation::Write],
+    unnumbered: &[Operation::Write],
+    grants: 2,
+    writes: &[
+        Write { changes: &[(0, What::Put(1)), (1, What::Append(1))], held: &[0], ..WRITE },
+        Write { changes: &[(0, What::Append(1))], ..WRITE },
+        Write { changes: &[(0, What::Delete)], held: &[0], ..WRITE },
+    ],
+    versions: 3,
+    ..LOCKS
+};
+
+/// Two sessions of two clients, two locks and two records; transactions that name both, and access rules.
+pub(crate) const STORE_WHOLE: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    opened: 2,
+    keys: 2,
+    unnumbered: &[Operation::Try, Operation::Write],
+    grants: 2,
+    ticks: 2,
+    revisions: 1,
+    writes: &[
+        Write { changes: &[(0, What::Put(1)), (1, What::Put(1)), (0, What::Append(1))], held: &[0, 1], ..WRITE },
+        Write { changes: &[(1, What::Put(1)), (0, What::Delete), (1, What::Delete), (1, What::Append(2))], ..WRITE },
+        Write { changes: &[(1, What::Put(1))], held: &[1], ..WRITE },
+        Write { changes: &[(0, What::Append(1))], compared: Some((1, Compared::Absent)), ..WRITE },
+        Write { held: &[0], compared: Some((1, Compared::Any)), ..WRITE },
+    ],
+    versions: 3,
+    ..UNNUMBERED
+};
+
+/// Records of the greatest length and longer ones, and a store that may not grow.
+pub(crate) const STORE_SIZES: locks::Bounds = locks::Bounds {
+    sessions: 1,
+    opened: 1,
+    unnumbered: &[],
+    grants: 0,
+    ticks: 0,
+    writes: &[
+        Write { changes: &[(0, What::Put(65_536))], ..WRITE },
+        Write { changes: &[(0, What::Put(65_537)), (0, What::Delete)], ..WRITE },
+        Write { changes: &[(0, What::Append(1)), (1, What::Put(1))], ..WRITE },
+        Write { changes: &[(0, What::Put(1)), (1, What::Put(1))], limit: 100, ..WRITE },
+        Write { changes: &[(0, What::Put(2))], limit: 66, ..WRITE },
+        Write { changes: &[(1, What::Append(1))], limit: 133, ..WRITE },
+        Write { changes: &[(1, What::Delete)], limit: 0, ..WRITE },
+    ],
+    versions: 3,
+    ..UNNUMBERED
+};
+
+/// Two sessions that write one record, with one number each.
+pub(crate) const STORE_NUMBERS: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    opened: 2,
+    operations: 1,
+    numbered: &[Operation::Write],
+    grants: 0,
+    ticks: 0,
+    writes: &[Write { changes: &[(0, What::Put(1))], ..WRITE }, Write { changes: &[(0, What::Delete)], ..WRITE }],
+    versions: 3,
+    ..LOCKS
+};
+
 /// Operations of every kind on claims without values.
 pub(crate) const EVERY_OPERATION: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 
 /// Operations of every kind.
-pub(crate) const WITH_VALUES: [Operation; 6] =
-    [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave, Operation::Proclaim];
+pub(crate) const WITH_WRITES: [Operation; 7] = [
+    Operation::Wait,
+    Operation::Try,
+    Operation::Release,
+    Operation::Withdraw,
+    Operation::Leave,
+    Operation::Proclaim,
+    Operation::Write,
+];
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 

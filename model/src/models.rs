@@ -8,9 +8,10 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LEASES, LOCKS, LOCKS_PERMITS,
-    LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE, REPLACED, WITH_VALUES, cluster,
-    heard, late, membership, prompt, raft, reads, transfer,
+    ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, FENCED, JOINED, LEASES, LOCKS,
+    LOCKS_PERMITS, LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE, REPLACED, STORE,
+    STORE_REPEATED, STORE_SIZES, STORE_WHOLE, WITH_WRITES, cluster, heard, late, membership, prompt, raft, reads,
+    transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -286,6 +287,30 @@ fn lock_table() -> Vec<Named> {
             "a session with 3 numbered operations, 2 that acquires open, 1 key, claims with a value and without; new values, late and repeated, releases and new values of any past grant at any moment, 2 grants",
             || Locks::new(LOCKS_VALUES),
         ),
+        holds(
+            Tier::Full,
+            "store",
+            "2 sessions, 1 key, 1 record; acquires and releases, writes, appends and deletions with any past grant, with any version and without, by both sessions and by a client without one, at any moment; 3 grants, 4 transactions",
+            || Locks::new(STORE),
+        ),
+        holds(
+            Tier::Full,
+            "store-repeated",
+            "a session with 3 numbered operations, one that an acquire opens, 1 key, 2 records; transactions late and repeated, and with any past grant at any moment; 2 grants, 3 transactions",
+            || Locks::new(STORE_REPEATED),
+        ),
+        holds(
+            Tier::Full,
+            "store-whole",
+            "2 sessions of 2 clients, 2 keys, 2 records; transactions on both records, under both locks, at any moment, by every client; access rules that any client sets once; 2 grants, 3 transactions",
+            || Locks::new(STORE_WHOLE),
+        ),
+        holds(
+            Tier::Full,
+            "store-sizes",
+            "1 session, 2 records of up to 65,536 bytes, transactions that make one too long, that grow a full store, and that shrink it; 3 transactions",
+            || Locks::new(STORE_SIZES),
+        ),
         holds(Tier::Deep, "locks-all", "as locks, with operations of every kind", || Locks::new(LOCKS)),
     ]
 }
@@ -451,7 +476,7 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "locks-wide",
-            "4 sessions, 4 that open later, 3 keys, claims in all modes, on up to 3 keys, reentrant, and with values, 5 numbered operations each, everything without a number, breaks, access rules that change 4 times, 9 ticks",
+            "4 sessions, 4 that open later, 3 keys, claims in all modes, on up to 3 keys, reentrant, and with values, 5 numbered operations each, everything without a number, breaks, access rules that change 4 times, transactions on a record, 9 ticks",
             || {
                 Locks::new(locks::Bounds {
                     sessions: 4,
@@ -460,12 +485,15 @@ fn wide() -> Vec<Named> {
                     keys: 3,
                     wanted: &ALL_KINDS,
                     operations: 5,
-                    unnumbered: &WITH_VALUES,
+                    numbered: &WITH_WRITES,
+                    unnumbered: &WITH_WRITES,
                     grants: 20,
                     ttl: 3,
                     ticks: 9,
                     breaks: true,
                     revisions: 4,
+                    writes: &FENCED,
+                    versions: 20,
                     ..LOCKS
                 })
             },

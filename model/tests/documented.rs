@@ -61,6 +61,7 @@ fn table_has_every_property() {
         ("membership", &["raft", "membership"]),
         ("reads", &["raft", "reads"]),
         ("locks", &["locks"]),
+        ("store", &["locks", "store"]),
         ("cluster", &["raft", "locks", "cluster"]),
         ("clocks", &["raft", "locks", "cluster", "clocks"]),
         ("leases", &["leases"]),

@@ -14,8 +14,9 @@ use std::sync::Arc;
 use palisade_spec::checker::Agreed;
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal, Proof, Reply,
-    Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl, Value,
+    Bytes, Change as RecordChange, Claim, Command, Condition, Event, Key, Keys, LockRequest, LockTable, Mode, Opening,
+    Owner, Prefix, Principal, Proof, Reply, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence,
+    SessionId, Subject, Token, Transaction, Ttl, Value, Version, Writer,
 };
 use palisade_spec::raft::{Address, Change, Config, Index, Input, Members, NodeId, Output, Payload, Persist};
 use palisade_spec::violated;
@@ -43,7 +44,7 @@ fn runs(nodes: u32) {
     }
     let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
     let (mut applied, mut installed, mut changed, mut read) = (0, 0, 0, 0);
-    let (mut broken, mut denied, mut rules_set) = (0, 0, 0);
+    let (mut broken, mut denied, mut rules_set, mut fenced, mut refused) = (0, 0, 0, 0, 0);
     for seed in seeds {
         let mut run = Run::new(nodes, seed);
         match catch_unwind(AssertUnwindSafe(|| run.go())) {
@@ -54,10 +55,12 @@ fn runs(nodes: u32) {
                 let is_change = |agreed: &&Agreed<LockTable>| matches!(agreed.entry.payload, Payload::Members(_));
                 changed += agreed.entries().filter(is_change).count() as u64;
                 read += run.world.read;
-                let events = agreed.entries().flat_map(|agreed| &agreed.outcome.events);
-                broken += events.filter(|event| matches!(event, Event::Broken { .. })).count() as u64;
+                let events = || agreed.entries().flat_map(|agreed| &agreed.outcome.events);
+                broken += events().filter(|event| matches!(event, Event::Broken { .. })).count() as u64;
+                fenced += events().filter(|event| matches!(event, Event::Put { fence: Some(_), .. })).count() as u64;
                 let replies = || agreed.entries().filter_map(|agreed| agreed.outcome.reply.as_ref());
                 denied += replies().filter(|reply| **reply == Reply::Denied).count() as u64;
+                refused += replies().filter(|reply| matches!(reply, Reply::NotHeld { .. })).count() as u64;
                 rules_set += replies().filter(|reply| matches!(reply, Reply::AccessSet { .. })).count() as u64;
             }
             Ok(Err(violation)) => report_failure(nodes, seed, &violation.to_string()),
@@ -73,6 +76,8 @@ fn runs(nodes: u32) {
         (broken, RUNS / 20, "grants were broken"),
         (denied, RUNS / 4, "commands were denied"),
         (rules_set, RUNS / 4, "changes of the access rules were done"),
+        (fenced, RUNS / 20, "records were written under a token"),
+        (refused, RUNS / 20, "transactions had a token that was not held"),
     ] {
         assert!(given("SEED").is_some() || count > least, "only {count} {what} in all runs");
     }
@@ -291,8 +296,25 @@ impl Run {
     /// Proposes some commands, mostly at the leader.
     fn propose(&mut self, id: NodeId) -> Check {
         let Some(id) = self.prefer_leader(id) else { return Ok(()) };
-        let payloads = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
+        let mut payloads: Vec<_> = (0..1 + self.random.below(3)).map(|_| self.payload()).collect();
+        if self.random.below(6) == 0 {
+            payloads.extend(self.acquire_and_write().map(Payload::Command));
+        }
         self.world.propose(id, payloads)
+    }
+
+    /// An acquire, and a write under the token that it will have unless another entry comes between. A holder
+    /// that is told its token first is mostly due by then.
+    fn acquire_and_write(&mut self) -> [Command; 2] {
+        let (proof, owner, principal) = (Proof::default(), Owner::from("a"), Principal::from("admin/eve"));
+        let opening = Opening { proof, owner, principal: principal.clone(), ttl: Ttl(100) };
+        let lock = Key::from(["k", "l", "m"][self.random.index(3)]);
+        let token = self.table().next_token();
+        let acquire = Command::AcquireOnce { opening, request: LockRequest::exclusive(lock.clone(), false) };
+        let change = RecordChange::Put { record: Key::from("r"), bytes: Bytes::from("x") };
+        let transaction =
+            Transaction { conditions: vec![Condition::Held { lock, token }], changes: vec![change], limit: u64::MAX };
+        [acquire, Command::Transact { writer: Writer::Client(principal), transaction }]
     }
 
     fn payload(&mut self) -> Payload<Command> {
@@ -320,7 +342,7 @@ impl Run {
             1 => Claim::Waiting,
             _ => Claim::Either,
         };
-        Payload::Command(match self.random.below(18) {
+        Payload::Command(match self.random.below(21) {
             0..2 => Command::Open { opening },
             2..3 => Command::Close { session },
             3..6 => Command::KeepAlive { sessions: vec![session, self.session()] },
@@ -346,8 +368,44 @@ impl Run {
                 let session = holder.filter(|_| self.random.below(4) > 0).unwrap_or(session);
                 Command::Proclaim { session, sequence, token: self.granted(&key), key, value: self.value() }
             }
+            17..20 => self.transact(session, sequence),
             _ => return Payload::Noop,
         })
+    }
+
+    /// A random transaction of a session or of a client, mostly under a token that is held.
+    fn transact(&mut self, session: SessionId, sequence: Option<Sequence>) -> Command {
+        let record = |run: &mut Run| Key::from(["k", "r", "s"][run.random.index(3)]);
+        // Few locks are held at any moment.
+        let held = self.table().locks().iter().filter(|(_, lock)| !lock.holders.is_empty());
+        let held: Vec<Key> = held.map(|(lock, _)| lock.clone()).collect();
+        let mut conditions = Vec::new();
+        if !held.is_empty() && self.random.below(4) > 0 {
+            let lock = held[self.random.index(held.len())].clone();
+            let granted = self.granted(&lock);
+            let token = Token(granted.0 - (self.random.below(4) / 3).min(granted.0 - 1));
+            conditions.push(Condition::Held { lock, token });
+        }
+        if self.random.below(4) == 0 {
+            let record = record(self);
+            let present = self.table().record(&record).map(|record| record.version);
+            let version = if self.random.below(3) == 0 { Some(Version(1 + self.random.below(9))) } else { present };
+            conditions.push(Condition::Version { record, version });
+        }
+        let changes = (0..1 + self.random.below(3)).map(|_| {
+            let (record, bytes) = (record(self), Bytes::from(["", "x", "yy"][self.random.index(3)]));
+            match self.random.below(4) {
+                0..2 => RecordChange::Put { record, bytes },
+                2 => RecordChange::Append { record, bytes },
+                _ => RecordChange::Delete { record },
+            }
+        });
+        let transaction = Transaction { conditions, changes: changes.collect(), limit: 200 + self.random.below(100) };
+        let writer = match self.random.below(3) {
+            0 => Writer::Client(self.principal()),
+            _ => Writer::Session { session, sequence },
+        };
+        Command::Transact { writer, transaction }
     }
 
     fn value(&mut self) -> Value {

@@ -44,6 +44,9 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
                 false => *reply == Reply::Denied,
             }
         }
+        (Some(Command::Transact { writer, transaction }), Some(reply)) => {
+            *reply == step.transaction_reply(writer, transaction)
+        }
         // The property of grants judges these replies.
         (Some(Command::SetAccess { .. }), Some(_)) => true,
         (Some(_), _) => false,
@@ -69,7 +72,7 @@ impl Step<'_> {
     }
 
     /// Whether the access rules in force permit it.
-    fn permits(&self, principal: Option<&Principal>, right: Right, key: &Key) -> bool {
+    pub(super) fn permits(&self, principal: Option<&Principal>, right: Right, key: &Key) -> bool {
         let rules = self.before.access().rules().map(|rules| &**rules);
         principal.is_some_and(|principal| permitted(rules, principal, right, key.as_str()))
     }

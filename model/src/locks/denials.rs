@@ -26,9 +26,12 @@ pub(super) fn principal(bounds: &Bounds, client: u64) -> Principal {
 /// Every change of the rules: each set of rules, by each principal, at each revision.
 pub(super) fn changes(bounds: &Bounds) -> Vec<Command> {
     let revisions = (0..bounds.revisions).map(Revision);
-    let rules = || [None].into_iter().chain(sets().into_iter().map(Some));
+    let mut sets = if bounds.writes.is_empty() || bounds.breaks { sets() } else { Vec::new() };
+    sets.extend(bounds.writes.first().map(|_| sets_of_writers()).into_iter().flatten());
+    let rules = || [None].into_iter().chain(sets.iter().cloned().map(Some));
     let by = |revision| {
         let all = ["", "ann", "bob", ROOT].map(Principal::from).into_iter();
+        let rules = &rules;
         all.flat_map(move |principal| {
             rules().map(move |rules| Command::SetAccess { principal: principal.clone(), revision, rules })
         })
@@ -41,6 +44,31 @@ pub(super) fn breaks(bounds: &Bounds, key: &Key, token: Token) -> Vec<Command> {
     let operators: &[&str] = if bounds.revisions > 0 { &["ann", "bob", ROOT] } else { &[""] };
     let by = |name: &&str| Command::Break { key: key.clone(), token, principal: Principal::from(*name) };
     operators.iter().map(by).collect()
+}
+
+/// The clients without a session that write.
+pub(super) fn writers(bounds: &Bounds) -> Vec<Principal> {
+    let names: &[&str] = if bounds.revisions > 0 { &["", "ann", "bob", ROOT] } else { &[""] };
+    names.iter().map(|name| Principal::from(*name)).collect()
+}
+
+/// The sets of rules that may be set where records are written: by a role, for one record or all; for reading only,
+/// beside one client that may write.
+fn sets_of_writers() -> Vec<Arc<Rules>> {
+    let rule = |prefix: &str, subject, rights: &[Right]| Rule {
+        prefix: Prefix::from(prefix),
+        subject,
+        rights: Rights::of(rights.iter().copied()),
+    };
+    let roles = || vec![RoleMembers { role: Role::from("ops"), members: vec![Principal::from("ann")] }];
+    let ops = || Subject::Role(Role::from("ops"));
+    let bob = Subject::Principal(Principal::from("bob"));
+    let set = |rules| Arc::new(Rules::new(roles(), rules));
+    vec![
+        set(vec![rule("r", ops(), &[Right::Write])]),
+        set(vec![rule("", ops(), &[Right::Write])]),
+        set(vec![rule("", Subject::Everyone, &[Right::Read, Right::Acquire]), rule("", bob, &[Right::Write])]),
+    ]
 }
 
 /// The sets of rules that may be set.

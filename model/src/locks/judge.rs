@@ -7,10 +7,10 @@ use std::collections::BTreeMap;
 use palisade_spec::invariants::{
     Check, Holders, Property, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, keys_asked_for,
     mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
-    table_is_sound, time_passed, token_monotonicity, values_are_kept,
+    store_is_fenced, table_is_sound, time_passed, token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use palisade_spec::lock::{
-    Command, Event, Key, LockTable, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl,
+    Command, Event, Key, LockTable, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl, Writer,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 
@@ -50,6 +50,8 @@ pub fn judge(
     no_early_expiry(before, at, command, &outcome.events, after)?;
     holds_are_counted(before, at, command, outcome, after)?;
     values_are_kept(before, command, outcome, after)?;
+    store_is_fenced(before, at, command, after)?;
+    transactions_are_whole(before, at, command, outcome, after)?;
     deadlines_follow_signs_of_life(step)?;
     table_is_sound(after)?;
     no_needless_wait(after)?;
@@ -122,7 +124,8 @@ fn sequences_are_recorded(step: &Step<'_>) -> Check {
         Some(
             Command::Acquire { session, sequence, .. }
             | Command::Release { session, sequence, .. }
-            | Command::Proclaim { session, sequence, .. },
+            | Command::Proclaim { session, sequence, .. }
+            | Command::Transact { writer: Writer::Session { session, sequence }, .. },
         ) => Some((*session, *sequence)),
         _ => None,
     };

@@ -13,6 +13,8 @@ mod judge;
 mod properties;
 mod requests;
 mod show;
+mod store_answers;
+mod writes;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -22,6 +24,7 @@ use palisade_spec::checker::execute;
 use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token, Value,
+    Writer,
 };
 use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
 use serde::Serialize;
@@ -31,6 +34,7 @@ use stateright::{Model, Path, Property};
 pub use self::judge::judge;
 use self::requests::Requests;
 pub use self::requests::{Request, Start};
+pub use self::writes::{Compared, What, Write};
 use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::world::digest::Renaming;
@@ -72,6 +76,11 @@ pub struct Bounds {
     /// How often the access rules change. If they do, each session has a client with a name, and any of
     /// them, and administrators, set any of some rules at any moment.
     pub revisions: u64,
+    /// The transactions that are asked for, by sessions as operations on no claim, and by clients without a
+    /// session at any moment.
+    pub writes: &'static [Write],
+    /// The number of transactions that are done.
+    pub versions: u64,
 }
 
 /// A claim that sessions ask for.
@@ -117,6 +126,8 @@ pub enum Operation {
     Leave,
     /// Give a grant another value. The grant is named as by a release.
     Proclaim,
+    /// Change records of the store. Each grant is named as by a release; it may be another session's.
+    Write,
 }
 
 /// The value that a grant is given by its holder.
@@ -151,7 +162,7 @@ pub struct State {
 /// A step of the model.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Action {
-    /// A client sends its next operation, on the claim with this index.
+    /// A client sends its next operation, on the claim with this index; or the transaction with this index.
     Send(usize, Operation, usize),
     /// An operation that was sent is applied: for the first time, or again.
     Apply(usize, usize),
@@ -206,7 +217,7 @@ impl fmt::Debug for State {
 impl Locks {
     /// Creates the model within these bounds.
     pub fn new(bounds: Bounds) -> Locks {
-        let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
+        let keys: Vec<Key> = writes::LOCKS[..bounds.keys].iter().map(|&key| Key::from(key)).collect();
         let (names, payloads) = (vec![Vec::new()], Interner::default());
         let wanted = wanted(&bounds, &keys);
         let requests = Requests::new(&bounds, &wanted, |command| payloads.intern(Payload::Command(command), &names));
@@ -246,8 +257,15 @@ impl Locks {
     /// The command that a client sends.
     fn command(&self, number: usize, client: &Client, operation: Operation, claim: usize) -> Command {
         let (session, sequence) = (Self::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
+        let known = |place: usize| client.granted[place].unwrap_or(Token(u64::MAX));
+        if operation == Operation::Write {
+            let write = &self.bounds.writes[claim];
+            let tokens: Vec<Token> = write.held.iter().map(|place| known(*place)).collect();
+            let transaction = write.with(&tokens, write.first_version());
+            return Command::Transact { writer: Writer::Session { session, sequence }, transaction };
+        }
         let request = self.wanted[claim].clone();
-        let token = client.granted[self.place(request.keys.first())].unwrap_or(Token(u64::MAX));
+        let token = known(self.place(request.keys.first()));
         let keys = request.keys.clone();
         let release = |claim| Command::Release { session, sequence, keys, claim };
         match operation {
@@ -260,6 +278,7 @@ impl Locks {
             Operation::Release => release(Claim::Held(token)),
             Operation::Withdraw => release(Claim::Either),
             Operation::Leave => release(Claim::Waiting),
+            Operation::Write => unreachable!("it is no operation on a claim"),
         }
     }
 
@@ -291,7 +310,8 @@ impl Locks {
         }
         let is_within = next.greatest.0 <= self.bounds.grants
             && next.opened <= self.bounds.opened
-            && next.table.access().revision().0 <= self.bounds.revisions;
+            && next.table.access().revision().0 <= self.bounds.revisions
+            && next.table.next_version().0 <= self.bounds.versions + 1;
         if !is_within && next.violation.is_none() {
             return None;
         }
@@ -331,6 +351,7 @@ fn is_of(operation: &Operation, claim: usize, wanted: &[LockRequest]) -> bool {
     match operation {
         Operation::Wait | Operation::Try => true,
         Operation::Release | Operation::Withdraw | Operation::Leave | Operation::Proclaim => is_first(),
+        Operation::Write => false,
     }
 }
 
@@ -395,6 +416,10 @@ impl Model for Locks {
                     let possible =
                         self.bounds.numbered.iter().filter(|operation| is_of(operation, claim, &self.wanted));
                     actions.extend(possible.map(|&operation| Action::Send(number, operation, claim)));
+                }
+                if self.bounds.numbered.contains(&Operation::Write) {
+                    let all = 0..self.bounds.writes.len();
+                    actions.extend(all.map(|write| Action::Send(number, Operation::Write, write)));
                 }
             }
             actions.extend((0..client.sent.len()).map(|operation| Action::Apply(number, operation)));

@@ -1,11 +1,11 @@
 //! The properties of the lock table.
 
 use palisade_spec::invariants::{self, permitted};
-use palisade_spec::lock::{Command, Lock, Revision, Right, Sequence, SessionId, Token};
+use palisade_spec::lock::{Command, Lock, RECORD_BYTES, Record, Revision, Right, Sequence, SessionId, Token, Writer};
 use palisade_spec::raft::Payload;
 use stateright::Property;
 
-use super::{Locks, Operation, PROCLAIMED, Share, State};
+use super::{Locks, Operation, PROCLAIMED, Share, State, What};
 use crate::world::violates;
 
 macro_rules! always {
@@ -46,53 +46,13 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         TableSoundness,
     ]
     .to_vec();
-    all.extend([
-        Property::sometimes("a lock is held", |_, state: &State| {
-            state.table.locks().values().any(|lock| !lock.holders.is_empty())
-        }),
-        Property::sometimes("two wait for a lock", |_, state: &State| {
-            state.table.locks().values().any(|lock| lock.queue.len() > 1)
-        }),
-        Property::sometimes("a session is due to expire", |_, state: &State| {
-            state.table.sessions().values().any(|session| session.deadline < state.now)
-        }),
-        Property::sometimes("more sessions are due than a sweep ends", |model: &Locks, state: &State| {
-            let due = state.table.sessions().values().filter(|session| session.deadline < state.now);
-            due.count() as u64 > model.bounds.sweep
-        }),
-        Property::sometimes("a waiter is due, and one behind it lives", |_, state: &State| {
-            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
-            let mut queues = state.table.locks().values().map(|lock| lock.queue.iter());
-            queues.any(|mut queue| {
-                queue.any(|waiter| !lives(waiter.session)) && queue.any(|waiter| lives(waiter.session))
-            })
-        }),
-        Property::sometimes("a waiter is due to be granted an expired holder's lock", |_, state: &State| {
-            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
-            state
-                .table
-                .locks()
-                .values()
-                .filter(|lock| lock.holders.iter().any(|holder| !lives(holder.session)))
-                .any(|lock| lock.queue.iter().any(|waiter| lives(waiter.session)))
-        }),
-        Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
-            let held = || state.table.locks().values();
-            // Without a number, every past grant may be released at any moment.
-            if model.bounds.unnumbered.contains(&Operation::Release) && held().any(is_granted_later) {
-                return true;
-            }
-            let stale = |request: &Payload<Command>| match request {
-                Payload::Command(Command::Release { session, keys, .. }) => keys
-                    .iter()
-                    .filter_map(|key| state.table.lock(key))
-                    .any(|lock| lock.holders.iter().any(|holder| holder.session != *session)),
-                _ => false,
-            };
-            state.clients.iter().any(|client| client.sent.iter().any(|request| stale(request)))
-        }),
-    ]);
+    // Models of the store have fewer sessions, and nothing to say about queues.
+    let has_queues = model.bounds.writes.is_empty() || model.bounds.opened > 2;
+    if has_queues {
+        all.extend(queues());
+    }
     all.extend(claims(model));
+    all.extend(store(model));
     if model.bounds.operations > 1 {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
             state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
@@ -110,7 +70,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
             state.table.locks().values().any(|lock| !lock.queue.is_empty() && has_more(lock))
         }));
     }
-    if model.bounds.revisions > 0 {
+    if model.bounds.revisions > 0 && has_queues {
         all.push(Property::sometimes(
             "the rules deny the first waiter, and permit one behind it",
             |_, state: &State| {
@@ -168,6 +128,56 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         }));
     }
     all
+}
+
+/// What must be reachable of locks and queues.
+fn queues() -> [Property<Locks>; 7] {
+    [
+        Property::sometimes("a lock is held", |_, state: &State| {
+            state.table.locks().values().any(|lock| !lock.holders.is_empty())
+        }),
+        Property::sometimes("two wait for a lock", |_, state: &State| {
+            state.table.locks().values().any(|lock| lock.queue.len() > 1)
+        }),
+        Property::sometimes("a session is due to expire", |_, state: &State| {
+            state.table.sessions().values().any(|session| session.deadline < state.now)
+        }),
+        Property::sometimes("more sessions are due than a sweep ends", |model: &Locks, state: &State| {
+            let due = state.table.sessions().values().filter(|session| session.deadline < state.now);
+            due.count() as u64 > model.bounds.sweep
+        }),
+        Property::sometimes("a waiter is due, and one behind it lives", |_, state: &State| {
+            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
+            let mut queues = state.table.locks().values().map(|lock| lock.queue.iter());
+            queues.any(|mut queue| {
+                queue.any(|waiter| !lives(waiter.session)) && queue.any(|waiter| lives(waiter.session))
+            })
+        }),
+        Property::sometimes("a waiter is due to be granted an expired holder's lock", |_, state: &State| {
+            let lives = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline >= state.now);
+            state
+                .table
+                .locks()
+                .values()
+                .filter(|lock| lock.holders.iter().any(|holder| !lives(holder.session)))
+                .any(|lock| lock.queue.iter().any(|waiter| lives(waiter.session)))
+        }),
+        Property::sometimes("a release may arrive when the lock is another's", |model: &Locks, state: &State| {
+            let held = || state.table.locks().values();
+            // Without a number, every past grant may be released at any moment.
+            if model.bounds.unnumbered.contains(&Operation::Release) && held().any(is_granted_later) {
+                return true;
+            }
+            let stale = |request: &Payload<Command>| match request {
+                Payload::Command(Command::Release { session, keys, .. }) => keys
+                    .iter()
+                    .filter_map(|key| state.table.lock(key))
+                    .any(|lock| lock.holders.iter().any(|holder| holder.session != *session)),
+                _ => false,
+            };
+            state.clients.iter().any(|client| client.sent.iter().any(|request| stale(request)))
+        }),
+    ]
 }
 
 /// What must be reachable of the claims that a model has: in modes, on several keys, with holds.
@@ -229,4 +239,100 @@ fn claims(model: &Locks) -> Vec<Property<Locks>> {
         }));
     }
     all
+}
+
+/// What must always hold of the records of a model's store, and what must be reachable.
+fn store(model: &Locks) -> Vec<Property<Locks>> {
+    let (writes, numbered) = (model.bounds.writes, model.bounds.numbered.contains(&Operation::Write));
+    if writes.is_empty() {
+        return Vec::new();
+    }
+    let mut all = always![StoreIsFenced, TransactionsAreWhole].to_vec();
+    if writes.iter().any(|write| matches!(write.changes, [.., (_, What::Delete)])) {
+        all.push(Property::sometimes("a record was deleted", |_, state: &State| {
+            state.table.next_version().0 > 2 && state.table.records().is_empty()
+        }));
+    }
+    if writes.iter().any(|write| !write.held.is_empty()) {
+        all.push(Property::sometimes("a record is fenced by a holder that is due", |_, state: &State| {
+            let is_due = |id: SessionId| state.table.session(id).is_some_and(|session| session.deadline < state.now);
+            let mut holders = state.table.locks().values().flat_map(|lock| lock.holders.iter());
+            holders.any(|holder| is_due(holder.session) && is_fence(state, holder.token))
+        }));
+        all.push(Property::sometimes("a record is fenced, and its lock is another's", |_, state: &State| {
+            let mut fences = state.table.records().values().filter_map(|record| record.fence);
+            fences.any(|fence| {
+                state.table.locks().values().any(|lock| lock.holders.iter().any(|held| held.token > fence))
+            })
+        }));
+        all.push(Property::sometimes("a later holder has written, and an earlier one may", |_, state: &State| {
+            state
+                .table
+                .locks()
+                .values()
+                .any(|lock| lock.holders.iter().any(|held| held.token > Token(1) && is_fence(state, held.token)))
+        }));
+        all.push(Property::sometimes("a record is not fenced, and the lock is held", |_, state: &State| {
+            let open = |record: &Record| record.fence.is_none();
+            state.table.records().values().any(open)
+                && state.table.locks().values().any(|lock| !lock.holders.is_empty())
+        }));
+    }
+    if numbered {
+        all.push(Property::sometimes("a repeated transaction may find what it has written", |_, state: &State| {
+            state.table.records().values().any(|record| record.written.is_some())
+        }));
+        all.push(Property::sometimes("a repeated transaction may find its record overwritten", |_, state: &State| {
+            let is_done = |request: &Payload<Command>| match request {
+                Payload::Command(Command::Transact { writer: Writer::Session { session, sequence }, .. }) => {
+                    state.table.session(*session).is_some_and(|session| session.last >= *sequence)
+                }
+                _ => false,
+            };
+            let sent = || state.clients.iter().flat_map(|client| client.sent.iter());
+            let others = |record: &Record| record.written.is_none();
+            sent().any(|request| is_done(request)) && state.table.records().values().any(others)
+        }));
+    }
+    if writes.iter().any(|write| write.changes.len() > 1) {
+        all.push(Property::sometimes("a transaction has written two records", |_, state: &State| {
+            let versions = || state.table.records().values().map(|record| record.version);
+            versions().any(|version| versions().filter(|other| *other == version).count() > 1)
+        }));
+    }
+    if writes.iter().any(|write| write.held.len() > 1) {
+        all.push(Property::sometimes("two locks are held, by different sessions", |_, state: &State| {
+            let holders = || state.table.locks().values().flat_map(|lock| lock.holders.iter());
+            holders().any(|one| holders().any(|other| other.session != one.session))
+        }));
+    }
+    if writes.iter().any(|write| write.limit < u64::MAX) {
+        all.push(Property::sometimes(
+            "the store is larger than some transactions may make it",
+            |model: &Locks, state: &State| {
+                model.bounds.writes.iter().any(|write| write.limit < state.table.stored_bytes())
+            },
+        ));
+    }
+    let is_long = |what: &What| matches!(what, What::Put(length) if *length >= RECORD_BYTES);
+    if writes.iter().any(|write| write.changes.iter().any(|(_, what)| is_long(what))) {
+        all.push(Property::sometimes("a record has its greatest length", |_, state: &State| {
+            state.table.records().values().any(|record| record.bytes.len() == RECORD_BYTES)
+        }));
+    }
+    if model.bounds.revisions > 0 {
+        all.push(Property::sometimes("a holder may not write", |_, state: &State| {
+            let rules = state.table.access().rules().map(|rules| &**rules);
+            state.table.locks().values().flat_map(|lock| lock.holders.iter()).any(|holder| {
+                let session = state.table.session(holder.session);
+                session.is_some_and(|session| !permitted(rules, &session.principal, Right::Write, "r"))
+            })
+        }));
+    }
+    all
+}
+
+/// Whether a record was written under this token.
+fn is_fence(state: &State, token: Token) -> bool {
+    state.table.records().values().any(|record| record.fence == Some(token))
 }

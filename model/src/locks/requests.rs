@@ -14,11 +14,13 @@
 
 use std::collections::BTreeSet;
 
-use palisade_spec::lock::{Claim, Command, Key, LockRequest, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl};
+use palisade_spec::lock::{
+    Claim, Command, Key, LockRequest, Opening, Owner, Proof, Sequence, SessionId, Token, Ttl, Writer,
+};
 use palisade_spec::raft::{MAX_NUMBER, Payload};
 
 use super::{Bounds, Operation, PROCLAIMED, State, denials, is_of, without_wait};
-use crate::layers::WITH_VALUES;
+use crate::layers::WITH_WRITES;
 use crate::world::Ref;
 
 /// A command that needs no client.
@@ -39,6 +41,8 @@ pub(super) struct Requests {
     breaks: Vec<(Token, Request)>,
     /// The changes of the access rules.
     changes: Vec<Request>,
+    /// The transactions of clients without a session, each with the token that must have been granted before.
+    by_clients: Vec<(Token, Request)>,
     /// The requests of strangers, by the number of the session that they name.
     by_strangers: Vec<Vec<(Token, Request)>>,
 }
@@ -75,6 +79,7 @@ impl Requests {
                 .map(|(token, command)| (token, keep(command)))
                 .collect(),
             changes: denials::changes(bounds).into_iter().map(&keep).collect(),
+            by_clients: client_requests(bounds).into_iter().map(|(token, command)| (token, keep(command))).collect(),
             by_strangers: (1..=bounds.opened + 1)
                 .filter(|_| bounds.strangers)
                 .map(|number| {
@@ -92,7 +97,8 @@ impl Requests {
         // A stranger also names the session that is opened next.
         let foreign = self.by_strangers.iter().take(opened + 1);
         let named = self.by_session[..opened].iter().chain(foreign);
-        let single = named.flatten().chain(&self.breaks).filter(move |(token, _)| *token <= granted);
+        let single = named.flatten().chain(&self.breaks).chain(&self.by_clients);
+        let single = single.filter(move |(token, _)| *token <= granted);
         let together = (opened > 0).then(|| self.joint_keepalives[opened]);
         let all = self.openings[opened].iter().copied().chain(single.map(|(_, request)| *request)).chain(together);
         all.chain(self.changes.iter().copied())
@@ -131,6 +137,19 @@ pub(super) fn opening(bounds: &Bounds, number: u64) -> Opening {
     Opening { proof, owner: Owner::from(owner.as_str()), principal, ttl: Ttl(bounds.ttl) }
 }
 
+/// Every transaction of a client without a session.
+fn client_requests(bounds: &Bounds) -> Vec<(Token, Command)> {
+    let all = bounds.writes.iter().flat_map(|write| write.every(bounds));
+    let by_each = |(token, transaction)| {
+        let writers = denials::writers(bounds).into_iter();
+        writers.map(move |principal| {
+            let (writer, transaction) = (Writer::Client(principal), Clone::clone(&transaction));
+            (token, Command::Transact { writer, transaction })
+        })
+    };
+    all.flat_map(by_each).collect()
+}
+
 /// Every request of strangers in the name of a session, with and without a number: of one that has
 /// no session, and of the clients of the other sessions.
 fn stranger_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64) -> Vec<(Token, Command)> {
@@ -142,9 +161,9 @@ fn stranger_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64) -> Ve
 /// and a keepalive that the server has joined with that of the session itself.
 fn forged_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64, proof: Proof) -> Vec<(Token, Command)> {
     let forged = SessionId { number, proof };
-    let mut all = session_requests(bounds, wanted, forged, &WITH_VALUES, None);
+    let mut all = session_requests(bounds, wanted, forged, &WITH_WRITES, None);
     let greatest = Some(Sequence(MAX_NUMBER));
-    let numbered = session_requests(bounds, wanted, forged, &WITH_VALUES, greatest).into_iter();
+    let numbered = session_requests(bounds, wanted, forged, &WITH_WRITES, greatest).into_iter();
     all.extend(numbered.filter(|(_, command)| !matches!(command, Command::KeepAlive { .. } | Command::Close { .. })));
     all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(number)] }));
     all
@@ -179,8 +198,16 @@ fn session_requests(
                         (token, Command::Proclaim { session, sequence, key: key.clone(), token, value: value() })
                     }));
                 }
+                Operation::Write => unreachable!("it is no operation on a claim"),
             }
         }
+    }
+    for write in bounds.writes.iter().filter(|_| operations.contains(&Operation::Write)) {
+        let by_it = |(token, transaction)| {
+            let writer = Writer::Session { session, sequence };
+            (token, Command::Transact { writer, transaction })
+        };
+        all.extend(write.every(bounds).into_iter().map(by_it));
     }
     all
 }

@@ -2,7 +2,7 @@
 
 use palisade_spec::lock::{
     self, Bytes, Change, Claim, Command, Condition, Holder, Key, Keys, Lock, LockRequest, LockTable, Mode, Opening,
-    Principal, Proof, Rule, Rules, Sequence, SessionId, Subject, Transaction, Waiter, Writer,
+    Principal, Proof, Record, Rule, Rules, Sequence, SessionId, Subject, Token, Transaction, Version, Waiter, Writer,
 };
 use palisade_spec::raft::Payload;
 use serde_json::{Value, json};
@@ -86,18 +86,30 @@ impl Notation for LockTable {
         let locks = locks.collect::<Vec<_>>().join("; ");
         let rules = self.access().is_enabled().then(|| rule_list(self.access().rules().map(|rules| &**rules)));
         let access = rules.map(|rules| ("access rules", rules));
-        [("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))].into_iter().chain(access).collect()
+        let records = self.records().iter().map(|(key, record)| show_record(key, record)).collect::<Vec<_>>();
+        let records = has_store(self).then(|| ("records", records.join("; ")));
+        [("locks", locks), ("sessions", until.collect::<Vec<_>>().join(", "))]
+            .into_iter()
+            .chain(access)
+            .chain(records)
+            .collect()
     }
 
     /// Writes maps as lists, because a session's identity cannot be a key in JSON.
     fn data(&self) -> Value {
         let sessions = self.sessions().iter().map(|(id, session)| json!({ "id": id, "session": session }));
         let locks = self.locks().iter().map(|(key, lock)| json!({ "key": key, "lock": lock }));
-        json!({
+        let mut data = json!({
             "next_token": self.next_token(),
             "sessions": sessions.collect::<Vec<_>>(),
             "locks": locks.collect::<Vec<_>>(),
-        })
+        });
+        if has_store(self) {
+            let records = self.records().iter().map(|(key, record)| json!({ "key": key, "record": record }));
+            data["records"] = records.collect::<Vec<_>>().into();
+            data["next_version"] = json!(self.next_version());
+        }
+        data
     }
 }
 
@@ -122,6 +134,10 @@ pub(super) fn table(state: &State) -> StateTable {
             format!("{key} held by {}{queue}", or_free(holders))
         }),
     );
+    if has_store(table) {
+        rows.items("records", table.records().iter().map(|(key, record)| show_record(key, record)));
+        rows.fields("next version", [("", table.next_version().to_string())]);
+    }
     for (id, known) in table.sessions().iter() {
         let last = numbered(known.last);
         let once = if known.once { "its lock" } else { "" };
@@ -143,6 +159,27 @@ pub(super) fn table(state: &State) -> StateTable {
     let violation = state.violation.map_or(String::new(), |violation| violation.to_string());
     rows.fields("VIOLATED", [("", violation)]);
     rows
+}
+
+/// Whether transactions were done.
+fn has_store(table: &LockTable) -> bool {
+    table.next_version() > Version(1)
+}
+
+/// A record in one line: `r = xy, version 3, fence 1, by s2#4`.
+fn show_record(key: &Key, Record { bytes, version, fence, written }: &Record) -> String {
+    let fence = fence.map_or(String::new(), |fence| format!(", fence {fence}"));
+    let written =
+        written.map_or(String::new(), |(id, sequence)| format!(", by {}{}", session(id), numbered(Some(sequence))));
+    format!("{key} = {}, version {version}{fence}{written}", text(bytes))
+}
+
+/// The content of a record; of a long one, its length.
+fn text(bytes: &Bytes) -> String {
+    match bytes.len() {
+        0..=20 => format!("\"{}\"", bytes.as_slice().escape_ascii()),
+        length => format!("{length} bytes"),
+    }
 }
 
 fn or_free(holders: String) -> String {
@@ -179,14 +216,15 @@ fn by(principal: &Principal) -> String {
 
 /// The changes and conditions of a transaction in one line: `r = x, if k is held with token 1`.
 fn in_words(Transaction { conditions, changes, limit }: &Transaction) -> String {
-    let text = |bytes: &Bytes| bytes.as_slice().escape_ascii().to_string();
     let change = |change: &Change| match change {
         Change::Put { record, bytes } => format!("{record} = {}", text(bytes)),
         Change::Append { record, bytes } => format!("{record} = {record} + {}", text(bytes)),
         Change::Delete { record } => format!("no {record}"),
     };
     let condition = |condition: &Condition| match condition {
-        Condition::Held { lock, token } if token.0 == u64::MAX => format!("if {lock} is held with an unknown token"),
+        Condition::Held { lock, token } if token.0 == u64::MAX => {
+            format!("if {lock} is held with a token that it knows")
+        }
         Condition::Held { lock, token } => format!("if {lock} is held with token {token}"),
         Condition::Version { record, version: Some(version) } => format!("if {record} has version {version}"),
         Condition::Version { record, version: None } => format!("if there is no {record}"),
@@ -231,6 +269,7 @@ fn operation(operation: Operation, key: &str) -> String {
         Operation::Withdraw => format!("drop its claim on {key}"),
         Operation::Leave => format!("leave the queue of {key}"),
         Operation::Proclaim => format!("proclaim {PROCLAIMED} as the holder of {key}"),
+        Operation::Write => format!("write {key}"),
     }
 }
 
@@ -304,6 +343,11 @@ impl Locks {
     }
 
     fn operation(&self, what: Operation, claim: usize) -> String {
+        if what == Operation::Write {
+            let write = &self.bounds.writes[claim];
+            let unknown = vec![Token(u64::MAX); write.held.len()];
+            return operation(what, &in_words(&write.with(&unknown, write.first_version())));
+        }
         let wanted = &self.wanted[claim];
         match what {
             Operation::Wait => operation(what, &asked(wanted)),
@@ -311,6 +355,7 @@ impl Locks {
             Operation::Release | Operation::Withdraw | Operation::Leave | Operation::Proclaim => {
                 operation(what, &wanted.keys.to_string())
             }
+            Operation::Write => unreachable!("it is no operation on a claim"),
         }
     }
 
@@ -448,6 +493,12 @@ fn notes(diagram: &mut Diagram, row: usize, last: &State, next: &State) {
         for waiter in lock.queue.iter().filter(|waiter| !waited(waiter.session)) {
             diagram.note((0, row), format!("{} waits for {key}", session(waiter.session)), Tone::Plain);
         }
+    }
+    for (key, record) in next.table.records().iter().filter(|(key, now)| last.table.record(key) != Some(*now)) {
+        diagram.note((0, row), show_record(key, record), Tone::Good);
+    }
+    for key in last.table.records().keys().filter(|key| next.table.record(key).is_none()) {
+        diagram.note((0, row), format!("no {key}"), Tone::Plain);
     }
     for id in last.table.sessions().keys().filter(|id| next.table.session(**id).is_none()) {
         diagram.note((0, row), format!("{} is gone", session(*id)), Tone::Bad);

@@ -15,8 +15,8 @@ use crate::induction::Induction;
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LOCKS, cluster, heard, late, membership,
-    prompt, raft, reads, transfer, transfer_in_time,
+    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LOCKS, STORE_NUMBERS, cluster, heard, late,
+    membership, prompt, raft, reads, transfer, transfer_in_time,
 };
 use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, addition};
@@ -544,6 +544,11 @@ pub(crate) fn models() -> Vec<Named> {
                 grants: 4,
                 ..LOCKS
             },
+        ),
+        lock_table(
+            "store-numbers",
+            "2 sessions with a numbered transaction each, and a client without a session; a record that they write and delete, 3 transactions",
+            STORE_NUMBERS,
         ),
         holds(Tier::Full, "induction-session", "any table of a session and a key: any entry", || {
             Induction::new(Tables::new(tables::Bounds { sessions: 1, keys: 1, numbers: 0, sweep: 2 }))

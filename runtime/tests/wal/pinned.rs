@@ -7,8 +7,8 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_spec::lock::{
-    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Revision, Sequence,
-    SessionId, Token, Ttl,
+    Change, Claim, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof,
+    Revision, Sequence, SessionId, Token, Transaction, Ttl, Version, Writer,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 
@@ -60,6 +60,29 @@ fn commands() -> Vec<Command> {
         Command::Break { key: Key::from("m"), token: Token(2), principal: Principal::from("admin/eve") },
         Command::SetAccess { principal: Principal::from("admin/eve"), revision: Revision(0), rules: None },
         Command::Close { session: session(1) },
+        Command::Transact {
+            writer: Writer::Session { session: session(4), sequence: Some(Sequence(300)) },
+            transaction: Transaction {
+                conditions: vec![Condition::Held { lock: Key::from("s"), token: Token(3) }],
+                changes: vec![
+                    Change::Put { record: Key::from("r"), bytes: vec![0xff, 0].into() },
+                    Change::Append { record: Key::from("t"), bytes: "text".into() },
+                ],
+                limit: 1 << 30,
+            },
+        },
+        Command::Transact {
+            writer: Writer::Client(Principal::from("ann")),
+            transaction: Transaction {
+                conditions: vec![
+                    Condition::Version { record: Key::from("t"), version: Some(Version(1)) },
+                    Condition::Version { record: Key::from("u"), version: None },
+                    Condition::Held { lock: Key::from("s"), token: Token(3) },
+                ],
+                changes: vec![Change::Delete { record: Key::from("t") }],
+                limit: 0,
+            },
+        },
     ]
 }
 

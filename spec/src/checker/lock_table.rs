@@ -5,8 +5,8 @@ use alloc::vec::Vec;
 use super::machine::{Applied, Checked};
 use crate::invariants::{
     Check, Holders, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, mutual_exclusion, no_deadlock,
-    no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait, table_is_sound, token_monotonicity,
-    values_are_kept,
+    no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait, store_is_fenced, table_is_sound,
+    token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
@@ -33,7 +33,7 @@ impl Checked for LockTable {
     }
 
     fn size(&self) -> usize {
-        self.sessions().len() + self.locks().len()
+        self.sessions().len() + self.locks().len() + self.records().len()
     }
 
     fn check_entry(observer: &mut Observer, entry: &Applied<'_, LockTable>, whole: bool) -> Check {
@@ -52,6 +52,8 @@ impl Checked for LockTable {
             no_early_expiry(before, at, command, events, after)?;
             holds_are_counted(before, at, command, outcome, after)?;
             values_are_kept(before, command, outcome, after)?;
+            store_is_fenced(before, at, command, after)?;
+            transactions_are_whole(before, at, command, outcome, after)?;
             after.check_state()?;
         }
         Ok(())

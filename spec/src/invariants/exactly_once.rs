@@ -37,8 +37,8 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
 #[cfg(test)]
 mod tests {
     use super::exactly_once;
-    use crate::invariants::states::{acquire, complaint, id, table};
-    use crate::lock::{Command, LockTable, Token};
+    use crate::invariants::states::{acquire, complaint, id, put, table, under};
+    use crate::lock::{Command, LockTable, Sequence, Token, Writer};
     use crate::raft::{Stamp, StateMachine};
 
     /// The detail of the violation if `asked` were executed as `done`.
@@ -65,6 +65,19 @@ mod tests {
             };
             assert!(judge(&before, &release, &new).ends_with("of session 1.0 was done again"));
         }
+    }
+
+    #[test]
+    fn transaction_that_is_done_again_is_seen() {
+        let write = |sequence| {
+            let writer = Writer::Session { session: id(1), sequence: Some(Sequence(sequence)) };
+            Command::Transact { writer, transaction: under(&[put("r", "x")], &[]) }
+        };
+        let mut before = table(1);
+        before.apply(Stamp(0), &write(5));
+        assert_eq!(judge(&before, &write(5), &write(5)), "");
+        assert!(judge(&before, &write(5), &write(6)).ends_with("of session 1.0 was done again"));
+        assert_eq!(judge(&before, &write(6), &write(6)), "");
     }
 
     #[test]

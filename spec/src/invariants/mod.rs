@@ -36,8 +36,10 @@ mod snapshot_matches_log;
 mod state_machine_safety;
 #[cfg(test)]
 pub(crate) mod states;
+mod store_is_fenced;
 mod table_is_sound;
 mod token_monotonicity;
+mod transactions_are_whole;
 mod values_are_kept;
 mod votes_stand;
 
@@ -75,8 +77,10 @@ pub use replies_name_entries::replies_name_entries;
 pub use replies_name_requests::{open_reads, replies_name_requests};
 pub use snapshot_matches_log::snapshot_matches_log;
 pub use state_machine_safety::{Committed, state_machine_safety};
+pub use store_is_fenced::store_is_fenced;
 pub use table_is_sound::table_is_sound;
 pub use token_monotonicity::token_monotonicity;
+pub use transactions_are_whole::transactions_are_whole;
 pub use values_are_kept::values_are_kept;
 pub use votes_stand::votes_stand;
 

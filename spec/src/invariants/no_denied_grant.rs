@@ -1,13 +1,13 @@
-//! No denied grant: the access rules in force permit every grant and every break, what they do not
-//! permit changes nothing, and only an administrator changes them.
+//! No denied grant: the access rules in force permit every grant, every break and every write, what they do
+//! not permit changes nothing, and only an administrator changes them.
 
 use alloc::vec::Vec;
 
 use super::{Check, Property, time_passed};
 use crate::lock::{
-    Command, Event, Keys, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right, Rights, Rules,
+    Command, Condition, Event, Key, Keys, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right,
+    Rights, Rules, SessionId, Subject, Transaction, Writer,
 };
-use crate::lock::{SessionId, Subject};
 use crate::raft::Stamp;
 use crate::require;
 
@@ -63,8 +63,20 @@ pub fn no_denied_grant(
                     if may(principal, Right::Break, key.as_str()));
                 require!(NAME, permits, "{key} was broken by {command:?}")?;
             }
+            Event::Put { key, .. } | Event::Deleted { key, .. } => {
+                let permits = writer(before, command).is_some_and(|writer| may(writer, Right::Write, key.as_str()));
+                require!(NAME, permits, "{key} was written by {command:?}")?;
+            }
             _ => {}
         }
+    }
+    if let (Some(Command::Transact { transaction, .. }), Some(reply)) = (command, &outcome.reply)
+        && *reply != Reply::NoSession
+    {
+        let permits = may_transact(before, command, transaction);
+        let is_new = matches!(reply, Reply::Written { .. }) && before.next_version() < after.next_version();
+        require!(NAME, permits || !is_new, "{command:?} was done")?;
+        require!(NAME, permits || !tells_of_records(reply), "{command:?} was told {reply:?}")?;
     }
     sessions_keep_their_principal(before, command, outcome, after)?;
     rules_change_by_an_administrator(before, command, outcome, after)?;
@@ -73,6 +85,39 @@ pub fn no_denied_grant(
 
 fn name(principal: Option<&Principal>) -> &str {
     principal.map_or("no session", Principal::as_str)
+}
+
+/// The client that asks for a transaction.
+fn writer<'a>(before: &'a LockTable, command: Option<&'a Command>) -> Option<&'a Principal> {
+    let Some(Command::Transact { writer, .. }) = command else { return None };
+    match writer {
+        Writer::Client(principal) => Some(principal),
+        Writer::Session { session, .. } => principal_of(before, None, *session),
+    }
+}
+
+/// Whether the rules permit a transaction: to write what it changes, and to read what it compares.
+fn may_transact(before: &LockTable, command: Option<&Command>, transaction: &Transaction) -> bool {
+    let rules = before.access().rules().map(|rules| &**rules);
+    let principal = writer(before, command);
+    let may = |right, key: &Key| principal.is_some_and(|name| permitted(rules, name, right, key.as_str()));
+    transaction.changes.iter().all(|change| may(Right::Write, change.record()))
+        && transaction.conditions.iter().all(|condition| match condition {
+            Condition::Version { record, .. } => may(Right::Read, record),
+            Condition::Held { .. } => true,
+        })
+}
+
+/// Whether a refusal tells something of records, which not everybody may read.
+fn tells_of_records(reply: &Reply) -> bool {
+    matches!(
+        reply,
+        Reply::NotHeld { .. }
+            | Reply::OtherVersion { .. }
+            | Reply::Fenced { .. }
+            | Reply::RecordTooLarge { .. }
+            | Reply::StoreFull { .. }
+    )
 }
 
 fn opening(command: Option<&Command>) -> Option<&Opening> {
@@ -167,11 +212,14 @@ fn denied_changes_nothing(
             !keys.iter().all(|key| permitted(rules, principal, Right::Break, key.as_str()))
         }
         Some(Command::SetAccess { .. }) => true,
+        Some(Command::Transact { transaction, .. }) => !may_transact(before, command, transaction),
         _ => false,
     };
     require!(NAME, denies, "{command:?} was denied")?;
     let waited = command.map_or_else(|| before.clone(), |command| time_passed(before, at, command));
-    let is_same = waited.locks() == after.locks() && waited.sessions().len() == after.sessions().len();
+    let is_same = waited.locks() == after.locks()
+        && waited.records() == after.records()
+        && waited.sessions().len() == after.sessions().len();
     require!(NAME, is_same, "{command:?} was denied and changed the table")
 }
 
@@ -182,7 +230,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
-    use crate::invariants::states::{acquire, complaint, id, key};
+    use crate::invariants::states::{acquire, complaint, id, key, put, under};
     use crate::lock::{Owner, Prefix, Proof, Rule, Token, Ttl};
     use crate::raft::StateMachine;
 
@@ -261,6 +309,49 @@ mod tests {
             assert!(judge(&[Right::Break], &command, &all, &command).contains("was granted to session"), "{command:?}");
         }
         assert!(judge(&[Right::Read], &break_first("bob"), &all, &break_first("bob")).starts_with("k was broken by"));
+    }
+
+    /// A put of r, which compares the version of s.
+    fn write(writer: Writer) -> Command {
+        let compared = Condition::Version { record: key("s"), version: None };
+        let transaction = Transaction { conditions: vec![compared], ..under(&[put("r", "x")], &[]) };
+        Command::Transact { writer, transaction }
+    }
+
+    #[test]
+    fn transaction_that_the_rules_do_not_permit_is_seen() {
+        let all = [Right::Write];
+        let of_session = Writer::Session { session: id(1), sequence: None };
+        for command in [write(Writer::Client("bob".into())), write(of_session)] {
+            assert_eq!(judge(&all, &command, &all, &command), "");
+            let seen = judge(&[Right::Read, Right::Acquire], &command, &all, &command);
+            assert!(seen.starts_with("r was written by"), "{seen}");
+            assert_eq!(judge(&[Right::Acquire], &command, &[Right::Acquire], &command), "");
+            assert!(judge(&all, &command, &[], &command).ends_with("was denied"), "{command:?}");
+            for reply in [
+                Reply::Fenced { record: key("r"), fence: Token(1) },
+                Reply::OtherVersion { record: key("s"), version: None },
+            ] {
+                let (table, outcome) = (table(&[]), Outcome { reply: Some(reply), events: vec![] });
+                let judged = complaint(no_denied_grant(&table, Stamp(50), Some(&command), &outcome, &table));
+                assert!(judged.contains("was told"), "{judged}");
+            }
+        }
+        // Who may write r may not compare the version of s.
+        let only_r = |table: &mut LockTable| {
+            let rule =
+                Rule { prefix: Prefix::from("r"), subject: Subject::Everyone, rights: Rights::of([Right::Write]) };
+            let rules = Some(Arc::new(Rules::new(vec![], vec![rule])));
+            let (principal, revision) = (Principal::from("admin/eve"), table.access().revision());
+            table.apply(Stamp(0), &Command::SetAccess { principal, revision, rules });
+        };
+        let (mut before, mut after) = (table(&all), table(&all));
+        only_r(&mut before);
+        let command = write(Writer::Client("bob".into()));
+        let outcome = after.apply(Stamp(50), &command);
+        *after.parts().access = before.access().clone();
+        let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&command), &outcome, &after));
+        assert!(judged.ends_with("was done"), "{judged}");
     }
 
     #[test]

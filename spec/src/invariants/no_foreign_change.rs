@@ -51,8 +51,8 @@ mod tests {
     use alloc::string::String;
 
     use super::no_foreign_change;
-    use crate::invariants::states::{acquire, complaint, id, table};
-    use crate::lock::{Claim, Command, LockRequest, LockTable, Proof, Sequence, SessionId, Token};
+    use crate::invariants::states::{acquire, complaint, id, put, table, under};
+    use crate::lock::{Claim, Command, LockRequest, LockTable, Proof, Sequence, SessionId, Token, Writer};
     use crate::raft::{Stamp, StateMachine};
 
     /// The number of a session that exists, with another proof.
@@ -69,7 +69,7 @@ mod tests {
     }
 
     /// All that a stranger can ask for in the name of session 1, as session 1 and as itself.
-    fn commands(session: SessionId) -> [Command; 7] {
+    fn commands(session: SessionId) -> [Command; 8] {
         let sequence = Some(Sequence(u64::MAX));
         let release = |claim| Command::Release { session, sequence, keys: "k".into(), claim };
         [
@@ -77,6 +77,10 @@ mod tests {
             Command::KeepAlive { sessions: [id(2), session].into() },
             Command::Acquire { session, sequence: None, request: LockRequest::exclusive("l", false) },
             Command::Proclaim { session, sequence, key: "k".into(), token: Token(1), value: "v".into() },
+            Command::Transact {
+                writer: Writer::Session { session, sequence },
+                transaction: under(&[put("r", "x")], &[("k", 1)]),
+            },
             release(Claim::Held(Token(1))),
             release(Claim::Waiting),
             release(Claim::Either),

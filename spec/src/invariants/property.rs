@@ -139,6 +139,10 @@ properties! {
     HoldsAreCounted = "holds are counted",
     /// A claim has the value that its own client gave it last.
     ValuesAreKept = "values are kept",
+    /// Only who holds a lock changes what was written under one.
+    StoreIsFenced = "the store is fenced",
+    /// All changes of a transaction are made together, and no other ones.
+    TransactionsAreWhole = "transactions are whole",
     /// A session lives until its deadline.
     NoEarlyExpiry = "no early expiry",
     /// A repeated operation changes nothing.

@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 
 use crate::invariants::Check;
 use crate::lock::{
-    Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl,
+    Bytes, Change, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof,
+    Reply, Sequence, SessionId, Token, Transaction, Ttl, Writer,
 };
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
@@ -114,4 +115,33 @@ pub(crate) fn acquire_all(number: u64, names: &[&str], mode: Mode) -> Command {
     let keys = Keys::new(names.iter().map(|name| key(name)).collect()).expect("each key once");
     let request = LockRequest { mode, ..LockRequest::exclusive(keys, true) };
     Command::Acquire { session: id(number), sequence: None, request }
+}
+
+pub(crate) fn put(name: &str, text: &str) -> Change {
+    Change::Put { record: key(name), bytes: Bytes::from(text) }
+}
+
+pub(crate) fn append(name: &str, text: &str) -> Change {
+    Change::Append { record: key(name), bytes: Bytes::from(text) }
+}
+
+pub(crate) fn delete(name: &str) -> Change {
+    Change::Delete { record: key(name) }
+}
+
+/// A transaction that must hold these locks with these tokens.
+pub(crate) fn under(changes: &[Change], held: &[(&str, u64)]) -> Transaction {
+    let held = held.iter().map(|&(lock, token)| Condition::Held { lock: key(lock), token: Token(token) });
+    Transaction { conditions: held.collect(), changes: changes.to_vec(), limit: u64::MAX }
+}
+
+/// A transaction of a client without a session and a name.
+pub(crate) fn transact(transaction: Transaction) -> Command {
+    Command::Transact { writer: Writer::Client(Principal::default()), transaction }
+}
+
+/// Does a transaction.
+pub(crate) fn written(table: &mut LockTable, at: u64, transaction: Transaction) {
+    let outcome = table.apply(Stamp(at), &transact(transaction));
+    assert!(matches!(outcome.reply, Some(Reply::Written { .. })), "{outcome:?}");
 }

@@ -2,8 +2,9 @@
 
 use alloc::collections::{BTreeMap, BTreeSet};
 
+use super::transactions_are_whole::bytes;
 use super::{Check, Property};
-use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, Sequence, SessionId, Token};
+use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, RECORD_BYTES, Record, Sequence, SessionId, Token};
 use crate::require;
 
 const NAME: Property = Property::TableSoundness;
@@ -38,7 +39,23 @@ pub fn table_is_sound(table: &LockTable) -> Check {
             *contended.entry((table.sessions()[&holder.session].deadline, holder.session)).or_insert(0) += 1;
         }
     }
-    require!(NAME, table.contended().iter().eq(&contended), "the first holders of locks with waiters are {contended:?}")
+    let is_listed = table.contended().iter().eq(&contended);
+    require!(NAME, is_listed, "the first holders of locks with waiters are {contended:?}")?;
+    store_is_sound(table)
+}
+
+/// Checks that the records have versions and fences that were given, and are no larger than they may be;
+/// and that their bytes are counted.
+fn store_is_sound(table: &LockTable) -> Check {
+    for (key, Record { bytes, version, fence, .. }) in table.records().iter() {
+        require!(NAME, *version < table.next_version(), "the version {version} of {key} was never given")?;
+        let is_drawn = fence.is_none_or(|fence| fence < table.next_token());
+        require!(NAME, is_drawn, "the fence {fence:?} of {key} was never drawn")?;
+        let length = bytes.as_slice().len();
+        require!(NAME, length <= RECORD_BYTES, "{key} has {length} bytes")?;
+    }
+    let (bytes, counted) = (bytes(table), table.stored_bytes());
+    require!(NAME, bytes == counted, "the records have {bytes} bytes, and {counted} are counted")
 }
 
 /// Checks one lock, and counts its claims.
@@ -101,8 +118,8 @@ fn claims(key: &Key, lock: &Lock) -> alloc::vec::Vec<Shown> {
 #[cfg(test)]
 mod tests {
     use super::table_is_sound;
-    use crate::invariants::states::{acquire, complaint, id, key, table};
-    use crate::lock::{LockRequest, LockTable, Token, Waiter};
+    use crate::invariants::states::{acquire, complaint, id, key, put, table, under, written};
+    use crate::lock::{Bytes, LockRequest, LockTable, Token, Version, Waiter};
     use crate::raft::{Stamp, StateMachine};
 
     /// Three sessions: 1 holds a and k, 2 and 3 wait for k.
@@ -172,6 +189,34 @@ mod tests {
         assert_eq!(table.next_token(), Token(3));
         *table.parts().next_token = Token(2);
         assert_eq!(complaint(table_is_sound(&table)), "the token of a was never drawn");
+    }
+
+    #[test]
+    fn store_that_does_not_add_up_is_seen() {
+        let stored = |damage: fn(&mut LockTable)| {
+            let mut table = sound();
+            written(&mut table, 0, under(&[put("r", "x")], &[("k", 1)]));
+            damage(&mut table);
+            complaint(table_is_sound(&table))
+        };
+        assert_eq!(stored(|_| ()), "");
+        for (damage, complaint) in [
+            (
+                (|table| *table.store_parts().bytes += 1) as fn(&mut LockTable),
+                "the records have 66 bytes, and 67 are counted",
+            ),
+            (|table| *table.store_parts().next_version = Version(1), "the version 1 of r was never given"),
+            (
+                |table| table.store_parts().record("r").fence = Some(Token(3)),
+                "the fence Some(Token(3)) of r was never drawn",
+            ),
+            (
+                |table| table.store_parts().record("r").bytes = Bytes::from("x".repeat(65_537).as_str()),
+                "r has 65537 bytes",
+            ),
+        ] {
+            assert_eq!(stored(damage), complaint);
+        }
     }
 
     #[test]

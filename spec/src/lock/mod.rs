@@ -93,6 +93,10 @@
 //! permits it leaves the queue. A holder keeps what it holds, and every session may give back what it
 //! has, whatever the rules say.
 //!
+//! **The store** has records beside the locks ([`Transaction`]). A transaction changes some of them, all
+//! or none, if the grants that it names are held at that very entry. So a former holder writes nothing, and
+//! what a holder has written is changed only by holders (`store/`).
+//!
 //! A client that wants a lock and no session uses `AcquireOnce`: the table opens a session for that
 //! one claim, and ends it with the claim.
 //!
@@ -111,6 +115,7 @@
 //! | a claim's further keys, and its value | `details.rs` |
 //! | what each command does, and exactly once | `table.rs` |
 //! | acquire, release and break; which session is granted a lock, and when | `grants.rs` |
+//! | records, what changes them, and who may | `store/` |
 //! | what ends a session, and how much one entry may end | `expiry.rs` |
 //! | how a command is written in a log, for as long as there are logs | `encoding.rs` |
 //! | how the locks are written in a snapshot | `stored.rs` |
@@ -137,7 +142,8 @@
 //!   wait for each other. It releases the one and acquires the other.
 //! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the
 //!   order of the log.
-//! - **The resource.** The table gives out tokens. Whether a resource checks them is beyond it.
+//! - **The resource.** The table gives out tokens. Whether another resource than its own store checks them is
+//!   beyond it.
 //!
 //! # Where it differs from the dissertation
 //!

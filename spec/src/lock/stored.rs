@@ -1,4 +1,4 @@
-//! How the locks of a table are written in a snapshot, and read back.
+//! How a table is written in a snapshot, and how its locks are read back.
 //!
 //! Each key of a claim has the claim's details: all its keys, and its value. They are written once, at the
 //! first key, and given to the others when the table is read, which then share them again.
@@ -6,20 +6,47 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use serde::ser::SerializeSeq;
+use serde::ser::{SerializeSeq, SerializeStruct};
 use serde::{Serialize, Serializer};
 
 use super::details::Details;
 use super::keys::Several;
-use super::{Holder, Key, Lock, Mode, Sequence, SessionId, SharedMap, Token, Waiter};
+use super::store::Store;
+use super::{Holder, Key, Lock, LockTable, Mode, Sequence, SessionId, SharedMap, Token, Waiter};
 
-/// Writes the locks as a sequence of keys and locks.
-pub(super) fn locks<S: Serializer>(locks: &SharedMap<Key, Lock>, serializer: S) -> Result<S::Ok, S::Error> {
-    let mut list = serializer.serialize_seq(Some(locks.len()))?;
-    for (key, lock) in locks.iter() {
-        list.serialize_element(&(key, StoredLock::new(key, lock)))?;
+/// A table is written field by field. In JSON, which has the names of fields, one without a store is written as
+/// before there were stores: so a recording or a trace of locks alone has nothing to say about records.
+impl Serialize for LockTable {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store } = self;
+        let has_store = !serializer.is_human_readable() || *store != Store::default();
+        let mut table = serializer.serialize_struct("LockTable", 8 + usize::from(has_store))?;
+        table.serialize_field("sweep", sweep)?;
+        table.serialize_field("next_session", next_session)?;
+        table.serialize_field("next_token", next_token)?;
+        table.serialize_field("sessions", sessions)?;
+        table.serialize_field("deadlines", deadlines)?;
+        table.serialize_field("contended", contended)?;
+        table.serialize_field("locks", &Locks(locks))?;
+        table.serialize_field("access", access)?;
+        if has_store {
+            table.serialize_field("store", store)?;
+        }
+        table.end()
     }
-    list.end()
+}
+
+/// The locks as a sequence of keys and locks.
+struct Locks<'a>(&'a SharedMap<Key, Lock>);
+
+impl Serialize for Locks<'_> {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        let mut list = serializer.serialize_seq(Some(self.0.len()))?;
+        for (key, lock) in self.0.iter() {
+            list.serialize_element(&(key, StoredLock::new(key, lock)))?;
+        }
+        list.end()
+    }
 }
 
 /// As [`Lock`].

@@ -2,7 +2,7 @@
 
 use alloc::vec::Vec;
 
-use serde::{Deserialize, Serialize};
+use serde::Deserialize;
 
 use super::claims::Claims;
 use super::encoding::EarlierLock;
@@ -26,21 +26,19 @@ use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 /// waiters are live sessions; a session claims exactly the keys it holds or waits for, each once;
 /// the deadline index has exactly the deadlines of all live sessions; a second index has the
 /// deadlines of exactly the first holders of locks with waiters, and counts these locks.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "Stored")]
 pub struct LockTable {
     /// Work after which a sweep ends no further session, counted in sessions, claims, and waiters
     /// behind them. The last session may exceed it; a sweep always ends at least one.
     pub(super) sweep: u64,
-    next_session: u64,
+    pub(super) next_session: u64,
     pub(super) next_token: Token,
     pub(super) sessions: SharedMap<SessionId, Session>,
     pub(super) deadlines: SharedMap<(Stamp, SessionId), ()>,
     pub(super) contended: SharedMap<(Stamp, SessionId), u64>,
-    #[serde(serialize_with = "stored::locks")]
     pub(super) locks: SharedMap<Key, Lock>,
     pub(super) access: Access,
-    #[serde(default)]
     pub(super) store: Store,
 }
 

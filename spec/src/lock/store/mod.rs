@@ -162,6 +162,30 @@ impl LockTable {
     }
 }
 
+#[cfg(test)]
+impl LockTable {
+    /// The parts of the store, for tests of states that no command reaches.
+    pub(crate) fn store_parts(&mut self) -> Parts<'_> {
+        let Store { next_version, bytes, records } = &mut self.store;
+        Parts { next_version, bytes, records }
+    }
+}
+
+/// The parts that the invariants compare.
+#[cfg(test)]
+pub(crate) struct Parts<'a> {
+    pub(crate) next_version: &'a mut Version,
+    pub(crate) bytes: &'a mut u64,
+    pub(crate) records: &'a mut SharedMap<Key, Record>,
+}
+
+#[cfg(test)]
+impl Parts<'_> {
+    pub(crate) fn record(&mut self, name: &str) -> &mut Record {
+        self.records.get_mut(&name.into()).expect("it exists")
+    }
+}
+
 impl Store {
     /// What a transaction whose conditions are met makes of the records, or the reason against it.
     fn changed<'a>(&self, transaction: &'a Transaction) -> Result<Changed<'a>, Reply> {
@@ -233,5 +257,98 @@ impl Store {
         let records = transaction.changes.iter().filter_map(|change| self.records.get(change.record()));
         let mut written = records.filter(|record| record.written == Some(number));
         written.next().map_or(Reply::Gone, |record| Reply::Written { version: record.version })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::{String, ToString};
+
+    use super::{Bytes, Record, Version};
+    use crate::invariants::states::{acquire, complaint, delete, id, key, put, table, under, written};
+    use crate::invariants::table_is_sound;
+    use crate::lock::{Command, LockTable, Sequence, Token, Writer};
+    use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
+
+    /// A table with records of every kind: fenced, numbered, empty, and of bytes that are no text.
+    fn filled() -> LockTable {
+        let mut table = table(1);
+        table.apply(Stamp(0), &acquire(1, 0, "k"));
+        written(&mut table, 0, under(&[put("fenced", "x"), put("gone", "x")], &[("k", 1)]));
+        written(&mut table, 0, under(&[put("empty", ""), delete("gone")], &[("k", 1)]));
+        let writer = Writer::Session { session: id(1), sequence: Some(Sequence(7)) };
+        let bytes = Bytes::from([0xff, 0, b'"'].to_vec());
+        let transaction = under(&[super::Change::Put { record: key("numbered"), bytes }], &[]);
+        table.apply(Stamp(0), &Command::Transact { writer, transaction });
+        assert_eq!((table.records().len(), table.next_version()), (3, Version(4)));
+        table
+    }
+
+    #[test]
+    fn stored_records_are_read_back_and_their_bytes_are_counted_again() {
+        let table = filled();
+        let text = serde_json::to_string(&table).unwrap();
+        let read: LockTable = serde_json::from_str(&text).unwrap();
+        assert_eq!((&read, read.stored_bytes()), (&table, 3 * 64 + 7 + 5 + 11));
+        let number = Some((id(1), Sequence(7)));
+        let bytes = Bytes::from([0xff, 0, b'"'].to_vec());
+        let expected = Record { bytes, version: Version(3), fence: None, written: number };
+        assert_eq!(read.record(&key("numbered")), Some(&expected));
+        assert_eq!(read.record(&key("fenced")).unwrap().fence, Some(Token(1)));
+        assert!(!text.contains("215"), "the sum is not written: {text}");
+    }
+
+    #[test]
+    fn table_without_records_is_written_in_json_as_before_there_were_any() {
+        let text = serde_json::to_string(&table(1)).unwrap();
+        assert!(!text.contains("store"), "{text}");
+        assert_eq!(serde_json::from_str::<LockTable>(&text).unwrap(), table(1));
+        let mut emptied = table(1);
+        written(&mut emptied, 0, under(&[delete("r")], &[]));
+        let text = serde_json::to_string(&emptied).unwrap();
+        assert_eq!(serde_json::from_str::<LockTable>(&text).unwrap(), emptied, "its next version is kept: {text}");
+    }
+
+    /// A damaged file is refused, or it is a table with other records, whose bytes are counted.
+    #[test]
+    fn damaged_store_is_no_panic() {
+        let text = serde_json::to_string(&filled()).unwrap();
+        let store = text.find("\"store\"").unwrap();
+        let in_order = [&text[..store], &text[store..].replace("numbered", "a")].concat();
+        assert!(serde_json::from_str::<LockTable>(&in_order).is_err(), "its keys are not in order");
+        for (from, to) in [("\"x\"", "\"xyz\""), ("\"version\":1", "\"version\":9"), ("[255,0,34]", "[]")] {
+            let damaged: String = [&text[..store], &text[store..].replace(from, to)].concat();
+            assert_ne!(damaged, text);
+            let mut read: LockTable = serde_json::from_str(&damaged).unwrap();
+            let counted: usize =
+                read.records().iter().map(|(key, record)| key.as_str().len() + record.bytes.len()).sum();
+            assert_eq!(read.stored_bytes(), counted as u64 + 3 * 64);
+            written(&mut read, 0, under(&[delete("fenced"), put("other", "x")], &[("k", 1)]));
+            assert!(read.record(&key("other")).is_some() && read.record(&key("fenced")).is_none());
+        }
+        for cut in (store..text.len()).step_by(7) {
+            assert!(serde_json::from_str::<LockTable>(&text[..cut]).is_err());
+        }
+    }
+
+    #[test]
+    fn next_version_is_limited() {
+        let mut table = filled();
+        *table.store_parts().next_version = Version(MAX_NUMBER);
+        assert!(table.in_range());
+        *table.store_parts().next_version = Version(MAX_NUMBER + 1);
+        assert!(!table.in_range());
+    }
+
+    /// Copies share their records until one of them changes.
+    #[test]
+    fn copy_is_not_changed_with_its_original() {
+        let mut table = filled();
+        let copy = table.clone();
+        written(&mut table, 0, under(&[put("fenced", "y")], &[("k", 1)]));
+        assert_eq!(copy, filled());
+        assert_eq!(table.record(&key("fenced")).unwrap().bytes.as_slice(), b"y");
+        assert_eq!((complaint(table_is_sound(&copy)), complaint(table_is_sound(&table))), Default::default());
+        assert_eq!(Version(4).to_string(), "4");
     }
 }

@@ -11,7 +11,7 @@ fn subject(name: &str) -> Subject {
     }
 }
 
-/// Rules of subjects (`*`, `@role`, or a name), prefixes and rights (`r`, `a`, `b`, `A`). The role `ops`
+/// Rules of subjects (`*`, `@role`, or a name), prefixes and rights (`r`, `a`, `b`, `A`, `w`). The role `ops`
 /// has ann and bob.
 fn rules(lines: &[(&str, &str, &str)]) -> Rules {
     let rights = |letters: &str| {
@@ -20,6 +20,7 @@ fn rules(lines: &[(&str, &str, &str)]) -> Rules {
             'a' => Right::Acquire,
             'b' => Right::Break,
             'A' => Right::Admin,
+            'w' => Right::Write,
             other => panic!("{other} is no right"),
         }))
     };
@@ -35,7 +36,7 @@ fn rules(lines: &[(&str, &str, &str)]) -> Rules {
 /// The rights of a principal to a key, as letters; `-` if no rule applies.
 fn rights(rules: &Rules, principal: &str, key: &str) -> String {
     let Some(decision) = rules.decide(&Principal::from(principal), key) else { return "-".into() };
-    let letters = ['r', 'a', 'b', 'A'].into_iter().zip(Right::ALL);
+    let letters = ['r', 'a', 'b', 'A', 'w'].into_iter().zip(Right::ALL);
     letters.filter(|(_, right)| decision.rights.iter().any(|given| given == *right)).map(|(letter, _)| letter).collect()
 }
 
@@ -94,12 +95,13 @@ fn prefixes_end_anywhere_in_a_text_of_any_language() {
 }
 
 #[test]
-fn reading_is_included_in_acquiring_and_in_breaking() {
-    for (letters, permitted) in [("", ""), ("r", "r"), ("a", "ra"), ("b", "rb"), ("A", "A"), ("ab", "rab")] {
+fn reading_is_included_in_acquiring_breaking_and_writing() {
+    for (letters, permitted) in [("", ""), ("r", "r"), ("a", "ra"), ("b", "rb"), ("A", "A"), ("w", "rw"), ("ab", "rab")]
+    {
         let rules = rules(&[("ann", "", letters)]);
         let ann = Principal::from("ann");
         let permits = |(letter, right)| rules.permits(&ann, right, "").then_some(letter);
-        let all: String = ['r', 'a', 'b', 'A'].into_iter().zip(Right::ALL).filter_map(permits).collect();
+        let all: String = ['r', 'a', 'b', 'A', 'w'].into_iter().zip(Right::ALL).filter_map(permits).collect();
         assert_eq!(all, permitted, "{letters}");
     }
 }
@@ -113,7 +115,7 @@ fn administration_is_about_no_key() {
 
 #[test]
 fn certificates_of_administrators_have_all_rights_and_nodes_and_the_nameless_none() {
-    let everything = rules(&[("*", "", "rabA"), ("node/1", "", "rabA"), ("", "", "rabA")]);
+    let everything = rules(&[("*", "", "rabAw"), ("node/1", "", "rabAw"), ("", "", "rabAw")]);
     for right in Right::ALL {
         assert!(rules(&[]).permits(&Principal::from("admin/ann"), right, "k"));
         assert!(rules(&[("admin/ann", "", "")]).permits(&Principal::from("admin/ann"), right, "k"));
@@ -182,7 +184,7 @@ fn search_agrees_with_the_definition() {
         let lines: Vec<_> = (0..random(7))
             .map(|_| {
                 let subject = ["*", "@ops", "ann", "eve"][random(4)];
-                (subject, texts[random(texts.len())].as_str(), ["", "r", "a", "b", "rb", "A"][random(6)])
+                (subject, texts[random(texts.len())].as_str(), ["", "r", "a", "b", "rb", "A", "w"][random(7)])
             })
             .collect();
         let rules = rules(&lines);
