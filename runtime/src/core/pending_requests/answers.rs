@@ -72,7 +72,7 @@ impl PendingRequests {
                 let acquirer = Acquirer::Once(opening.principal);
                 self.acquire_answered(table, request.keys, acquirer, secret, wait, responder, reply);
             }
-            (Command::Release { session, keys, claim, .. }, reply) => {
+            (Command::Release { session, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
@@ -276,7 +276,11 @@ impl PendingRequests {
                 self.metrics.expiries.inc();
             }
             Event::Closed { session } => self.openers.ended(*session),
-            Event::Broken { .. } | Event::Released { .. } | Event::Proclaimed { .. } => {}
+            Event::Broken { .. }
+            | Event::Released { .. }
+            | Event::Proclaimed { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. } => {}
         }
     }
 }
