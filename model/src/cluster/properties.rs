@@ -61,6 +61,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 17] {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
+        ChangesAreTold,
         NoNeedlessWait,
         NoDeadlock,
         HoldsAreCounted,

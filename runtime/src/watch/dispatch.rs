@@ -52,9 +52,10 @@ impl Slot {
         self.woken.notified().await;
     }
 
-    /// Notes that there is something to read; whether the watcher is to be woken for that.
+    /// Notes that there is something to read; whether the watcher is to be woken for that. Of several entries
+    /// the first counts, in whatever order they are noted.
     fn note(&self, revision: u64) -> bool {
-        self.pending.compare_exchange(NOTHING, revision, Ordering::SeqCst, Ordering::SeqCst).is_ok()
+        self.pending.fetch_min(revision, Ordering::SeqCst) == NOTHING
     }
 }
 

@@ -377,6 +377,33 @@ async fn only_those_who_follow_a_key_are_woken() {
     assert_eq!(source.hub.metrics.watchers.get(), 0);
 }
 
+/// Goal: of an iteration with many entries, a watcher of a prefix is shown all, although the dispatcher looks them
+/// up in no particular order.
+#[tokio::test]
+async fn first_of_many_entries_counts() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let mut watcher = source.follow(prefix(""), "0");
+    watcher.wait().await;
+    assert_eq!(read(&mut watcher).len(), 0);
+    for round in 0..50 {
+        let first = source.applied + 1;
+        let entries = (0..10).map(|number| {
+            let keys = Keys::new(vec![format!("{round}/{number}").as_str().into()]).unwrap();
+            let request = LockRequest::exclusive(keys, true);
+            let acquire = Command::Acquire { session: id(1), sequence: None, request };
+            Entry::new(first + number, source.table.apply(Stamp(0), &acquire).events)
+        });
+        let entries = entries.collect();
+        source.applied += 10;
+        source.hub.shared.lock().history.append(entries, source.applied);
+        source.hub.news.notify_one();
+        watcher.wait().await;
+        assert_eq!(read(&mut watcher).len(), 10, "in round {round}");
+    }
+    dispatcher.abort();
+}
+
 /// Goal: ten thousand watchers of a key are woken in bursts, and those of another key do not wait for them.
 #[tokio::test]
 async fn wakes_of_a_crowd_are_spread() {

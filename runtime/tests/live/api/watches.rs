@@ -437,22 +437,22 @@ fn node_that_stops_ends_its_watches() {
 fn websocket_has_several_watches() {
     let (cluster, node) = calm();
     let follower = cluster.ids().into_iter().find(|&id| cluster.client_addr(id) != node.0).unwrap();
-    for address in [node.0.clone(), cluster.client_addr(follower)] {
+    for (k, l, address) in [("k", "l", node.0.clone()), ("k2", "l2", cluster.client_addr(follower))] {
         let mut socket = WebSocket::open(&address);
-        let listing = socket.ask(7, &json!({ "watch": { "key": "k" } }));
+        let listing = socket.ask(7, &json!({ "watch": { "key": k } }));
         assert_eq!(listing["ok"]["watched"]["listing"]["locks"], json!([]));
-        let listing = socket.ask(8, &json!({ "watch": { "prefix": "l" } }));
+        let listing = socket.ask(8, &json!({ "watch": { "prefix": l } }));
         assert_eq!(listing["ok"]["watched"]["listing"]["complete"], true);
-        assert_eq!(socket.ask(7, &json!({ "watch": { "key": "k" } }))["error"]["error"], "invalid", "the id is taken");
+        assert_eq!(socket.ask(7, &json!({ "watch": { "key": k } }))["error"]["error"], "invalid", "the id is taken");
         assert_eq!(socket.ask(9, &json!({ "watch": {} }))["error"]["error"], "invalid");
         drop(socket);
 
         let mut socket = WebSocket::open(&address);
-        let listing = socket.ask(7, &json!({ "watch": { "key": "k" } }));
+        let listing = socket.ask(7, &json!({ "watch": { "key": k } }));
         let after = listing["ok"]["watched"]["listing"]["revision"].clone();
-        socket.ask(8, &json!({ "watch": { "prefix": "l" } }));
+        socket.ask(8, &json!({ "watch": { "prefix": l } }));
         let session = node.open_session("both");
-        let grants = ["k", "l"].map(|key| node.acquire(key, &json!({ "session": session })).ok());
+        let grants = [k, l].map(|key| node.acquire(key, &json!({ "session": session })).ok());
         let mut told = [socket.receive().unwrap(), socket.receive().unwrap()];
         told.sort_by_key(|frame| frame["id"].as_u64());
         for (frame, (id, grant)) in told.iter().zip([7, 8].iter().zip(&grants)) {
@@ -463,13 +463,13 @@ fn websocket_has_several_watches() {
             );
         }
         assert_eq!(socket.ask(9, &json!({ "unwatch": { "watch": 8 } }))["ok"], "unwatched");
-        node.release("l", &session, &grants[1]["token"]).ok();
-        node.release("k", &session, &grants[0]["token"]).ok();
+        node.release(l, &session, &grants[1]["token"]).ok();
+        node.release(k, &session, &grants[0]["token"]).ok();
         let next = socket.receive().unwrap();
         assert_eq!((&next["id"], &next["result"]["ok"]["watched"]["event"]["event"]), (&json!(7), &json!("released")));
         assert_eq!(socket.ask(10, &json!("status"))["ok"]["status"]["locks"], 0);
         // The same id again, and from an earlier event on.
-        let again = socket.ask(8, &json!({ "watch": { "key": "k", "after": after } }));
+        let again = socket.ask(8, &json!({ "watch": { "key": k, "after": after } }));
         assert_eq!(again["ok"]["watched"]["event"]["token"], grants[0]["token"]);
     }
     eventually("they have gone", || (metrics::value(&node.0, "palisade_watchers") == 0.0).then_some(()));
