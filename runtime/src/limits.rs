@@ -93,7 +93,7 @@ pub const WATCH_FRAMES: usize = 64;
 /// Watchers of keys with many watchers that may be woken at once, after a pause.
 pub const WATCH_BURST: f64 = 20_000.0;
 /// How many of them are woken in a second after that: a wake is a write to a socket.
-pub const WATCH_WAKES_PER_SECOND: f64 = 50_000.0;
+pub const WATCH_WAKES_PER_SECOND: f64 = 20_000.0;
 /// How often a watch without events says that it lives.
 pub const WATCH_KEEPALIVE: Duration = Duration::from_secs(10);
 /// Maximum size of an HTTP body or a WebSocket message, in bytes.

@@ -137,21 +137,10 @@ fn no_leader() -> Failure {
 impl Watcher {
     /// The next part; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Part> {
-        let part = loop {
-            let found = match &mut self.phase {
-                Phase::Ended => return None,
-                Phase::Listing { .. } => Some(self.list().await),
-                Phase::Resuming | Phase::Following => self.follow(),
-            };
-            if let Some(part) = found {
-                break part;
-            }
-            if timeout_at(self.keepalive, self.follower.wait()).await.is_err() {
-                break match self.app.core.view().leader() {
-                    Some(_) => Part::Quiet(self.app.hub.reached()),
-                    None => Part::End(no_leader()),
-                };
-            }
+        let part = match &self.phase {
+            Phase::Ended => return None,
+            Phase::Listing { .. } => self.list().await,
+            Phase::Resuming | Phase::Following => self.follow().await,
         };
         self.keepalive = Instant::now() + limits::WATCH_KEEPALIVE;
         match &part {
@@ -162,23 +151,28 @@ impl Watcher {
         Some(part)
     }
 
-    /// The events that are there, if there are any.
-    fn follow(&mut self) -> Option<Part> {
+    /// The next events, or that there are none for a while.
+    async fn follow(&mut self) -> Part {
         let is_resuming = matches!(self.phase, Phase::Resuming);
-        let progress = self.follower.next(None);
-        if !matches!(progress, Progress::NeverHad(_) | Progress::Dropped(_)) {
-            self.phase = Phase::Following;
-        }
+        let Ok(progress) = timeout_at(self.keepalive, self.follower.follow()).await else {
+            return match self.app.core.view().leader() {
+                Some(_) => Part::Quiet(self.app.hub.reached()),
+                None => Part::End(no_leader()),
+            };
+        };
         match progress {
-            Progress::Events(events) => Some(Part::Events(events)),
-            Progress::CaughtUp => None,
-            Progress::Dropped(_) if !is_resuming => Some(self.too_slow()),
+            Progress::Events(events) => {
+                self.phase = Phase::Following;
+                Part::Events(events)
+            }
+            Progress::Dropped(_) if !is_resuming => self.too_slow(),
             Progress::NeverHad(floor) | Progress::Dropped(floor) => {
                 self.phase = Phase::Listing { after: None, next: None };
-                Some(Part::Compacted(floor))
+                Part::Compacted(floor)
             }
-            Progress::Denied => Some(Part::End(self.denied())),
-            Progress::Closed => Some(Part::End(not_taken(NotTaken::Ended))),
+            Progress::Denied => Part::End(self.denied()),
+            Progress::Closed => Part::End(not_taken(NotTaken::Ended)),
+            Progress::CaughtUp => unreachable!("it waits for something else"),
         }
     }
 

@@ -28,6 +28,9 @@ pub struct Follower {
     cursor: EventId,
     /// Only events of keys up to this one are shown: later ones are not listed yet.
     listed: Listed,
+    /// Whether it has looked at everything that it was woken for. The history may then forget what comes
+    /// after the cursor: it is not of this watch.
+    is_idle: bool,
     id: u64,
     slot: Arc<Slot>,
 }
@@ -79,7 +82,7 @@ impl Follower {
         after: EventId,
         (id, slot): (u64, Arc<Slot>),
     ) -> Follower {
-        Follower { hub, filter, reader, cursor: after, listed: Listed::All, id, slot }
+        Follower { hub, filter, reader, cursor: after, listed: Listed::All, is_idle: false, id, slot }
     }
 
     /// What it follows.
@@ -94,7 +97,7 @@ impl Follower {
 
     /// The state after this entry was listed, as far as `listed` says: the watch goes on from there.
     pub fn list(&mut self, revision: u64, listed: Listed) {
-        (self.cursor, self.listed) = (EventId::end_of(revision), listed);
+        (self.cursor, self.listed, self.is_idle) = (EventId::end_of(revision), listed, false);
     }
 
     /// The next events, up to the end of the entry `until` if there is one. Returns at once.
@@ -127,8 +130,22 @@ impl Follower {
         }
     }
 
+    /// Waits for the next events, or for why there are none. Can be dropped and called anew.
+    pub async fn follow(&mut self) -> Progress {
+        loop {
+            if !self.is_idle {
+                match self.next(None) {
+                    Progress::CaughtUp => self.is_idle = true,
+                    progress => return progress,
+                }
+            }
+            self.wait().await;
+            self.is_idle = false;
+        }
+    }
+
     /// Waits until there may be more events.
-    pub async fn wait(&mut self) {
+    pub(super) async fn wait(&mut self) {
         loop {
             if let Some(first) = self.slot.take() {
                 // Nothing between the last look and this entry was of this watch.

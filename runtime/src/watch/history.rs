@@ -20,7 +20,14 @@ use super::tell::{self, Told};
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) events: Vec<Event>,
-    told: OnceLock<Box<[(Told, OnceLock<Bytes>)]>>,
+    told: OnceLock<Box<[Item]>>,
+}
+
+/// An event of a watch, and its text once a watcher has needed it.
+#[derive(Debug)]
+struct Item {
+    told: Told,
+    text: OnceLock<Bytes>,
 }
 
 impl Entry {
@@ -33,18 +40,19 @@ impl Entry {
         self.events.iter().filter_map(tell::key)
     }
 
-    fn told(&self) -> &[(Told, OnceLock<Bytes>)] {
-        self.told.get_or_init(|| tell::tell(&self.events).into_iter().map(|told| (told, OnceLock::new())).collect())
+    fn items(&self) -> &[Item] {
+        let item = |told| Item { told, text: OnceLock::new() };
+        self.told.get_or_init(|| tell::tell(&self.events).into_iter().map(item).collect())
     }
 
     /// Number of events that watchers are told of.
     pub(super) fn count(&self) -> usize {
-        self.told().len()
+        self.items().len()
     }
 
     /// The key of an event.
     pub(super) fn key(&self, number: usize) -> &Key {
-        self.told()[number].0.key(&self.events)
+        self.items()[number].told.key(&self.events)
     }
 
     /// The ID of an event.
@@ -55,17 +63,17 @@ impl Entry {
 
     /// Whether the reader may see all that the event says.
     pub(super) fn may_see_all(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> bool {
-        self.told()[number].0.keys(&self.events).into_iter().all(may_see)
+        self.items()[number].told.keys(&self.events).into_iter().all(may_see)
     }
 
     /// Bytes of the value that the event shows.
     pub(super) fn value_bytes(&self, number: usize) -> usize {
-        self.told()[number].0.value_bytes(&self.events)
+        self.items()[number].told.value_bytes(&self.events)
     }
 
     /// The event, with those keys of its claim that the reader may see.
     pub(super) fn event(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> wire::Event {
-        let (told, _) = &self.told()[number];
+        let told = &self.items()[number].told;
         let (id, key) = (self.id(number), told.key(&self.events).to_string());
         wire::Event { id, key, change: told.change(&self.events, may_see) }
     }
@@ -74,8 +82,7 @@ impl Entry {
     /// bytes is not zero for the first caller, whose call has made them.
     fn shared_text(&self, number: usize) -> (Bytes, usize) {
         let mut made = 0;
-        let (_, text) = &self.told()[number];
-        let text = text.get_or_init(|| {
+        let text = self.items()[number].text.get_or_init(|| {
             let text = text_of(&self.event(number, |_| true));
             made = text.len();
             text

@@ -404,6 +404,30 @@ async fn first_of_many_entries_counts() {
     dispatcher.abort();
 }
 
+/// Goal: a watcher of a quiet key stays, although all other keys fill the history many times over, and is then
+/// shown its next event.
+#[tokio::test]
+async fn watcher_of_a_quiet_key_is_not_too_slow() {
+    let mut source = Source::with_sessions(10_000, 2);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let mut watcher = source.follow(key("quiet"), "2");
+    for _ in 0..5 {
+        let nothing = tokio::time::timeout(std::time::Duration::from_millis(20), watcher.follow()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        for _ in 0..100 {
+            source.acquire(1, &["busy"]);
+            source.release(1, &["busy"]);
+            // The dispatcher must not fall behind by more than the history has.
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(source.hub.shared.lock().history.floor() > 900);
+    source.acquire(2, &["quiet"]);
+    let Progress::Events(events) = watcher.follow().await else { panic!("there is one") };
+    assert_eq!(events[0].event().id, EventId::end_of(source.applied));
+    dispatcher.abort();
+}
+
 /// Goal: ten thousand watchers of a key are woken in bursts, and those of another key do not wait for them.
 #[tokio::test]
 async fn wakes_of_a_crowd_are_spread() {
@@ -418,7 +442,7 @@ async fn wakes_of_a_crowd_are_spread() {
         assert!(matches!(watcher.next(None), Progress::CaughtUp));
     }
     let begin = tokio::time::Instant::now();
-    for round in 0..6 {
+    for round in 0..4 {
         if round % 2 == 0 {
             source.acquire(1, &["k"])
         } else {
@@ -429,16 +453,16 @@ async fn wakes_of_a_crowd_are_spread() {
             assert_eq!(read(watcher).len(), 1);
         }
     }
-    // 60,000 wakes, 20,000 of them at once, and 50,000 a second.
+    // 40,000 wakes, 20,000 of them at once, and 20,000 a second.
     let took = begin.elapsed().as_millis();
-    assert!(took >= 700, "{took} ms");
+    assert!(took >= 900, "{took} ms");
     source.release(1, &["k"]);
     source.acquire(1, &["k"]);
     source.acquire(1, &["other"]);
     let before = tokio::time::Instant::now();
     other.wait().await;
     assert_eq!(names(&mut other).len(), 1);
-    // A crowd waits for a fifth of a second at least.
+    // A crowd waits for half of a second.
     assert!(before.elapsed().as_millis() < 100, "{:?}", before.elapsed());
     dispatcher.abort();
 }

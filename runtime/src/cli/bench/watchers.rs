@@ -3,16 +3,21 @@
 //! them, and how fast other clients acquire and release meanwhile.
 
 use std::collections::HashMap;
+use std::future::pending;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use palisade_client::{Client, LockOptions, Options, Security};
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::sync::oneshot;
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use super::super::dev::Cluster;
+use super::super::{block_on, print_error};
 use super::{Bench, Target};
 
 /// The key.
@@ -28,44 +33,40 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// When the watchers were told of a grant, by its token.
 type Arrivals = Arc<Mutex<HashMap<u64, Vec<Instant>>>>;
 
-/// Open watches.
+/// Open watches, on a thread of their own: their work must not delay the clients that are measured.
 pub(super) struct Watchers {
     arrivals: Arrivals,
     /// Ends the watches when it is dropped.
-    _tasks: JoinSet<()>,
+    stop: Option<oneshot::Sender<()>>,
+    thread: Option<JoinHandle<()>>,
     count: usize,
 }
 
 impl Watchers {
     /// Opens so many, and waits until all were shown the present state.
     async fn open(target: &Target, count: usize) -> Result<Watchers, String> {
-        let (arrivals, listed) = (Arrivals::default(), Arc::new(Mutex::new(0)));
-        let mut tasks = JoinSet::new();
-        let begin = Instant::now();
-        for (number, endpoint) in (0..count).zip(target.endpoints.iter().cycle()) {
-            let (endpoint, security) = (endpoint.clone(), target.security.clone());
-            let (told, shown) = (Arc::clone(&arrivals), Arc::clone(&listed));
-            tasks.spawn(async move {
-                if let Err(error) = watch(&endpoint, &security, &told, &shown).await {
-                    super::print_error(format!("watcher {number} has ended: {error}"));
+        let (arrivals, listed) = (Arrivals::default(), Arc::new(AtomicUsize::new(0)));
+        let (stop, stopped) = oneshot::channel();
+        let (endpoints, security) = (target.endpoints.clone(), target.security.clone());
+        let (told, shown) = (Arc::clone(&arrivals), Arc::clone(&listed));
+        let thread = std::thread::spawn(move || {
+            block_on(async {
+                tokio::select! {
+                    () = watch_all(&endpoints, &security, count, &told, &shown) => {}
+                    _ = stopped => {}
                 }
             });
-            while *listed.lock() + AT_ONCE < number {
-                if tasks.try_join_next().is_some() || begin.elapsed() > PATIENCE {
-                    return Err(
-                        "not all watchers could be opened: raise the limit of open files (ulimit -n)".to_owned()
-                    );
-                }
-                sleep(Duration::from_millis(1)).await;
-            }
-        }
-        while *listed.lock() < count {
-            if tasks.try_join_next().is_some() || begin.elapsed() > PATIENCE {
-                return Err("not all watchers could be opened: raise the limit of open files (ulimit -n)".to_owned());
+        });
+        let watchers = Watchers { arrivals, stop: Some(stop), thread: Some(thread), count };
+        let begin = Instant::now();
+        while listed.load(Ordering::Relaxed) < count {
+            if begin.elapsed() > PATIENCE {
+                let open = listed.load(Ordering::Relaxed);
+                return Err(format!("only {open} watchers could be opened: raise the limit of open files (ulimit -n)"));
             }
             sleep(Duration::from_millis(1)).await;
         }
-        Ok(Watchers { arrivals, _tasks: tasks, count })
+        Ok(watchers)
     }
 
     /// Grants the lock, and waits until all watchers were told. Returns the times from the answer to the
@@ -93,14 +94,43 @@ impl Watchers {
     }
 }
 
+impl Drop for Watchers {
+    fn drop(&mut self) {
+        self.stop = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Opens watches at the nodes in turn, and never ends.
+async fn watch_all(endpoints: &[String], security: &Security, count: usize, told: &Arrivals, shown: &Arc<AtomicUsize>) {
+    let mut tasks = JoinSet::new();
+    for (number, endpoint) in (0..count).zip(endpoints.iter().cycle()) {
+        let (endpoint, security) = (endpoint.clone(), security.clone());
+        let (told, listed) = (Arc::clone(told), Arc::clone(shown));
+        tasks.spawn(async move {
+            if let Err(error) = watch(&endpoint, &security, &told, &listed).await {
+                print_error(format!("watcher {number} has ended: {error}"));
+            }
+        });
+        // The nodes accept no more at once.
+        while number > shown.load(Ordering::Relaxed) + AT_ONCE {
+            sleep(Duration::from_millis(1)).await;
+        }
+    }
+    while tasks.join_next().await.is_some() {}
+    pending().await
+}
+
 /// Watches the key until the connection ends.
-async fn watch(endpoint: &str, security: &Security, arrivals: &Arrivals, listed: &Mutex<usize>) -> std::io::Result<()> {
+async fn watch(endpoint: &str, security: &Security, told: &Arrivals, shown: &AtomicUsize) -> std::io::Result<()> {
     let mut stream = security.dial(endpoint).await.map_err(std::io::Error::other)?;
     let request = format!("GET /v1/watch?key={KEY} HTTP/1.1\r\nHost: {endpoint}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
     stream.flush().await?;
     let (mut buffer, mut text) = ([0; 4_096], Vec::new());
-    let mut is_listed = false;
+    let mut is_shown = false;
     loop {
         let length = stream.read(&mut buffer).await?;
         if length == 0 {
@@ -112,14 +142,14 @@ async fn watch(endpoint: &str, security: &Security, arrivals: &Arrivals, listed:
         while let Some(end) = text.windows(2).position(|pair| pair == b"\n\n") {
             let event = String::from_utf8_lossy(&text[..end]).into_owned();
             text.drain(..end + 2);
-            if event.contains("event: listing") && !is_listed {
-                is_listed = true;
-                *listed.lock() += 1;
+            if event.contains("event: listing") && !is_shown {
+                is_shown = true;
+                shown.fetch_add(1, Ordering::Relaxed);
             }
             if event.contains("event: granted")
                 && let Some(token) = token(&event)
             {
-                arrivals.lock().entry(token).or_default().push(now);
+                told.lock().entry(token).or_default().push(now);
             }
         }
     }
