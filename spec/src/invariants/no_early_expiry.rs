@@ -215,7 +215,7 @@ mod tests {
 
     use super::*;
     use crate::invariants::states;
-    use crate::lock::{Claim, Key, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
+    use crate::lock::{Claim, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
