@@ -13,9 +13,9 @@ use crate::engine::{Asked, Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
     self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, LockPage, LockView,
-    MemberChange, MembersView, Op, SessionId, Stale, StatusView, TestAccess,
+    MemberChange, MembersView, Op, SessionId, Stale, StatusView, TestAccess, Watch,
 };
-use crate::{Error, Guard, LockOptions, Options, endpoints, task};
+use crate::{Error, Guard, LockOptions, Options, Watcher, endpoints, task};
 
 /// In bytes.
 const LONGEST_KEY: usize = 512;
@@ -26,6 +26,7 @@ const LONGEST_KEY: usize = 512;
 pub struct Client {
     commands: mpsc::UnboundedSender<Command>,
     next_claim: Arc<AtomicU64>,
+    endpoints: Arc<[String]>,
     options: Options,
 }
 
@@ -48,8 +49,9 @@ impl Client {
         }
         options.security.check()?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), Route::new(endpoints), inbox));
-        let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
+        let route = Route::new(endpoints.clone());
+        tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), route, inbox));
+        let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), endpoints: endpoints.into(), options };
         client.ask_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
         Ok(client)
     }
@@ -99,6 +101,12 @@ impl Client {
             Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => Ok(page),
             other => Err(Error::Refused(unexpected(&other))),
         }
+    }
+
+    /// Follows the events of a key or a prefix, at any of the endpoints, over a connection of its own. The watcher
+    /// outlives the client.
+    pub fn watch(&self, watch: Watch) -> Watcher {
+        Watcher::new(self.endpoints.to_vec(), self.options.clone(), watch)
     }
 
     /// The public numbers of the sessions with which this client and its clones wait for the lock on `key`: a waiter finds

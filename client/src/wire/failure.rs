@@ -114,6 +114,9 @@ pub enum Code {
     AuditUnavailable,
     /// The node has an address for administrative requests, and this one came to its address for clients. Nothing was done.
     WrongListener,
+    /// The client of a watch reads too slowly: events that it has not read are not there any more. Watch again, after the
+    /// last event that was read.
+    TooSlow,
 }
 
 impl Failure {

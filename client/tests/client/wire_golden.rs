@@ -7,10 +7,11 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency,
-    DiskView, Failure, HeldBy, HolderView, Keys, LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView,
-    MembersView, Mode, Op, OpenSession, Outcome, Proclaim, Release, ReplaceMember, Request, Response, Right, SessionId,
-    SessionLease, SessionView, SnapshotView, Stale, StatusView, TestAccess, Transfer, WaiterView,
+    AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Because, Break, Broken, Change, Code,
+    Consistency, DiskView, Event, EventId, Failure, HeldBy, HolderView, Keys, LeaderView, ListLocks, Listing, LockPage,
+    LockView, MemberChange, MemberView, MembersView, Mode, Op, OpenSession, Outcome, Proclaim, Release, ReplaceMember,
+    Request, Response, Right, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, TestAccess,
+    Transfer, WaiterView, Watch, Watched,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -75,6 +76,9 @@ fn operations() -> Vec<Op> {
         Op::SetAccess(access_rules()),
         Op::SetAccess(AccessRules { revision: 7, ..AccessRules::default() }),
         Op::TestAccess(TestAccess { principal: "worker-7".into(), right: Right::Break, key: key() }),
+        Op::Watch(Watch::key(key())),
+        Op::Watch(Watch::prefix("jobs/").after(EventId { revision: 70_000, event: Some(2) })),
+        Op::Unwatch { watch: 7 },
     ]
 }
 
@@ -208,6 +212,54 @@ fn signed_grants() -> [Answer; 2] {
     })
 }
 
+/// What watches tell.
+fn told() -> Vec<Answer> {
+    let (owner, keys) = (|| "me".to_owned(), vec!["a".to_owned(), "key".into()]);
+    let (session, token, mode) = (300, 7, Mode::Exclusive);
+    let because = [Because::Request, Because::Expired, Because::Closed, Because::Broken, Because::Denied];
+    let mut changes = vec![
+        Change::Granted { session, owner: owner(), token, mode, permits: None, of: None, keys: vec![], value: None },
+        Change::Granted {
+            session,
+            owner: owner(),
+            token,
+            mode: Mode::Semaphore,
+            permits: Some(2),
+            of: Some(5),
+            keys: keys.clone(),
+            value: Some("host:1".into()),
+        },
+        Change::Queued { session, owner: owner(), mode: Mode::Shared, permits: None, of: None, keys: vec![], ahead: 0 },
+        Change::Queued {
+            session,
+            owner: owner(),
+            mode: Mode::Semaphore,
+            permits: Some(1),
+            of: Some(5),
+            keys,
+            ahead: 3,
+        },
+        Change::Value { session, token, value: "größe".into() },
+        Change::Expired { session, token: Some(token) },
+        Change::Expired { session, token: None },
+        Change::Broken { session, token },
+    ];
+    changes.extend(because.map(|because| Change::Released { session, token, because }));
+    changes.extend(because.map(|because| Change::Withdrawn { session, because }));
+    let events = (1..).zip(changes).map(|(number, change)| {
+        let id = EventId { revision: 70_000, event: (number != 3).then_some(number) };
+        Answer::Watched(Watched::Event(Event { id, key: "key/ä".into(), change }))
+    });
+    let locks = vec![LockView { key: "key".into(), ..LockView::default() }];
+    let rest = [
+        Answer::Watched(Watched::Listing(Listing { revision: 300, begins: true, locks, complete: false })),
+        Answer::Watched(Watched::Listing(Listing { revision: 301, begins: false, locks: vec![], complete: true })),
+        Answer::Watched(Watched::Compacted { floor: 299 }),
+        Answer::Unwatched,
+    ];
+    events.chain(rest).collect()
+}
+
 fn failures() -> Vec<Failure> {
     let codes = [
         Code::Held,
@@ -285,6 +337,8 @@ fn wire_format_is_pinned() {
     golden.push_str("# responses\n");
     let done = answers().into_iter().map(Outcome::Ok);
     let all = done.chain(failures().into_iter().map(Outcome::Error)).chain(signed_grants().map(Outcome::Ok));
+    let all = all.chain(told().into_iter().map(Outcome::Ok));
+    let all = all.chain([Outcome::Error(Failure::new(Code::TooSlow, "a sentence"))]);
     for (id, result) in all.enumerate() {
         pin(&mut golden, &Response { id: id as u64, result });
     }

@@ -471,7 +471,11 @@ impl World {
                 }
                 // The withdrawal of this waiter follows, and finds no request that waits.
                 lock::Event::Denied { key, session, .. } => (Some(key), session, Err(Refusal::Denied)),
-                lock::Event::Released { .. } | lock::Event::Broken { .. } | lock::Event::Proclaimed { .. } => continue,
+                lock::Event::Released { .. }
+                | lock::Event::Broken { .. }
+                | lock::Event::Proclaimed { .. }
+                | lock::Event::Queued { .. }
+                | lock::Event::Overdue { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);

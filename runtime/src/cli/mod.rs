@@ -26,6 +26,7 @@ mod signals;
 mod snapshot;
 mod terminal;
 mod unlock;
+mod watch;
 mod watchdog;
 
 use std::io::{ErrorKind, Write};
@@ -53,6 +54,7 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Watch(watch::Watch),
     Unlock(unlock::Unlock),
     Members(members::Members),
     Transfer(members::Transfer),
@@ -82,6 +84,7 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Watch(watch) => watch.run(),
         Command::Unlock(unlock) => unlock.run(),
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),

@@ -4,7 +4,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
+    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, SessionView, Stale,
+    WaiterView, Watched,
 };
 use palisade_spec::lock::{Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, Value};
 use palisade_spec::raft::{Node, Stamp};
@@ -38,6 +39,15 @@ pub(super) fn answer(
                 Some(age) => Answer::StaleLocks(age.of(view)),
             })
         }
+        Query::Listing(key) => {
+            access::check(table.access(), reader, Right::Read, key.as_str())?;
+            let locks = table.lock(key).map(|found| lock(table, now, reader, key, Some(found))).into_iter().collect();
+            Ok(listing(node, locks, true, true))
+        }
+        Query::ListingOf { prefix, after } => {
+            let page = locks(table, now, reader, prefix, after.as_ref(), limits::PAGE);
+            Ok(listing(node, page.locks, after.is_none(), page.next_after.is_none()))
+        }
         Query::Access => {
             access::check(table.access(), reader, Right::Admin, "")?;
             Ok(Answer::Access(access::document(table.access())))
@@ -51,6 +61,11 @@ pub(super) fn answer(
             Ok(Answer::AccessVerdict(AccessVerdict { permitted, why }))
         }
     }
+}
+
+/// A part of the state that this node has applied.
+fn listing(node: &Node<LockTable>, locks: Vec<LockView>, begins: bool, complete: bool) -> Answer {
+    Answer::Watched(Watched::Listing(Listing { revision: node.commit().0, begins, locks, complete }))
 }
 
 /// Time since this node's state was known to be current; `None` if it never was.
@@ -76,6 +91,7 @@ pub(super) fn claims(answer: &Answer) -> usize {
         Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
             page.locks.iter().map(of_lock).sum::<usize>().max(1)
         }
+        Answer::Watched(Watched::Listing(listing)) => listing.locks.iter().map(of_lock).sum::<usize>().max(1),
         _ => 1,
     }
 }

@@ -63,6 +63,15 @@ pub enum Query {
         /// Maximum number of locks.
         limit: usize,
     },
+    /// A part of a watch's listing: one lock, as far as it is held or waited for.
+    Listing(Key),
+    /// A part of a watch's listing.
+    ListingOf {
+        /// Only keys with this prefix.
+        prefix: String,
+        /// Only keys after this one.
+        after: Option<Key>,
+    },
     /// The access rules.
     Access,
     /// Whether the access rules permit something.
@@ -160,6 +169,9 @@ impl Request {
                 Request::Read(query, Consistency::Linearizable, principal.clone())
             }
             Op::Status => return Err(invalid("status is the node's own; request GET /v1/status")),
+            Op::Watch(_) | Op::Unwatch { .. } => {
+                return Err(invalid("a watch is the node's own; request GET /v1/watch"));
+            }
         })
     }
 }

@@ -46,6 +46,8 @@ fn administrative(op: &Op, principal: &str) -> Option<&'static str> {
         | Op::Proclaim { .. }
         | Op::ShowLock { .. }
         | Op::ListLocks(_)
+        | Op::Watch(_)
+        | Op::Unwatch { .. }
         | Op::Status => None,
     }
 }

@@ -33,6 +33,8 @@ pub(super) fn act(op: &Op) -> Option<Act> {
         | Op::ListLocks(_)
         | Op::ShowAccess
         | Op::TestAccess(_)
+        | Op::Watch(_)
+        | Op::Unwatch { .. }
         | Op::Status => return None,
     })
 }

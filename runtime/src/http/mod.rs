@@ -21,7 +21,9 @@ mod sessions;
 mod site;
 mod snapshot_limits;
 mod snapshots;
+mod socket_watches;
 mod sockets;
+mod watch;
 mod websocket;
 
 use std::convert::Infallible;
@@ -61,6 +63,7 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
 use crate::tls;
+use crate::watch::Hub;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]
@@ -98,6 +101,10 @@ pub struct App {
     snapshot_requests: Arc<SnapshotRequests>,
     /// The open WebSockets, which are told of broken grants.
     sockets: Arc<Sockets>,
+    /// The events that watches show.
+    hub: Arc<Hub>,
+    /// Limits the number of watches.
+    watches: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -113,12 +120,14 @@ pub struct Setup {
     pub audit: Option<Audit>,
     /// What each client uses of the limits.
     pub accounts: Accounts,
+    /// The events that watches show.
+    pub hub: Arc<Hub>,
 }
 
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { host_names, signer, audit, accounts } = setup;
+        let Setup { host_names, signer, audit, accounts, hub } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -140,6 +149,8 @@ impl App {
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
             sockets: Arc::default(),
+            hub,
+            watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
             next_connection: Arc::new(AtomicU64::new(1)),
         }
@@ -175,6 +186,11 @@ impl App {
     /// withdraws its wait.
     async fn send(&self, op: Op) -> Result<Answer, Failure> {
         let request = self.validate(op)?;
+        self.send_request(request).await
+    }
+
+    /// The same for a request of the core.
+    async fn send_request(&self, request: Request) -> Result<Answer, Failure> {
         let turn = self.turn().await;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
@@ -302,6 +318,7 @@ fn router(app: App) -> Router {
         .route("/v1/access/test", get(access::test))
         .route("/v1/status", get(node::status))
         .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
+        .route("/v1/watch", get(watch::watch))
         .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))
         .route("/readyz", get(node::ready))

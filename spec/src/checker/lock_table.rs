@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::machine::{Applied, Checked};
 use crate::invariants::{
-    Check, Holders, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, mutual_exclusion, no_deadlock,
-    no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait, table_is_sound, token_monotonicity,
-    values_are_kept,
+    Check, Holders, breaks_are_reported, changes_are_told, exactly_once, fifo_order, holds_are_counted,
+    mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
+    table_is_sound, token_monotonicity, values_are_kept,
 };
 use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
@@ -52,6 +52,7 @@ impl Checked for LockTable {
             no_early_expiry(before, at, command, events, after)?;
             holds_are_counted(before, at, command, outcome, after)?;
             values_are_kept(before, command, outcome, after)?;
+            changes_are_told(before, events, after)?;
             after.check_state()?;
         }
         Ok(())

@@ -17,7 +17,7 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
     let name = Property::MutualExclusion;
     for event in events {
         match event {
-            Event::Granted { key, session, token, mode } => {
+            Event::Granted { key, session, token, mode, .. } => {
                 let held = holders.entry(key.clone()).or_default();
                 let permits = held.iter().map(|(.., mode)| u64::from(mode.permits())).sum::<u64>();
                 let is_free = permits + u64::from(mode.permits()) <= u64::from(mode.of())
@@ -39,7 +39,9 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
             | Event::Withdrawn { .. }
             | Event::Expired { .. }
             | Event::Closed { .. }
-            | Event::Denied { .. } => {}
+            | Event::Denied { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. } => {}
         }
     }
     Ok(())
@@ -48,7 +50,7 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::{Holders, mutual_exclusion};
-    use crate::invariants::states::{complaint, id, key};
+    use crate::invariants::states::{self, complaint, id, key};
     use crate::lock::{Event, Mode, Token};
 
     fn granted(session: u64, token: u64) -> Event {
@@ -56,7 +58,7 @@ mod tests {
     }
 
     fn granted_in(mode: Mode, session: u64, token: u64) -> Event {
-        Event::Granted { key: key("k"), session: id(session), token: Token(token), mode }
+        states::granted("k", session, token, mode)
     }
 
     fn released(session: u64, token: u64) -> Event {

@@ -9,7 +9,8 @@ use alloc::vec::Vec;
 
 use crate::invariants::Check;
 use crate::lock::{
-    Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId, Ttl,
+    Command, Event, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId,
+    Token, Ttl,
 };
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
@@ -86,6 +87,12 @@ pub(crate) fn id(number: u64) -> SessionId {
 
 pub(crate) fn key(name: &str) -> Key {
     Key::from(name)
+}
+
+/// Session `number` was granted the lock on the key.
+pub(crate) fn granted(name: &str, number: u64, token: u64, mode: Mode) -> Event {
+    let (session, owner) = (id(number), Owner::from("a"));
+    Event::Granted { key: key(name), session, token: Token(token), mode, owner, value: None }
 }
 
 /// A table with this many sessions, numbered from 1, all with the deadline 100.

@@ -188,15 +188,17 @@ fn show_reply(reply: &Reply) -> String {
 /// Formats an event in one line; the star distinguishes it from a reply.
 fn show_event(event: &Event) -> String {
     match event {
-        Event::Granted { key, session, token, mode: Mode::EXCLUSIVE } => format!("*{key} to {session} #{token}"),
-        Event::Granted { key, session, token, mode } => format!("*{key} to {session} #{token} ({mode})"),
-        Event::Proclaimed { key, session, token } => format!("*{key} has a value {session} #{token}"),
+        Event::Granted { key, session, token, mode: Mode::EXCLUSIVE, .. } => format!("*{key} to {session} #{token}"),
+        Event::Granted { key, session, token, mode, .. } => format!("*{key} to {session} #{token} ({mode})"),
+        Event::Proclaimed { key, session, token, value } => format!("*{key} has the value {value} {session} #{token}"),
         Event::Released { key, session, token } => format!("*{key} from {session} #{token}"),
         Event::Broken { key, session, token } => format!("*{key} broken {session} #{token}"),
         Event::Withdrawn { key, session } => format!("*{key} withdrawn {session}"),
         Event::Expired { session, deadline } => format!("*expired {session} ≤{deadline}"),
         Event::Closed { session } => format!("*closed {session}"),
         Event::Denied { key, session, .. } => format!("*{key} denied {session}"),
+        Event::Queued { key, session, ahead, .. } => format!("*{key} queued {session}, {ahead} ahead"),
+        Event::Overdue { key, session } => format!("*{key} overdue {session}"),
     }
 }
 

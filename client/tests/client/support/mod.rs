@@ -390,6 +390,8 @@ impl State {
             | Op::ShowAccess
             | Op::SetAccess(_)
             | Op::TestAccess(_)
+            | Op::Watch(_)
+            | Op::Unwatch { .. }
             | Op::Proclaim { .. } => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
         };
         self.answer(line, id, result);

@@ -276,7 +276,11 @@ impl PendingRequests {
                 self.metrics.expiries.inc();
             }
             Event::Closed { session } => self.openers.ended(*session),
-            Event::Broken { .. } | Event::Released { .. } | Event::Proclaimed { .. } => {}
+            Event::Broken { .. }
+            | Event::Released { .. }
+            | Event::Proclaimed { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. } => {}
         }
     }
 }

@@ -13,6 +13,7 @@ mod numbers;
 mod refusals;
 mod sessions;
 mod values;
+mod watches;
 mod websocket;
 
 use palisade_client::wire::SessionId;
