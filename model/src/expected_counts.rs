@@ -26,7 +26,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-shared", 22_635),
     ("locks-permits", 27_567),
     ("locks-several", 151_542),
-    ("locks-reentrant", 165_774),
+    ("locks-reentrant", 55_610),
     ("locks-values", 272_398),
     ("cluster-cut", 7_049_858),
     ("cluster-retries", 1_410_446),
