@@ -12,10 +12,11 @@ use crate::clock::BootInstant;
 use crate::engine::{Asked, Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
-    self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, LockPage, LockView,
-    MemberChange, MembersView, Op, SessionId, Stale, StatusView, TestAccess,
+    self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, ListRecords,
+    LockPage, LockView, MemberChange, MembersView, Op, RecordPage, RecordView, SessionId, Stale, StatusView,
+    TestAccess, Transaction, Watch,
 };
-use crate::{Error, Guard, LockOptions, Options, endpoints, task};
+use crate::{Error, Guard, LockOptions, Options, Watcher, endpoints, task};
 
 /// In bytes.
 const LONGEST_KEY: usize = 512;
@@ -26,6 +27,7 @@ const LONGEST_KEY: usize = 512;
 pub struct Client {
     commands: mpsc::UnboundedSender<Command>,
     next_claim: Arc<AtomicU64>,
+    endpoints: Arc<[String]>,
     options: Options,
 }
 
@@ -48,8 +50,9 @@ impl Client {
         }
         options.security.check()?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), Route::new(endpoints), inbox));
-        let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), options };
+        let route = Route::new(endpoints.clone());
+        tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), route, inbox));
+        let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), endpoints: endpoints.into(), options };
         client.ask_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
         Ok(client)
     }
@@ -99,6 +102,53 @@ impl Client {
             Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => Ok(page),
             other => Err(Error::Refused(unexpected(&other))),
         }
+    }
+
+    /// Reads a record of the key-value store; `None` if there is no such record.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn record(&self, key: impl Into<String>, consistency: Consistency) -> Result<Option<RecordView>, Error> {
+        match self.ask(Op::ShowRecord { key: key.into(), consistency }).await {
+            Ok(Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. })) => Ok(Some(record)),
+            Ok(other) => Err(Error::Refused(unexpected(&other))),
+            Err(Error::Refused(Failure { error: Code::NoRecord, .. })) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reads a page of the records that there are, without their contents, in the order of their keys.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
+    pub async fn list_records(&self, query: ListRecords) -> Result<RecordPage, Error> {
+        match self.ask(Op::ListRecords(query)).await? {
+            Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => Ok(page),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Changes records, all or none, and returns the version that they have then. The holder of a lock names its token
+    /// in a [`wire::Condition::Held`]: the changes are made only if it still holds the lock at that very moment.
+    ///
+    /// A transaction has no number: if an answer is lost, the client sends it again, and an append is done twice unless a
+    /// condition prevents it, such as [`wire::Condition::Version`].
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`Code::StaleToken`], [`Code::OtherVersion`], [`Code::StoreFull`], [`Code::TooLarge`] or
+    /// [`Code::Denied`]: nothing was changed, unless an attempt whose answer was lost has changed it before.
+    /// [`Error::Unreachable`], [`Error::Closed`].
+    pub async fn transact(&self, transaction: Transaction) -> Result<u64, Error> {
+        match self.ask(Op::Transact { transaction, number: None }).await? {
+            Answer::Written { version } => Ok(version),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Follows the events of a key or a prefix, at any of the endpoints, over a connection of its own. The watcher
+    /// outlives the client.
+    pub fn watch(&self, watch: Watch) -> Watcher {
+        Watcher::new(self.endpoints.to_vec(), self.options.clone(), watch)
     }
 
     /// The public numbers of the sessions with which this client and its clones wait for the lock on `key`: a waiter finds

@@ -54,6 +54,7 @@ mod oneshot;
 mod options;
 mod route;
 mod task;
+mod watch;
 
 pub use client::Client;
 pub use clock::{BootInstant, sleep_until};
@@ -64,3 +65,4 @@ pub use guard::Guard;
 pub use lease::margin;
 pub use options::{LockOptions, Options, Wait};
 pub use tls::{DialError, Security, TlsError};
+pub use watch::Watcher;

@@ -9,6 +9,7 @@ mod failure;
 mod keys;
 mod records;
 mod session;
+mod watch;
 
 use serde::{Deserialize, Serialize};
 
@@ -20,9 +21,10 @@ pub use self::answers::{
 pub use self::failure::{Code, Failure, HeldBy, waiters};
 pub use self::keys::Keys;
 pub use self::records::{
-    Change, Condition, Content, ListRecords, RecordPage, RecordSummary, RecordView, Transaction,
+    Condition, Content, ListRecords, RecordChange, RecordPage, RecordSummary, RecordView, Transaction,
 };
 pub use self::session::SessionId;
+pub use self::watch::{Because, Change, Event, EventId, Listing, NotAnEvent, Watch, Watched};
 
 /// The `id` of a frame that answers no request: the server sends it by itself. No request may use it.
 pub const UNASKED: u64 = u64::MAX;
@@ -134,6 +136,13 @@ pub enum Op {
         /// The operation's number in its session.
         #[serde(default)]
         number: Option<u64>,
+    },
+    /// Follows the events of locks: every frame with this request's id tells something more, until one tells of a failure.
+    Watch(Watch),
+    /// Ends a watch of this connection. Ended before, it changes nothing.
+    Unwatch {
+        /// The id of its request.
+        watch: u64,
     },
     /// Reads a record.
     ShowRecord {

@@ -26,7 +26,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-shared", 22_635),
     ("locks-permits", 27_567),
     ("locks-several", 151_542),
-    ("locks-reentrant", 165_774),
+    ("locks-reentrant", 55_610),
     ("locks-values", 272_398),
     ("store", 19_640),
     ("store-repeated", 332_375),

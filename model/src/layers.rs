@@ -147,8 +147,12 @@ pub(crate) const ALL_KINDS: [Wanted; 8] = [
     Wanted { keys: &[0, 1, 2], ..WANTED },
 ];
 
-/// Reentrant acquires and releases, numbered, so late and repeated.
+/// A session whose reentrant acquires and releases have numbers, so that they are late and repeated; and two
+/// sessions that acquires open.
 pub(crate) const LOCKS_REENTRANT: locks::Bounds = locks::Bounds {
+    sessions: 1,
+    openings: &[Start::Wait],
+    operations: 4,
     wanted: &[Wanted { reentrant: true, ..WANTED }],
     numbered: &[Operation::Wait, Operation::Release],
     unnumbered: &[],

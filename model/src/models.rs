@@ -278,7 +278,7 @@ fn lock_table() -> Vec<Named> {
         holds(
             Tier::Full,
             "locks-reentrant",
-            "as locks, with reentrant acquires and releases, late and repeated",
+            "a session with 4 numbered operations, 2 that acquires open, 1 key: reentrant acquires and releases, late and repeated",
             || Locks::new(LOCKS_REENTRANT),
         ),
         holds(

@@ -25,3 +25,4 @@ mod stopwatch;
 pub mod storage;
 mod sync;
 pub mod tls;
+pub mod watch;

@@ -72,9 +72,11 @@ pub const PAGE_VALUE_BYTES: usize = 1024 * 1024;
 /// the largest transactions, the largest message between nodes is smaller than [`PEER_FRAME_BYTES`] and
 /// [`STRANGER_BYTES`].
 pub const TRANSACTION_BYTES: usize = 72 * 1024;
-/// Maximum size of a transaction as JSON, in bytes: bytes that are no text, and some texts, take more as
+/// Maximum size of a transaction as JSON, and of a WebSocket message, in bytes: bytes that are no text, and some texts, take more as
 /// JSON than by themselves.
 pub const TRANSACTION_JSON_BYTES: usize = 256 * 1024;
+/// Maximum length of the contents in all transactions that are not answered yet, in bytes. The others wait.
+pub const UNANSWERED_CONTENTS: usize = 64 * 1024 * 1024;
 /// Maximum length of all records, in bytes, unless `--max-store-bytes` sets another one: keys, contents, and
 /// 64 bytes for each. The store is in memory, on every node.
 pub const STORE_BYTES: u64 = 256 * 1024 * 1024;
@@ -87,7 +89,26 @@ pub const PAGE: usize = 1_000;
 /// Maximum number of holders and waiters in one page of a list, so that long queues make short
 /// pages.
 pub const PAGE_CLAIMS: usize = 10_000;
-/// Maximum size of an HTTP body or a WebSocket message, in bytes.
+/// Memory for the newest events, which watches show, in bytes, unless `--watch-history` sets another one.
+pub const WATCH_HISTORY_BYTES: usize = 32 * 1024 * 1024;
+/// Maximum number of watches at a node.
+pub const WATCHES: usize = 20_000;
+/// The part of them that one client may have, unless `--max-watches-per-client` sets a number: one of so
+/// many.
+pub const WATCH_SHARE: usize = 8;
+/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
+pub const LOOPBACK_WATCH_SHARE: usize = 2;
+/// Maximum number of watches on a WebSocket.
+pub const CONNECTION_WATCHES: usize = 1_024;
+/// Maximum number of frames of its watches that wait for a WebSocket's client to read them.
+pub const WATCH_FRAMES: usize = 64;
+/// Watchers of keys with many watchers that may be woken at once, after a pause.
+pub const WATCH_BURST: f64 = 20_000.0;
+/// How many of them are woken in a second after that: a wake is a write to a socket.
+pub const WATCH_WAKES_PER_SECOND: f64 = 20_000.0;
+/// How often a watch without events says that it lives.
+pub const WATCH_KEEPALIVE: Duration = Duration::from_secs(10);
+/// Maximum size of an HTTP body, in bytes, except for those of the store.
 pub const REQUEST_BYTES: usize = 16 * 1024;
 /// Maximum size of an HTTP request's head, in bytes.
 pub const HEAD_BYTES: usize = 16 * 1024;
@@ -99,9 +120,9 @@ pub const OPEN_REQUESTS: usize = 1_024;
 pub const CONNECTION_WAITS: usize = 10_000;
 /// Maximum number of answers that may wait for a WebSocket's client to read them: one for every
 /// request that it may have open at once, those included that became waits while the limit of waits
-/// was reached, and one that says why the connection ends. The node closes a connection that
-/// exceeds it.
-pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + 1;
+/// was reached, frames of watches, and one that says why the connection ends. The node closes a
+/// connection that exceeds it.
+pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + WATCH_FRAMES + CONNECTION_WATCHES + 1;
 /// Maximum number of unanswered reads of locks and sessions on a WebSocket; the node reads nothing
 /// more from it until one is answered. Their answers can be large: 4 MiB for a lock with 1,000 holders
 /// and their values.

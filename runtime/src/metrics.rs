@@ -82,6 +82,12 @@ pub struct Metrics {
     pub audit_dropped: Counter,
     /// Requests that waited because their client had its share of unanswered requests.
     pub requests_delayed: Counter,
+    /// Watches that are open.
+    pub watchers: Gauge,
+    /// Events that watches were shown.
+    pub watch_events: Counter,
+    /// Watches that ended because their clients read too slowly.
+    pub watchers_cut_off: Counter,
     dropped: Family<Reason, Counter>,
     limits_reached: Family<Limit, Counter>,
 }
@@ -123,6 +129,9 @@ impl Metrics {
             audit_records: Counter::default(),
             audit_dropped: Counter::default(),
             requests_delayed: Counter::default(),
+            watchers: Gauge::default(),
+            watch_events: Counter::default(),
+            watchers_cut_off: Counter::default(),
             dropped: Family::default(),
             limits_reached: Family::default(),
         })
@@ -191,6 +200,13 @@ impl Metrics {
             "requests_delayed",
             "Requests that waited because their client had its share of unanswered requests",
             self.requests_delayed.clone(),
+        );
+        r.register("watchers", "Watches that are open", self.watchers.clone());
+        r.register("watch_events", "Events that watches were shown", self.watch_events.clone());
+        r.register(
+            "watchers_cut_off",
+            "Watches that ended because their clients read too slowly",
+            self.watchers_cut_off.clone(),
         );
         self.register_snapshots(r);
         r.register(

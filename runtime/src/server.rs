@@ -34,6 +34,7 @@ use crate::peers::{self, Peers, PinnedPeers, Roster};
 use crate::recording;
 use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageError, SystemDisk, Wal};
 use crate::tls::{self, Tls, TlsError, TlsFiles};
+use crate::watch::{Feed, Hub};
 
 /// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
@@ -88,6 +89,8 @@ pub struct ServerConfig {
     /// The number of free bytes below which a leader refuses new sessions and acquires; by default
     /// computed ([`Space`]).
     pub min_free_bytes: Option<u64>,
+    /// Memory for the newest events, which watches show, in bytes.
+    pub watch_history: usize,
     /// How many files this process may have open.
     pub open_files: usize,
     /// Where the node records its inputs and outputs, if it does.
@@ -354,6 +357,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let pinned = PinnedPeers::load(&config.data)?;
     let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
+    let hub = Hub::new(config.watch_history, &metrics);
     let writer = core::start_snapshot_writer(core.clone(), Arc::clone(wal.snapshots()), Arc::clone(&metrics))
         .map_err(ServeError::Thread)?;
     let audit =
@@ -382,12 +386,14 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         quotas: config.quotas,
         observer: observer.map(|recorder| Box::new(recorder) as Box<dyn core::Observer>),
         audit: trail,
+        watches: Some(Feed::new(&hub)),
     };
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
     links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
     links.spawn(watch_space(Arc::clone(&space)));
+    links.spawn(Arc::clone(&hub).dispatch());
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     if let Some(signer) = &signer {
         links.spawn(grant_signer::watch(Arc::clone(signer)));
@@ -395,7 +401,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
-    let setup = Setup { host_names, signer, audit, accounts };
+    let setup = Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub) };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };
@@ -415,6 +421,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
             // clients.
             core.deliver(Event::Stop);
             let ended = ended.await;
+            hub.close();
             let _ = stopping.send(true);
             while listening.join_next().await.is_some() {}
             let outcome = outcome(ended);

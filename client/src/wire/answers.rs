@@ -4,7 +4,7 @@ use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;
 use serde::{Deserialize, Serialize};
 
-use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, RecordPage, RecordView, SessionId};
+use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, RecordPage, RecordView, SessionId, Watched};
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -71,6 +71,10 @@ pub enum Answer {
     },
     /// The grant has the value.
     Proclaimed,
+    /// The next thing that a watch tells.
+    Watched(Watched),
+    /// The watch has ended: no frame of it follows.
+    Unwatched,
     /// A record, read.
     Record(RecordView),
     /// A page of records.

@@ -120,6 +120,9 @@ pub enum Code {
     AuditUnavailable,
     /// The node has an address for administrative requests, and this one came to its address for clients. Nothing was done.
     WrongListener,
+    /// The client of a watch reads too slowly: events that it has not read are not there any more. Watch again, after the
+    /// last event that was read.
+    TooSlow,
     /// The lock is not held with the token of the request, or the record was written under a token and the request has none.
     /// Nothing was changed.
     #[serde(rename = "stale fencing token")]
@@ -181,7 +184,8 @@ impl Serialize for Failure {
 impl<'de> Deserialize<'de> for Failure {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Failure, D::Error> {
         if deserializer.is_human_readable() {
-            let FailureText { error, message, holder, queue, leader, seen, got, version } = FailureText::deserialize(deserializer)?;
+            let FailureText { error, message, holder, queue, leader, seen, got, version } =
+                FailureText::deserialize(deserializer)?;
             Ok(Failure { error, message, holder, queue, leader, seen, got, version })
         } else {
             let (error, message, holder, queue, leader, seen, got, version) = FailureBinary::deserialize(deserializer)?;

@@ -27,7 +27,7 @@ pub struct Transaction {
     pub conditions: Vec<Condition>,
     /// What is changed, in order.
     #[serde(default)]
-    pub changes: Vec<Change>,
+    pub changes: Vec<RecordChange>,
 }
 
 /// What must be the case for a transaction to be done.
@@ -53,7 +53,7 @@ pub enum Condition {
 /// A change of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub enum Change {
+pub enum RecordChange {
     /// Gives it this content, whether or not it exists.
     Put {
         /// The record's key.
@@ -75,11 +75,22 @@ pub enum Change {
     },
 }
 
-impl Change {
+impl Transaction {
+    /// The length of the contents in it, in bytes.
+    pub fn content_bytes(&self) -> usize {
+        let content = |change: &RecordChange| match change {
+            RecordChange::Put { value, .. } | RecordChange::Append { value, .. } => value.0.len(),
+            RecordChange::Delete { .. } => 0,
+        };
+        self.changes.iter().map(content).sum()
+    }
+}
+
+impl RecordChange {
     /// The record's key.
     pub fn key(&self) -> &str {
         match self {
-            Change::Put { key, .. } | Change::Append { key, .. } | Change::Delete { key } => key,
+            RecordChange::Put { key, .. } | RecordChange::Append { key, .. } | RecordChange::Delete { key } => key,
         }
     }
 }

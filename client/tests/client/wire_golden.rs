@@ -7,10 +7,12 @@ use std::{env, fs};
 
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Break, Broken, Code, Consistency,
-    DiskView, Failure, HeldBy, HolderView, Keys, LeaderView, ListLocks, LockPage, LockView, MemberChange, MemberView,
-    MembersView, Mode, Op, OpenSession, Outcome, Proclaim, Release, ReplaceMember, Request, Response, Right, SessionId,
-    SessionLease, SessionView, SnapshotView, Stale, StatusView, TestAccess, Transfer, WaiterView,
+    AccessRule, AccessRules, AccessVerdict, Acquire, Acquired, AddMember, Answer, Because, Break, Broken, Change, Code,
+    Condition, Consistency, Content, DiskView, Event, EventId, Failure, HeldBy, HolderView, Keys, LeaderView,
+    ListLocks, ListRecords, Listing, LockPage, LockView, MemberChange, MemberView, MembersView, Mode, Op, OpenSession,
+    Outcome, Proclaim, RecordChange, RecordPage, RecordSummary, RecordView, Release, ReplaceMember, Request, Response,
+    Right, SessionId, SessionLease, SessionView, SnapshotView, Stale, StatusView, TestAccess, Transaction, Transfer,
+    WaiterView, Watch, Watched,
 };
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -19,6 +21,27 @@ const GOLDEN: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/client/golden/w
 
 fn session() -> SessionId {
     "00112233-4455-6677-8899-aabbccddeeff".parse().unwrap()
+}
+
+fn transaction() -> Transaction {
+    let key = || "key/ä".to_owned();
+    let conditions =
+        vec![Condition::Held { lock: "lock".into(), token: 70_000 }, Condition::Version { key: key(), version: 0 }];
+    let changes = vec![
+        RecordChange::Put { key: key(), value: "größe".into() },
+        RecordChange::Append { key: key(), value: vec![0xFF, 0x00].into() },
+        RecordChange::Delete { key: key() },
+    ];
+    Transaction { session: Some(session()), conditions, changes }
+}
+
+fn record(fence: Option<u64>, value: Content) -> RecordView {
+    RecordView { key: "key/ä".into(), version: 70_000, fence, value }
+}
+
+fn records() -> RecordPage {
+    let record = RecordSummary { key: "key/ä".into(), version: 7, fence: Some(9), bytes: 65_536 };
+    RecordPage { records: vec![record], next_after: Some("key/ä".into()), stored_bytes: 65_607 }
 }
 
 fn operations() -> Vec<Op> {
@@ -75,6 +98,13 @@ fn operations() -> Vec<Op> {
         Op::SetAccess(access_rules()),
         Op::SetAccess(AccessRules { revision: 7, ..AccessRules::default() }),
         Op::TestAccess(TestAccess { principal: "worker-7".into(), right: Right::Break, key: key() }),
+        Op::Watch(Watch::key(key())),
+        Op::Watch(Watch::prefix("jobs/").after(EventId { revision: 70_000, event: Some(2) })),
+        Op::ShowRecord { key: key(), consistency: Consistency::Stale },
+        Op::ListRecords(ListRecords { prefix: "r".into(), limit: Some(7), ..ListRecords::default() }),
+        Op::Transact { transaction: transaction(), number: Some(3) },
+        Op::Transact { transaction: Transaction::default(), number: None },
+        Op::Unwatch { watch: 7 },
     ]
 }
 
@@ -164,6 +194,11 @@ fn answers() -> Vec<Answer> {
         Answer::Released,
         Answer::StillHeld { holds: 2 },
         Answer::Proclaimed,
+        Answer::Record(record(Some(9), "text".into())),
+        Answer::StaleRecord(Stale { view: record(None, vec![0xFF, 0, 1].into()), age_ms: Some(5) }),
+        Answer::Records(records()),
+        Answer::StaleRecords(Stale { view: records(), age_ms: None }),
+        Answer::Written { version: 300 },
         Answer::Withdrawn,
         Answer::Lock(lock.clone()),
         Answer::Locks(LockPage { locks: vec![lock, free.clone()], next_after: Some("key".into()) }),
@@ -208,6 +243,54 @@ fn signed_grants() -> [Answer; 2] {
     })
 }
 
+/// What watches tell.
+fn told() -> Vec<Answer> {
+    let (owner, keys) = (|| "me".to_owned(), vec!["a".to_owned(), "key".into()]);
+    let (session, token, mode) = (300, 7, Mode::Exclusive);
+    let because = [Because::Request, Because::Expired, Because::Closed, Because::Broken, Because::Denied];
+    let mut changes = vec![
+        Change::Granted { session, owner: owner(), token, mode, permits: None, of: None, keys: vec![], value: None },
+        Change::Granted {
+            session,
+            owner: owner(),
+            token,
+            mode: Mode::Semaphore,
+            permits: Some(2),
+            of: Some(5),
+            keys: keys.clone(),
+            value: Some("host:1".into()),
+        },
+        Change::Queued { session, owner: owner(), mode: Mode::Shared, permits: None, of: None, keys: vec![], ahead: 0 },
+        Change::Queued {
+            session,
+            owner: owner(),
+            mode: Mode::Semaphore,
+            permits: Some(1),
+            of: Some(5),
+            keys,
+            ahead: 3,
+        },
+        Change::Value { session, token, value: "größe".into() },
+        Change::Expired { session, token: Some(token) },
+        Change::Expired { session, token: None },
+        Change::Broken { session, token },
+    ];
+    changes.extend(because.map(|because| Change::Released { session, token, because }));
+    changes.extend(because.map(|because| Change::Withdrawn { session, because }));
+    let events = (1..).zip(changes).map(|(number, change)| {
+        let id = EventId { revision: 70_000, event: (number != 3).then_some(number) };
+        Answer::Watched(Watched::Event(Event { id, key: "key/ä".into(), change }))
+    });
+    let locks = vec![LockView { key: "key".into(), ..LockView::default() }];
+    let rest = [
+        Answer::Watched(Watched::Listing(Listing { revision: 300, begins: true, locks, complete: false })),
+        Answer::Watched(Watched::Listing(Listing { revision: 301, begins: false, locks: vec![], complete: true })),
+        Answer::Watched(Watched::Compacted { floor: 299 }),
+        Answer::Unwatched,
+    ];
+    events.chain(rest).collect()
+}
+
 fn failures() -> Vec<Failure> {
     let codes = [
         Code::Held,
@@ -242,6 +325,10 @@ fn failures() -> Vec<Failure> {
         Code::AccessChanged,
         Code::AuditUnavailable,
         Code::WrongListener,
+        Code::StaleToken,
+        Code::OtherVersion,
+        Code::NoRecord,
+        Code::StoreFull,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");
@@ -249,7 +336,10 @@ fn failures() -> Vec<Failure> {
     held.queue = Some(2);
     let mut elsewhere = Failure::new(Code::NotLeader, "elsewhere");
     elsewhere.leader = Some(LeaderView { id: 2, client_addr: None });
-    failures.extend([held, elsewhere]);
+    let mut stale = Failure::new(Code::StaleToken, "stale");
+    (stale.seen, stale.got) = (Some(9), Some(7));
+    let other = Failure { version: Some(0), ..Failure::new(Code::OtherVersion, "other") };
+    failures.extend([held, elsewhere, stale, other]);
     failures
 }
 
@@ -285,6 +375,8 @@ fn wire_format_is_pinned() {
     golden.push_str("# responses\n");
     let done = answers().into_iter().map(Outcome::Ok);
     let all = done.chain(failures().into_iter().map(Outcome::Error)).chain(signed_grants().map(Outcome::Ok));
+    let all = all.chain(told().into_iter().map(Outcome::Ok));
+    let all = all.chain([Outcome::Error(Failure::new(Code::TooSlow, "a sentence"))]);
     for (id, result) in all.enumerate() {
         pin(&mut golden, &Response { id: id as u64, result });
     }

@@ -195,7 +195,7 @@ impl ClientFacts {
 
     fn record_event(&mut self, event: &Event, born: Duration) -> Check {
         match event {
-            Event::Granted { key, session, token, mode } => {
+            Event::Granted { key, session, token, mode, .. } => {
                 let (session, mode) = (*session, *mode);
                 let new = || Grant { keys: Vec::new(), session, mode, ended: None, is_broken: false };
                 let grant = self.grants.entry(*token).or_insert_with(new);
@@ -232,7 +232,12 @@ impl ClientFacts {
                     self.denied.pop_first();
                 }
             }
-            Event::Proclaimed { .. } | Event::Withdrawn { .. } | Event::Put { .. } | Event::Deleted { .. } => {}
+            Event::Proclaimed { .. }
+            | Event::Withdrawn { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. }
+            | Event::Put { .. }
+            | Event::Deleted { .. } => {}
         }
         Ok(())
     }
@@ -404,7 +409,9 @@ fn key_of(event: &Event) -> Option<&Key> {
         | Event::Proclaimed { key, .. }
         | Event::Broken { key, .. }
         | Event::Withdrawn { key, .. }
-        | Event::Denied { key, .. } => Some(key),
+        | Event::Denied { key, .. }
+        | Event::Queued { key, .. }
+        | Event::Overdue { key, .. } => Some(key),
         Event::Expired { .. } | Event::Closed { .. } | Event::Put { .. } | Event::Deleted { .. } => None,
     }
 }

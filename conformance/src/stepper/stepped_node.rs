@@ -110,6 +110,7 @@ impl SteppedNode {
             quotas: Quotas::default(),
             observer: Some(Box::new(StepObserver(Arc::clone(&seen)))),
             audit: None,
+            watches: None,
         };
         let driver = Driver::new(parts, Instant::now());
         runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));

@@ -475,7 +475,9 @@ impl World {
                 | lock::Event::Broken { .. }
                 | lock::Event::Proclaimed { .. }
                 | lock::Event::Put { .. }
-                | lock::Event::Deleted { .. } => continue,
+                | lock::Event::Deleted { .. }
+                | lock::Event::Queued { .. }
+                | lock::Event::Overdue { .. } => continue,
             };
             for request in &mut self.requests {
                 let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);

@@ -51,7 +51,7 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
 }
 
 /// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 17] {
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 18] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -61,6 +61,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 17] {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
+        ChangesAreTold,
         NoNeedlessWait,
         NoDeadlock,
         HoldsAreCounted,

@@ -5,9 +5,10 @@ use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
-    Check, Holders, Property, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, keys_asked_for,
-    mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
-    store_is_fenced, table_is_sound, time_passed, token_monotonicity, transactions_are_whole, values_are_kept,
+    Check, Holders, Property, breaks_are_reported, changes_are_told, exactly_once, fifo_order, holds_are_counted,
+    keys_asked_for, mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change,
+    no_needless_wait, store_is_fenced, table_is_sound, time_passed, token_monotonicity, transactions_are_whole,
+    values_are_kept,
 };
 use palisade_spec::lock::{
     Command, Event, Key, LockTable, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl, Writer,
@@ -52,6 +53,7 @@ pub fn judge(
     values_are_kept(before, command, outcome, after)?;
     store_is_fenced(before, at, command, after)?;
     transactions_are_whole(before, at, command, outcome, after)?;
+    changes_are_told(before, &outcome.events, after)?;
     deadlines_follow_signs_of_life(step)?;
     table_is_sound(after)?;
     no_needless_wait(after)?;

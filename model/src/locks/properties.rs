@@ -37,6 +37,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
+        ChangesAreTold,
         NoNeedlessWait,
         NoDeadlock,
         HoldsAreCounted,

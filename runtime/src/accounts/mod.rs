@@ -74,12 +74,14 @@ pub struct ClientLimits {
     pub unanswered_requests: usize,
     /// Maximum number of open connections; 0 for no limit, `None` for a share of all connections.
     pub connections: Option<usize>,
+    /// Maximum number of watches; 0 for no limit, `None` for a share of all watches.
+    pub watches: Option<usize>,
 }
 
 impl Default for ClientLimits {
     fn default() -> ClientLimits {
         let unanswered_requests = limits::UNANSWERED_REQUESTS;
-        ClientLimits { requests_per_second: 0, unanswered_requests, connections: None }
+        ClientLimits { requests_per_second: 0, unanswered_requests, connections: None, watches: None }
     }
 }
 
@@ -146,12 +148,20 @@ impl Accounts {
             Some(connections) => connections,
             None => (self.connections / of_all).max(1),
         };
+        let of_all = if name.is_loopback() { limits::LOOPBACK_WATCH_SHARE } else { limits::WATCH_SHARE };
+        let max_watches = match self.limits.watches {
+            Some(0) => usize::MAX,
+            Some(watches) => watches,
+            None => limits::WATCHES / of_all,
+        };
         Account {
             name,
             rate: Rate::per_second(self.limits.requests_per_second),
             share: Share::new(number, self.limits.unanswered_requests, &self.turns),
             connections: AtomicUsize::new(0),
             max_connections,
+            watches: AtomicUsize::new(0),
+            max_watches,
             snapshot_reads: Arc::new(Semaphore::new(limits::CLIENT_SNAPSHOT_READS)),
             start: self.start,
         }
@@ -166,6 +176,8 @@ pub struct Account {
     share: Share,
     connections: AtomicUsize,
     max_connections: usize,
+    watches: AtomicUsize,
+    max_watches: usize,
     /// Limits the number of snapshots that the client reads at once.
     pub(crate) snapshot_reads: Arc<Semaphore>,
     start: Instant,
@@ -209,6 +221,31 @@ impl Account {
             Ok(_) => Ok(Connected(Arc::clone(self))),
             Err(_) => Err(limit),
         }
+    }
+}
+
+impl Account {
+    /// Counts a watch, until the value is dropped.
+    ///
+    /// # Errors
+    /// If the account has as many watches as it may have: that number.
+    pub fn watch(self: &Arc<Account>) -> Result<Watching, usize> {
+        let limit = self.max_watches;
+        let one_more = |open: usize| (open < limit).then_some(open + 1);
+        match self.watches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
+            Ok(_) => Ok(Watching(Arc::clone(self))),
+            Err(_) => Err(limit),
+        }
+    }
+}
+
+/// A watch that counts on an account.
+#[derive(Debug)]
+pub struct Watching(Arc<Account>);
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        self.0.watches.fetch_sub(1, Ordering::Relaxed);
     }
 }
 

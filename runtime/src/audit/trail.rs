@@ -199,8 +199,12 @@ fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
             Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
             _ => (Deed::Closed { session: session.number }, session),
         },
-        // They move no lock.
-        Event::Proclaimed { .. } | Event::Put { .. } | Event::Deleted { .. } => return None,
+        // They move no lock; the withdrawal of a waiter that is overdue follows.
+        Event::Proclaimed { .. }
+        | Event::Queued { .. }
+        | Event::Overdue { .. }
+        | Event::Put { .. }
+        | Event::Deleted { .. } => return None,
         Event::Denied { key, session, .. } => (Deed::Denied { key, session: session.number }, session),
     })
 }
@@ -273,10 +277,9 @@ mod tests {
                 .map(|message| matches!(message, Message::Records(records, _) if records.len() == 2))
                 .collect::<Vec<_>>()
         };
-        assert!(
-            apply(1, Event::Granted { key: key.clone(), session, token, mode: palisade_spec::lock::Mode::EXCLUSIVE })
-                .is_empty()
-        );
+        let (mode, owner) = (palisade_spec::lock::Mode::EXCLUSIVE, palisade_spec::lock::Owner::from("owner"));
+        let granted = Event::Granted { key: key.clone(), session, token, mode, owner, value: None };
+        assert!(apply(1, granted).is_empty());
         assert_eq!(apply(2, Event::Broken { key, session, token }), [true]);
     }
 

@@ -7,6 +7,7 @@
 
 mod crowd;
 mod flood;
+mod watchers;
 
 use std::future::pending;
 use std::path::PathBuf;
@@ -16,7 +17,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use clap::{Args, ValueEnum};
-use palisade::limits;
+use palisade::{descriptors, limits};
 use palisade_client::{Client, LockOptions, Options, Security};
 use tokio::time::sleep;
 
@@ -60,6 +61,9 @@ pub(super) struct Bench {
     /// as many requests as it can over so many connections, and compare
     #[arg(long, value_name = "CONNECTIONS", default_value_t = 0, conflicts_with_all = ["end_leader", "crowd"])]
     flood: usize,
+    /// Also measure the clients beside so many watchers of one key, and how long an event takes to them
+    #[arg(long, value_name = "WATCHERS", default_value_t = 0, conflicts_with_all = ["end_leader", "crowd", "flood"])]
+    watchers: usize,
     /// With --flood: this option of the nodes
     #[arg(long, value_name = "N", default_value_t = limits::UNANSWERED_REQUESTS, conflicts_with = "running")]
     max_unanswered_requests: usize,
@@ -105,6 +109,9 @@ const ELECTED_WITHIN: Duration = Duration::from_secs(20);
 
 impl Bench {
     pub(super) fn run(self) -> ExitCode {
+        if self.watchers > 0 {
+            descriptors::raise_limit();
+        }
         // All clients run on one thread, to leave the other processors to the nodes.
         let result = block_on(async {
             if self.running {
@@ -126,6 +133,8 @@ impl Bench {
                 ("--max-sessions", sessions),
                 ("--max-sessions-per-client", 0),
                 ("--max-unanswered-requests", self.max_unanswered_requests),
+                ("--max-connections-per-client", 0),
+                ("--max-watches-per-client", 0),
             ];
             let mut arguments: Vec<String> =
                 arguments.into_iter().flat_map(|(option, number)| [option.to_owned(), number.to_string()]).collect();
@@ -169,6 +178,9 @@ impl Bench {
             let alone = self.row("", target, clients, sleep(self.time), cluster.as_deref()).await?;
             if self.flood > 0 {
                 self.measure_flood(target, clients, alone, cluster.as_deref()).await?;
+            }
+            if self.watchers > 0 {
+                self.measure_watchers(target, clients, cluster.as_deref()).await?;
             }
             if self.crowd > 0 {
                 let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);

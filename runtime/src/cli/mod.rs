@@ -16,6 +16,7 @@ mod connect;
 mod dev;
 mod fence;
 mod keep_recording;
+mod kv;
 mod lock;
 mod log_fields;
 mod members;
@@ -26,6 +27,7 @@ mod signals;
 mod snapshot;
 mod terminal;
 mod unlock;
+mod watch;
 mod watchdog;
 
 use std::io::{ErrorKind, Write};
@@ -53,12 +55,14 @@ enum Command {
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Watch(watch::Watch),
     Unlock(unlock::Unlock),
     Members(members::Members),
     Transfer(members::Transfer),
     Snapshot(snapshot::Snapshot),
     Acl(acl::Acl),
     Audit(audit::Audit),
+    Kv(kv::Kv),
     Fence(fence::Fence),
     Cert(cert::Cert),
     Bench(bench::Bench),
@@ -82,12 +86,14 @@ pub(crate) fn main() -> ExitCode {
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Watch(watch) => watch.run(),
         Command::Unlock(unlock) => unlock.run(),
         Command::Members(members) => members.run(),
         Command::Transfer(transfer) => transfer.run(),
         Command::Snapshot(snapshot) => snapshot.run(),
         Command::Acl(acl) => acl.run(),
         Command::Audit(audit) => audit.run(),
+        Command::Kv(kv) => kv.run(),
         Command::Fence(fence) => fence.run(),
         Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),

@@ -116,6 +116,14 @@ pub(super) struct Serve {
     /// of all that the node accepts, and half of it for loopback addresses
     #[arg(long, value_name = "N")]
     max_connections_per_client: Option<usize>,
+    /// Maximum number of watches of one client at this node; 0 for no limit. By default an eighth of all
+    /// that the node accepts (20,000), and half of it for loopback addresses
+    #[arg(long, value_name = "N")]
+    max_watches_per_client: Option<usize>,
+    /// Memory for the newest events, which watches show: a client that reconnects resumes its watch if the
+    /// events since then are still there
+    #[arg(long, value_name = "BYTES", default_value_t = limits::WATCH_HISTORY_BYTES)]
+    watch_history: usize,
     /// Maximum number of requests a second of one client at this node, and of requests at once after a
     /// second without any; 0 for no limit. Releases, withdrawals, keepalives and closes are never
     /// refused
@@ -264,8 +272,10 @@ impl Serve {
                 requests_per_second: self.max_requests_per_second,
                 unanswered_requests: self.max_unanswered_requests,
                 connections: self.max_connections_per_client,
+                watches: self.max_watches_per_client,
             },
             min_free_bytes: self.min_free_bytes,
+            watch_history: self.watch_history,
             open_files,
             tls: self.tls_files(),
             insecure: self.insecure,

@@ -38,6 +38,7 @@ use super::view::{Contact, SharedView};
 use crate::audit::Trail;
 use crate::metrics::Metrics;
 use crate::storage::Wal;
+use crate::watch::Feed;
 
 /// Maximum sleep of the core while nothing is due.
 const IDLE: Duration = Duration::from_secs(1);
@@ -78,6 +79,8 @@ pub struct DriverParts<T> {
     pub observer: Option<Box<dyn Observer>>,
     /// The audit log, if the node has one.
     pub audit: Option<Trail>,
+    /// Where the driver publishes events for watches, if anyone can watch.
+    pub watches: Option<Feed>,
 }
 
 /// The inputs of one iteration.
@@ -102,6 +105,7 @@ pub struct Driver<T> {
     view: Arc<SharedView>,
     observer: Option<Box<dyn Observer>>,
     audit: Option<Trail>,
+    watches: Option<Feed>,
     /// The outputs of this iteration's steps; the buffer is reused by the next iteration.
     outputs: Vec<Output<LockTable>>,
     /// When this iteration began.
@@ -118,7 +122,18 @@ impl<T: Transport> Driver<T> {
     /// Recovers the node from its disk, or starts a new one.
     pub fn new(parts: DriverParts<T>, now: Instant) -> Driver<T> {
         let DriverParts { config, durable, wal, log_bytes, founders, timing, jitter, .. } = parts;
-        let DriverParts { snapshots, writer, transport, view, metrics, quotas, mut observer, mut audit, .. } = parts;
+        let DriverParts {
+            snapshots,
+            writer,
+            transport,
+            view,
+            metrics,
+            quotas,
+            mut observer,
+            mut audit,
+            mut watches,
+            ..
+        } = parts;
         let space = Arc::clone(wal.space());
         let scheduler = SnapshotScheduler::new(
             snapshots,
@@ -138,6 +153,9 @@ impl<T: Transport> Driver<T> {
         if let Some(audit) = &mut audit {
             audit.recovered(node.machine());
         }
+        if let Some(watches) = &mut watches {
+            watches.recovered(&node);
+        }
         let mut driver = Driver {
             node,
             wal,
@@ -150,6 +168,7 @@ impl<T: Transport> Driver<T> {
             view,
             observer,
             audit,
+            watches,
             outputs: Vec::new(),
             now,
             members: Default::default(),

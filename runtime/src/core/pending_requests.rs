@@ -306,8 +306,8 @@ impl PendingRequests {
     }
 
     /// An entry is committed and applied: answers its requester, and the waiters that its outcome
-    /// concerns.
-    pub(super) fn applied(&mut self, node: &Node<LockTable>, index: Index, term: Term, outcome: Outcome) {
+    /// concerns. Returns the events of the entry.
+    pub(super) fn applied(&mut self, node: &Node<LockTable>, index: Index, term: Term, outcome: Outcome) -> Vec<Event> {
         let mut own = None;
         while self.inflight.front().is_some_and(|inflight| inflight.index <= index) {
             let Some(inflight) = self.inflight.pop_front() else { break };
@@ -330,6 +330,7 @@ impl PendingRequests {
         if let Some(requester) = own {
             self.answer(node, requester, outcome.reply, &outcome.events);
         }
+        outcome.events
     }
 }
 

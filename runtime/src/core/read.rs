@@ -4,7 +4,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessVerdict, Answer, Code, Failure, HolderView, LockPage, LockView, SessionView, Stale, WaiterView,
+    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, SessionView, Stale,
+    WaiterView, Watched,
 };
 use palisade_spec::lock::{
     Access, Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, SharedMap, Value,
@@ -55,6 +56,15 @@ pub(super) fn answer(
                 Some(age) => Answer::StaleRecords(age.of(view)),
             })
         }
+        Query::Listing(key) => {
+            access::check(table.access(), reader, Right::Read, key.as_str())?;
+            let locks = table.lock(key).map(|found| lock(table, now, reader, key, Some(found))).into_iter().collect();
+            Ok(listing(node, locks, true, true))
+        }
+        Query::ListingOf { prefix, after } => {
+            let page = locks(table, now, reader, prefix, after.as_ref(), limits::PAGE);
+            Ok(listing(node, page.locks, after.is_none(), page.next_after.is_none()))
+        }
         Query::Access => {
             access::check(table.access(), reader, Right::Admin, "")?;
             Ok(Answer::Access(access::document(table.access())))
@@ -68,6 +78,11 @@ pub(super) fn answer(
             Ok(Answer::AccessVerdict(AccessVerdict { permitted, why }))
         }
     }
+}
+
+/// A part of the state that this node has applied.
+fn listing(node: &Node<LockTable>, locks: Vec<LockView>, begins: bool, complete: bool) -> Answer {
+    Answer::Watched(Watched::Listing(Listing { revision: node.commit().0, begins, locks, complete }))
 }
 
 /// Time since this node's state was known to be current; `None` if it never was.
@@ -96,6 +111,7 @@ pub(super) fn claims(answer: &Answer) -> usize {
         }
         Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. }) => 1 + record.value.0.len() / 100,
         Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => page.records.len().max(1),
+        Answer::Watched(Watched::Listing(listing)) => listing.locks.iter().map(of_lock).sum::<usize>().max(1),
         _ => 1,
     }
 }
@@ -198,7 +214,8 @@ fn locks(
     let mut page = LockPage { locks: Vec::new(), next_after: None };
     let (mut claims, mut bytes) = (0, 0);
     let start = start.cloned();
-    let matching = readable_from(table.locks(), table.access(), reader, start).take_while(|(key, _)| key.as_str().starts_with(prefix));
+    let matching = readable_from(table.locks(), table.access(), reader, start)
+        .take_while(|(key, _)| key.as_str().starts_with(prefix));
     for (key, found) in matching {
         let values: usize =
             found.holders.iter().filter_map(|holder| holder.value()).map(|value| value.as_str().len()).sum();

@@ -72,16 +72,16 @@ fn condition(asked: &wire::Condition) -> Result<Condition, Failure> {
     }
 }
 
-fn change(asked: wire::Change) -> Result<Change, Failure> {
+fn change(asked: wire::RecordChange) -> Result<Change, Failure> {
     let record = valid_key(asked.key())?;
     let bytes = |Content(content)| match content.len() {
         0..=RECORD_BYTES => Ok(Bytes::from(content)),
         length => Err(too_large(&record, length as u64)),
     };
     Ok(match asked {
-        wire::Change::Put { value, .. } => Change::Put { bytes: bytes(value)?, record },
-        wire::Change::Append { value, .. } => Change::Append { bytes: bytes(value)?, record },
-        wire::Change::Delete { .. } => Change::Delete { record },
+        wire::RecordChange::Put { value, .. } => Change::Put { bytes: bytes(value)?, record },
+        wire::RecordChange::Append { value, .. } => Change::Append { bytes: bytes(value)?, record },
+        wire::RecordChange::Delete { .. } => Change::Delete { record },
     })
 }
 
@@ -199,4 +199,3 @@ pub(super) fn list(
     let next_after = matching.next().and_then(|_| Some(records.last()?.key.clone()));
     RecordPage { records, next_after, stored_bytes: table.stored_bytes() }
 }
-

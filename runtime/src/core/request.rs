@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, ListRecords, MemberChange, Op, ReplaceMember, TestAccess,
-    Transfer,
+    self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, ListRecords, MemberChange, Op, ReplaceMember,
+    TestAccess, Transfer,
 };
 use palisade_spec::lock::{
     Claim, Command, Key, Keys, LockRequest, Mode, Opening, Owner, Principal, Revision, Right, Sequence, SessionId,
@@ -12,8 +12,8 @@ use palisade_spec::lock::{
 };
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
-use super::{access, records};
 use super::credential::{Secret, session_id, session_proof};
+use super::{access, records};
 use crate::addresses::reachable_address;
 use crate::limits;
 use crate::member_address::MemberAddress;
@@ -73,6 +73,15 @@ pub enum Query {
         after: Option<Key>,
         /// Maximum number of records.
         limit: usize,
+    },
+    /// A part of a watch's listing: one lock, as far as it is held or waited for.
+    Listing(Key),
+    /// A part of a watch's listing.
+    ListingOf {
+        /// Only keys with this prefix.
+        prefix: String,
+        /// Only keys after this one.
+        after: Option<Key>,
     },
     /// The access rules.
     Access,
@@ -182,6 +191,9 @@ impl Request {
                 Request::Read(query, Consistency::Linearizable, principal.clone())
             }
             Op::Status => return Err(invalid("status is the node's own; request GET /v1/status")),
+            Op::Watch(_) | Op::Unwatch { .. } => {
+                return Err(invalid("a watch is the node's own; request GET /v1/watch"));
+            }
         })
     }
 }

@@ -44,6 +44,8 @@ pub struct Room {
     pub request: OwnedSemaphorePermit,
     /// A permit for one open read.
     pub read: Option<OwnedSemaphorePermit>,
+    /// Permits for the contents of a transaction.
+    pub contents: Option<OwnedSemaphorePermit>,
 }
 
 /// An answer on its way to a WebSocket.

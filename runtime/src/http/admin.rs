@@ -49,6 +49,8 @@ fn administrative(op: &Op, principal: &str) -> Option<&'static str> {
         | Op::ShowRecord { .. }
         | Op::ListRecords(_)
         | Op::Transact { .. }
+        | Op::Watch(_)
+        | Op::Unwatch { .. }
         | Op::Status => None,
     }
 }

@@ -36,6 +36,8 @@ pub(super) fn act(op: &Op) -> Option<Act> {
         | Op::Transact { .. }
         | Op::ShowAccess
         | Op::TestAccess(_)
+        | Op::Watch(_)
+        | Op::Unwatch { .. }
         | Op::Status => return None,
     })
 }

@@ -16,7 +16,11 @@ const REPORT_PAUSE: Duration = Duration::from_secs(10);
 /// that, so no limit on requests refuses it.
 pub(super) fn gives_back(op: &Op) -> bool {
     match op {
-        Op::Release { .. } | Op::KeepAlive { .. } | Op::CloseSession { .. } | Op::Withdraw { .. } => true,
+        Op::Release { .. }
+        | Op::KeepAlive { .. }
+        | Op::CloseSession { .. }
+        | Op::Withdraw { .. }
+        | Op::Unwatch { .. } => true,
         Op::OpenSession(_)
         | Op::ShowSession { .. }
         | Op::Acquire { .. }
@@ -32,7 +36,8 @@ pub(super) fn gives_back(op: &Op) -> bool {
         | Op::Break { .. }
         | Op::ShowAccess
         | Op::SetAccess(_)
-        | Op::TestAccess(_) => false,
+        | Op::TestAccess(_)
+        | Op::Watch(_) => false,
     }
 }
 

@@ -3,7 +3,7 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use palisade_client::wire::{Change, Condition, Consistency, Content, Failure, Op, Transaction};
+use palisade_client::wire::{Condition, Consistency, Content, Failure, Op, RecordChange, Transaction};
 use palisade_spec::lock::RECORD_BYTES;
 use serde::Deserialize;
 
@@ -46,19 +46,19 @@ pub(super) async fn list(Caller(app): Caller, uri: Uri) -> Response {
 
 /// `PUT /v1/kv/{key}`
 pub(super) async fn put(caller: Caller, uri: Uri, path: PathParameter, headers: HeaderMap, body: Body) -> Response {
-    let change = |key, value| Change::Put { key, value };
+    let change = |key, value| RecordChange::Put { key, value };
     change_one(caller, uri, path, &headers, body, RECORD_BYTES, change).await
 }
 
 /// `POST /v1/kv/{key}/append`
 pub(super) async fn append(caller: Caller, uri: Uri, path: PathParameter, headers: HeaderMap, body: Body) -> Response {
-    let change = |key, value| Change::Append { key, value };
+    let change = |key, value| RecordChange::Append { key, value };
     change_one(caller, uri, path, &headers, body, RECORD_BYTES, change).await
 }
 
 /// `DELETE /v1/kv/{key}`
 pub(super) async fn delete(caller: Caller, uri: Uri, path: PathParameter, headers: HeaderMap, body: Body) -> Response {
-    change_one(caller, uri, path, &headers, body, 0, |key, _| Change::Delete { key }).await
+    change_one(caller, uri, path, &headers, body, 0, |key, _| RecordChange::Delete { key }).await
 }
 
 /// `POST /v1/kv`
@@ -82,7 +82,7 @@ async fn change_one(
     headers: &HeaderMap,
     body: Body,
     most: usize,
-    change: impl FnOnce(String, Content) -> Change,
+    change: impl FnOnce(String, Content) -> RecordChange,
 ) -> Response {
     let op = async {
         let (key, query) = (body::key(path)?, body::query::<ChangeQuery>(&uri)?);

@@ -4,6 +4,7 @@ use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use hyper::body::Incoming;
@@ -62,6 +63,8 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
 pub(super) struct ConnectionPermit {
     _permit: OwnedSemaphorePermit,
     of_client: Option<Connected>,
+    /// Whether its client watches.
+    pub(super) watches: AtomicBool,
     metrics: Arc<Metrics>,
 }
 
@@ -69,7 +72,12 @@ impl ConnectionPermit {
     fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
-        ConnectionPermit { _permit: permit, of_client: None, metrics: Arc::clone(metrics) }
+        ConnectionPermit {
+            _permit: permit,
+            of_client: None,
+            watches: AtomicBool::new(false),
+            metrics: Arc::clone(metrics),
+        }
     }
 }
 
@@ -115,7 +123,7 @@ async fn serve(
     let mut stream = TimeoutWriter::new(Counted::new(stream, unanswered.clone()));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
-    let shared = Arc::clone(&permit);
+    let (shared, of_connection) = (Arc::clone(&permit), Arc::clone(&permit));
     let service = service_fn(move |mut request: Request<Incoming>| {
         request.extensions_mut().insert(Arc::clone(&shared));
         request.extensions_mut().insert(Arc::clone(&account));
@@ -159,7 +167,12 @@ async fn serve(
             app.metrics.frames_rejected.inc();
         }
         let cause = error.source().map(|cause| match cause.downcast_ref::<io::Error>() {
-            Some(cause) if is_write_timeout(cause) => "the client does not read its answers".to_owned(),
+            Some(cause) if is_write_timeout(cause) => {
+                if of_connection.watches.load(Ordering::Relaxed) {
+                    app.metrics.watchers_cut_off.inc();
+                }
+                "the client does not read its answers".to_owned()
+            }
             _ => cause.to_string(),
         });
         debug!(%error, cause, "a client's connection ended");

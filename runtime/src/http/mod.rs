@@ -22,7 +22,9 @@ mod sessions;
 mod site;
 mod snapshot_limits;
 mod snapshots;
+mod socket_watches;
 mod sockets;
+mod watch;
 mod websocket;
 
 use std::convert::Infallible;
@@ -39,7 +41,7 @@ use axum::response::Response;
 use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use palisade_spec::lock::Principal;
-use tokio::sync::{Semaphore, oneshot};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub use admin::Listener;
 pub use listen::listen;
@@ -62,6 +64,7 @@ use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
 use crate::tls;
+use crate::watch::Hub;
 
 /// The state that all handlers share.
 #[derive(Clone, Debug)]
@@ -97,8 +100,14 @@ pub struct App {
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     snapshot_requests: Arc<SnapshotRequests>,
+    /// Room for the contents of transactions that are not answered yet.
+    contents: Arc<Semaphore>,
     /// The open WebSockets, which are told of broken grants.
     sockets: Arc<Sockets>,
+    /// The events that watches show.
+    hub: Arc<Hub>,
+    /// Limits the number of watches.
+    watches: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
     next_connection: Arc<AtomicU64>,
 }
@@ -114,12 +123,14 @@ pub struct Setup {
     pub audit: Option<Audit>,
     /// What each client uses of the limits.
     pub accounts: Accounts,
+    /// The events that watches show.
+    pub hub: Arc<Hub>,
 }
 
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { host_names, signer, audit, accounts } = setup;
+        let Setup { host_names, signer, audit, accounts, hub } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -140,7 +151,10 @@ impl App {
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
+            contents: Arc::new(Semaphore::new(limits::UNANSWERED_CONTENTS)),
             sockets: Arc::default(),
+            hub,
+            watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
             next_connection: Arc::new(AtomicU64::new(1)),
         }
@@ -175,7 +189,13 @@ impl App {
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
     /// withdraws its wait.
     async fn send(&self, op: Op) -> Result<Answer, Failure> {
+        let _contents = self.room_for_contents(&op).await;
         let request = self.validate(op)?;
+        self.send_request(request).await
+    }
+
+    /// The same for a request of the core.
+    async fn send_request(&self, request: Request) -> Result<Answer, Failure> {
         let turn = self.turn().await;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
@@ -188,6 +208,15 @@ impl App {
         let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
         self.complete(answer.as_mut());
         answer
+    }
+
+    /// Waits until there is room for the contents of a transaction, which may be large, beside those of the
+    /// transactions that are not answered.
+    async fn room_for_contents(&self, op: &Op) -> Option<OwnedSemaphorePermit> {
+        let Op::Transact { transaction, .. } = op else { return None };
+        // A transaction with more is refused, whatever room there is.
+        let bytes = transaction.content_bytes().min(limits::TRANSACTION_BYTES);
+        Arc::clone(&self.contents).acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()
     }
 
     /// Completes what the core has answered, on its way to the client.
@@ -308,6 +337,7 @@ fn router(app: App) -> Router {
         .route("/v1/access/test", get(access::test))
         .route("/v1/status", get(node::status))
         .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
+        .route("/v1/watch", get(watch::watch))
         .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))
         .route("/readyz", get(node::ready))

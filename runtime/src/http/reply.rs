@@ -36,6 +36,8 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::Broken(broken) | Answer::Lost(broken)) => Json(broken).into_response(),
         Ok(Answer::Access(rules)) => Json(rules).into_response(),
         Ok(Answer::AccessVerdict(verdict)) => Json(verdict).into_response(),
+        Ok(Answer::Watched(told)) => Json(told).into_response(),
+        Ok(Answer::Unwatched) => Json(json!({ "unwatched": true })).into_response(),
         Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
         Err(failure) => refusal(failure, uri),
     }
@@ -101,7 +103,7 @@ fn status(code: Code) -> StatusCode {
         Code::Invalid => StatusCode::BAD_REQUEST,
         Code::MethodNotAllowed => StatusCode::METHOD_NOT_ALLOWED,
         Code::TooLarge => StatusCode::PAYLOAD_TOO_LARGE,
-        Code::Limit | Code::TooSoon => StatusCode::TOO_MANY_REQUESTS,
+        Code::Limit | Code::TooSoon | Code::TooSlow => StatusCode::TOO_MANY_REQUESTS,
         Code::NotLeader => StatusCode::TEMPORARY_REDIRECT,
         Code::NoSpace | Code::StoreFull => StatusCode::INSUFFICIENT_STORAGE,
         Code::WrongHost | Code::WrongListener => StatusCode::MISDIRECTED_REQUEST,

@@ -25,6 +25,7 @@ use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 
 use super::client_limits::gives_back;
 use super::listen::ConnectionPermit;
+use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
 use super::{App, Caller, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
@@ -55,8 +56,8 @@ pub(super) async fn upgrade(
     match upgrade {
         Ok(upgrade) => {
             upgrade
-                .max_message_size(limits::REQUEST_BYTES)
-                .max_frame_size(limits::REQUEST_BYTES)
+                .max_message_size(limits::TRANSACTION_JSON_BYTES)
+                .max_frame_size(limits::TRANSACTION_JSON_BYTES)
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
@@ -80,6 +81,7 @@ struct Connection {
     requests: Arc<Semaphore>,
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
+    watches: Arc<SocketWatches>,
     /// What this node's [`Sockets`](super::sockets::Sockets) know of the connection.
     socket: Arc<Socket>,
 }
@@ -92,13 +94,15 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = ()>) {
     let principal = app.principal.clone();
     let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), principal, text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
-    let connection = Connection { app, id, outbox, requests, reads, socket: socket_state };
+    let watches = SocketWatches::new(Arc::clone(&outbox), Arc::clone(&reads));
+    let connection = Connection { app, id, outbox, requests, reads, watches, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
         () = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
     };
+    connection.watches.end_all();
     connection.outbox.close();
     connection.app.core.deliver(Event::Disconnected(id));
     let close = Message::Close(Some(CloseFrame { code: reason.0, reason: reason.1.into() }));
@@ -188,12 +192,11 @@ impl Connection {
             | Op::ShowRecord { .. }
             | Op::ListRecords(_)
             | Op::ShowSession { .. }
-            | Op::ShowAccess => {
-                Arc::clone(&self.reads).acquire_owned().await.ok()
-            }
+            | Op::ShowAccess => Arc::clone(&self.reads).acquire_owned().await.ok(),
             _ => None,
         };
-        Some(Room { request, read })
+        let contents = self.app.room_for_contents(op).await;
+        Some(Room { request, read, contents })
     }
 
     /// For a request that arrives now.
@@ -213,6 +216,18 @@ impl Connection {
             let message = format!("the id {UNASKED} is for frames that the server sends by itself; use another one");
             responder.answer(Err(Failure::new(Code::Invalid, message)));
             return;
+        }
+        match request.op {
+            Op::Watch(watch) => {
+                self.watches.begin(&self.app, request.id, watch, text);
+                return;
+            }
+            Op::Unwatch { watch } => {
+                self.watches.end(watch);
+                responder.answer(Ok(Answer::Unwatched));
+                return;
+            }
+            _ => {}
         }
         if let Err(refused) = self.app.accepts_op(&request.op) {
             responder.answer(Err(refused));

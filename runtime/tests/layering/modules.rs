@@ -4,7 +4,7 @@ use super::code::code_below;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 22] = [
+const MODULES: [&str; 23] = [
     "limits",
     "addresses",
     "sync",
@@ -22,6 +22,7 @@ const MODULES: [&str; 22] = [
     "storage",
     "audit",
     "member_address",
+    "watch",
     "core",
     "recording",
     "peers",

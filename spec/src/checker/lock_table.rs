@@ -4,9 +4,9 @@ use alloc::vec::Vec;
 
 use super::machine::{Applied, Checked};
 use crate::invariants::{
-    Check, Holders, breaks_are_reported, exactly_once, fifo_order, holds_are_counted, mutual_exclusion, no_deadlock,
-    no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait, store_is_fenced, table_is_sound,
-    token_monotonicity, transactions_are_whole, values_are_kept,
+    Check, Holders, breaks_are_reported, changes_are_told, exactly_once, fifo_order, holds_are_counted,
+    mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
+    store_is_fenced, table_is_sound, token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
@@ -54,6 +54,7 @@ impl Checked for LockTable {
             values_are_kept(before, command, outcome, after)?;
             store_is_fenced(before, at, command, after)?;
             transactions_are_whole(before, at, command, outcome, after)?;
+            changes_are_told(before, events, after)?;
             after.check_state()?;
         }
         Ok(())

@@ -231,7 +231,9 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
         | Event::Closed { .. }
         | Event::Denied { .. }
         | Event::Put { .. }
-        | Event::Deleted { .. } => false,
+        | Event::Deleted { .. }
+        | Event::Queued { .. }
+        | Event::Overdue { .. } => false,
     }
 }
 
@@ -258,6 +260,7 @@ mod tests {
     use alloc::vec;
 
     use super::*;
+    use crate::invariants::states;
     use crate::lock::{Claim, LockRequest, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::{Stamp, StateMachine};
 
@@ -407,7 +410,7 @@ mod tests {
     fn departure_must_be_reported() {
         let (before, key) = (in_line(&[1, 2, 3]), key());
         refused(judged(&before, &release(2), Some(&release(2)), Some(&[])), "no event reports");
-        let granted = [Event::Granted { key: key.clone(), session: id(2), token: Token(2), mode: Mode::EXCLUSIVE }];
+        let granted = [states::granted("k", 2, 2, Mode::EXCLUSIVE)];
         refused(judged(&before, &release(2), Some(&release(2)), Some(&granted)), "no event reports");
         let other = [Event::Released { key: key.clone(), session: id(3), token: Token(1) }];
         refused(judged(&before, &release(2), Some(&release(2)), Some(&other)), "no event reports");

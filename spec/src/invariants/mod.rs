@@ -7,6 +7,7 @@
 //! state after.
 
 mod breaks_are_reported;
+mod changes_are_told;
 mod clock_monotonicity;
 mod committed_by_a_majority;
 mod elected_by_a_majority;
@@ -49,6 +50,7 @@ use core::fmt;
 use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId};
 use crate::raft::{Stamp, StateMachine};
 pub use breaks_are_reported::breaks_are_reported;
+pub use changes_are_told::changes_are_told;
 pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;
 pub use elected_by_a_majority::elected_by_a_majority;

@@ -17,7 +17,7 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
     let name = Property::MutualExclusion;
     for event in events {
         match event {
-            Event::Granted { key, session, token, mode } => {
+            Event::Granted { key, session, token, mode, .. } => {
                 let held = holders.entry(key.clone()).or_default();
                 let permits = held.iter().map(|(.., mode)| u64::from(mode.permits())).sum::<u64>();
                 let is_free = permits + u64::from(mode.permits()) <= u64::from(mode.of())
@@ -41,7 +41,9 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
             | Event::Closed { .. }
             | Event::Denied { .. }
             | Event::Put { .. }
-            | Event::Deleted { .. } => {}
+            | Event::Deleted { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. } => {}
         }
     }
     Ok(())
@@ -50,7 +52,7 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::{Holders, mutual_exclusion};
-    use crate::invariants::states::{complaint, id, key};
+    use crate::invariants::states::{self, complaint, id, key};
     use crate::lock::{Event, Mode, Token};
 
     fn granted(session: u64, token: u64) -> Event {
@@ -58,7 +60,7 @@ mod tests {
     }
 
     fn granted_in(mode: Mode, session: u64, token: u64) -> Event {
-        Event::Granted { key: key("k"), session: id(session), token: Token(token), mode }
+        states::granted("k", session, token, mode)
     }
 
     fn released(session: u64, token: u64) -> Event {

@@ -36,6 +36,14 @@ pub fn no_early_expiry(
             let ended = before.session(*session).is_some() && after.session(*session).is_none();
             require!(NAME, ended, "session {session} was said to end, and did not")?;
         }
+        if let Event::Withdrawn { key, session } = event {
+            let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
+            require!(
+                NAME,
+                is_due == events.iter().any(|event| blames_deadline(event, *session)),
+                "session {session} lost its place at {key}, and the events are wrong about whether it was due"
+            )?;
+        }
         if let Event::Granted { key, session, .. } = event {
             let is_due = before.session(*session).is_some_and(|session| session.deadline < at);
             require!(NAME, !is_due, "session {session} is due, and was granted {key}")?;
@@ -88,6 +96,11 @@ fn expired(events: &[Event]) -> impl Iterator<Item = (Stamp, SessionId)> {
         Event::Expired { session, deadline } => Some((*deadline, *session)),
         _ => None,
     })
+}
+
+/// Whether the event says that the deadline of the session has passed.
+fn blames_deadline(event: &Event, id: SessionId) -> bool {
+    matches!(event, Event::Expired { session, .. } | Event::Overdue { session, .. } if *session == id)
 }
 
 /// A session that remains keeps its promised deadline; a session that is due can only lose claims.
@@ -201,7 +214,8 @@ mod tests {
     use alloc::vec::Vec;
 
     use super::*;
-    use crate::lock::{Claim, Key, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
+    use crate::invariants::states;
+    use crate::lock::{Claim, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
@@ -385,7 +399,7 @@ mod tests {
         };
         refused(does(&release), "after its deadline");
         refused(no_early_expiry(&before, Stamp(6), None, &[expired(2, 9)], &sessions(&[7])), "not after");
-        let granted = Event::Granted { key: Key::from("k"), session: id(1), token: Token(1), mode: Mode::EXCLUSIVE };
+        let granted = states::granted("k", 1, 1, Mode::EXCLUSIVE);
         assert_eq!(
             no_early_expiry(&before, Stamp(5), Some(&release), core::slice::from_ref(&granted), &before),
             Ok(())

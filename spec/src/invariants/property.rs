@@ -153,6 +153,8 @@ properties! {
     NoDeniedGrant = "no denied grant",
     /// Every break of a grant is reported as it happened, and no other break is.
     BreaksAreReported = "breaks are reported",
+    /// The events tell how the holders and the queues change.
+    ChangesAreTold = "changes are told",
     /// The parts of a lock table fit one another.
     TableSoundness = "table soundness",
     /// A release drops only the claim that it names.

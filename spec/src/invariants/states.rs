@@ -9,8 +9,8 @@ use alloc::vec::Vec;
 
 use crate::invariants::Check;
 use crate::lock::{
-    Bytes, Change, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof,
-    Reply, Sequence, SessionId, Token, Transaction, Ttl, Writer,
+    Bytes, Change, Command, Condition, Event, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Principal,
+    Proof, Reply, Sequence, SessionId, Token, Transaction, Ttl, Writer,
 };
 use crate::raft::{
     Body, Config, Durable, Entry, HardState, Index, Input, Members, Message, Node, NodeId, Payload, Position,
@@ -87,6 +87,12 @@ pub(crate) fn id(number: u64) -> SessionId {
 
 pub(crate) fn key(name: &str) -> Key {
     Key::from(name)
+}
+
+/// Session `number` was granted the lock on the key.
+pub(crate) fn granted(name: &str, number: u64, token: u64, mode: Mode) -> Event {
+    let (session, owner) = (id(number), Owner::from("a"));
+    Event::Granted { key: key(name), session, token: Token(token), mode, owner, value: None }
 }
 
 /// A table with this many sessions, numbered from 1, all with the deadline 100.

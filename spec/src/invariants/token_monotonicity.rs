@@ -27,14 +27,14 @@ pub fn token_monotonicity(greatest: &mut Token, events: &[Event]) -> Check {
 #[cfg(test)]
 mod tests {
     use super::token_monotonicity;
-    use crate::invariants::states::{complaint, id, key};
+    use crate::invariants::states::{complaint, granted, id};
     use crate::lock::{Event, Mode, Token};
 
     #[test]
     fn token_that_is_not_greater_is_seen() {
         let mut greatest = Token(0);
         let mut grant = |token| {
-            let event = Event::Granted { key: key("k"), session: id(1), token: Token(token), mode: Mode::EXCLUSIVE };
+            let event = granted("k", 1, token, Mode::EXCLUSIVE);
             complaint(token_monotonicity(&mut greatest, &[event]))
         };
         assert_eq!(grant(1), "");
@@ -46,12 +46,7 @@ mod tests {
 
     #[test]
     fn grants_of_one_entry_are_compared_too() {
-        let grant = |name, session, token| Event::Granted {
-            key: key(name),
-            session: id(session),
-            token: Token(token),
-            mode: Mode::EXCLUSIVE,
-        };
+        let grant = |name, session, token| granted(name, session, token, Mode::EXCLUSIVE);
         let judge = |events: &[Event]| complaint(token_monotonicity(&mut Token(0), events));
         let closed = Event::Closed { session: id(2) };
         assert_eq!(judge(&[grant("k", 1, 2), closed.clone(), grant("l", 1, 1)]), "l was granted with 1 after 2");

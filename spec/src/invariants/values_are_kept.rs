@@ -53,7 +53,7 @@ fn ends(events: &[Event], key: &Key, id: SessionId) -> bool {
 /// Whether an event reports a new value of this grant.
 fn tells(events: &[Event], key: &Key, id: SessionId, grant: Option<Token>) -> bool {
     events.iter().any(|event| match event {
-        Event::Proclaimed { key: of, session, token } => (of, *session, Some(*token)) == (key, id, grant),
+        Event::Proclaimed { key: of, session, token, .. } => (of, *session, Some(*token)) == (key, id, grant),
         _ => false,
     })
 }

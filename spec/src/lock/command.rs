@@ -348,6 +348,10 @@ pub enum Event {
         token: Token,
         /// How much of the lock it takes.
         mode: Mode,
+        /// The name of the holder.
+        owner: Owner,
+        /// The value of the grant.
+        value: Option<Value>,
     },
     /// The holder of a lock has replaced the value of its grant.
     Proclaimed {
@@ -357,6 +361,8 @@ pub enum Event {
         session: SessionId,
         /// The token of its grant.
         token: Token,
+        /// The new value.
+        value: Value,
     },
     /// A session no longer holds a lock.
     Released {
@@ -406,6 +412,27 @@ pub enum Event {
         session: SessionId,
         /// Its client.
         principal: Principal,
+    },
+    /// A session has become the last waiter for a lock.
+    Queued {
+        /// The key of the queue. The positions of one claim on several keys follow one another.
+        key: Key,
+        /// The waiter.
+        session: SessionId,
+        /// How much of the lock it will take.
+        mode: Mode,
+        /// The name of the waiter.
+        owner: Owner,
+        /// The number of waiters before it in this queue.
+        ahead: u64,
+    },
+    /// The turn of a waiter came after its deadline had passed. Its withdrawal follows as a separate event;
+    /// its session ends in a later sweep, unless it was opened for this claim.
+    Overdue {
+        /// The key at which its turn came.
+        key: Key,
+        /// The waiter.
+        session: SessionId,
     },
     /// A record was written: its content is new, or longer. The changes of one transaction have one version,
     /// and follow one another in the order of their keys.

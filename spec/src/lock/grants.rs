@@ -82,15 +82,19 @@ impl LockTable {
         match turn {
             Turn::Now => Reply::Granted { session: id, token: self.grant(at, keys, waiter, events) },
             Turn::Later => {
-                let mut ahead = 0;
+                let mut most = 0;
                 for key in keys {
-                    self.sessions.get_mut(&id).expect("an acquiring session lives").claims.add(key);
-                    ahead = ahead.max(self.change_queue(key, |queue| {
+                    let session = self.sessions.get_mut(&id).expect("an acquiring session lives");
+                    session.claims.add(key);
+                    let owner = session.owner.clone();
+                    let ahead = self.change_queue(key, |queue| {
                         queue.push_back(waiter.clone());
-                        queue.len() - 1
-                    }));
+                        queue.len() as u64 - 1
+                    });
+                    events.push(Event::Queued { key: key.clone(), session: id, mode: waiter.mode, owner, ahead });
+                    most = most.max(ahead);
                 }
-                Reply::Queued { session: id, ahead: ahead as u64 }
+                Reply::Queued { session: id, ahead: most }
             }
         }
     }
@@ -262,7 +266,8 @@ impl LockTable {
     fn set_value(&mut self, id: SessionId, keys: &Keys, token: Token, value: &Value, events: &mut Vec<Event>) {
         let details = Details::new(keys, Some(value.clone()));
         self.change_grant(id, keys, |holder| holder.details = details.clone());
-        events.extend(keys.iter().map(|key| Event::Proclaimed { key: key.clone(), session: id, token }));
+        let told = |key: &Key| Event::Proclaimed { key: key.clone(), session: id, token, value: value.clone() };
+        events.extend(keys.iter().map(told));
     }
 
     /// Takes from its holder the grant of this token, with all its keys, if it is a grant of `key`, and the
@@ -341,6 +346,7 @@ impl LockTable {
                 let session = &self.sessions[&waiter.session];
                 let denied = self.denied(waiter.session, &keys);
                 if session.is_due(at) {
+                    events.push(Event::Overdue { key: key.clone(), session: waiter.session });
                     self.leave_queues(at, waiter.session, &keys, events);
                 } else if let Some(denied) = denied {
                     let principal = session.principal.clone();
@@ -447,13 +453,15 @@ impl LockTable {
         let Waiter { session, sequence, mode, details } = claim;
         let token = self.next_token;
         self.next_token = Token(token.0 + 1);
-        let claims = &mut self.sessions.get_mut(&session).expect("locks go to live sessions").claims;
-        keys.iter().for_each(|key| claims.add(key));
+        let holder = self.sessions.get_mut(&session).expect("locks go to live sessions");
+        keys.iter().for_each(|key| holder.claims.add(key));
+        let owner = holder.owner.clone();
         self.renew(at, session);
         for key in keys {
             let holder = Holder { session, token, sequence, mode, holds: 1, details: details.clone() };
             self.change_lock(key, |lock| lock.holders.push(holder));
-            events.push(Event::Granted { key: key.clone(), session, token, mode });
+            let (owner, value) = (owner.clone(), details.value().cloned());
+            events.push(Event::Granted { key: key.clone(), session, token, mode, owner, value });
         }
         token
     }

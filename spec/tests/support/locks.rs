@@ -228,9 +228,9 @@ fn show_reply(reply: &Reply) -> String {
 /// Formats an event in one line; the star distinguishes it from a reply.
 fn show_event(event: &Event) -> String {
     match event {
-        Event::Granted { key, session, token, mode: Mode::EXCLUSIVE } => format!("*{key} to {session} #{token}"),
-        Event::Granted { key, session, token, mode } => format!("*{key} to {session} #{token} ({mode})"),
-        Event::Proclaimed { key, session, token } => format!("*{key} has a value {session} #{token}"),
+        Event::Granted { key, session, token, mode: Mode::EXCLUSIVE, .. } => format!("*{key} to {session} #{token}"),
+        Event::Granted { key, session, token, mode, .. } => format!("*{key} to {session} #{token} ({mode})"),
+        Event::Proclaimed { key, session, token, value } => format!("*{key} has the value {value} {session} #{token}"),
         Event::Released { key, session, token } => format!("*{key} from {session} #{token}"),
         Event::Broken { key, session, token } => format!("*{key} broken {session} #{token}"),
         Event::Withdrawn { key, session } => format!("*{key} withdrawn {session}"),
@@ -241,6 +241,8 @@ fn show_event(event: &Event) -> String {
             format!("*{key} put @{version}{}", fence.map_or(String::new(), |fence| format!(" under #{fence}")))
         }
         Event::Deleted { key, version } => format!("*{key} deleted @{version}"),
+        Event::Queued { key, session, ahead, .. } => format!("*{key} queued {session}, {ahead} ahead"),
+        Event::Overdue { key, session } => format!("*{key} overdue {session}"),
     }
 }
 

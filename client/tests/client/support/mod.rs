@@ -390,7 +390,12 @@ impl State {
             | Op::ShowAccess
             | Op::SetAccess(_)
             | Op::TestAccess(_)
-            | Op::Proclaim { .. } => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
+            | Op::Watch(_)
+            | Op::Unwatch { .. }
+            | Op::Proclaim { .. }
+            | Op::ShowRecord { .. }
+            | Op::ListRecords(_)
+            | Op::Transact { .. } => Err(Failure::new(Code::Invalid, "these tests never ask for this")),
         };
         self.answer(line, id, result);
         self.settle();

@@ -264,6 +264,7 @@ impl World {
             quotas: Quotas::default(),
             observer: Some(Box::new(JudgeObserver { node: id, judge: Arc::clone(&self.judge) })),
             audit: None,
+            watches: None,
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);

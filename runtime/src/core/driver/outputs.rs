@@ -53,6 +53,9 @@ impl<T: Transport> Driver<T> {
             self.release(output);
         }
         self.outputs = outputs;
+        if let Some(watches) = &mut self.watches {
+            watches.publish(&self.node);
+        }
         if let Some(audit) = &mut self.audit {
             audit.hand_over();
         }
@@ -88,7 +91,10 @@ impl<T: Transport> Driver<T> {
                 if let Some(audit) = &mut self.audit {
                     audit.applied(&self.node, (index, term), &outcome, &self.requests);
                 }
-                self.requests.applied(&self.node, index, term, outcome);
+                let events = self.requests.applied(&self.node, index, term, outcome);
+                if let Some(watches) = &mut self.watches {
+                    watches.applied(index, events);
+                }
             }
             Output::Dropped { from, reason } => {
                 self.metrics.dropped(reason);

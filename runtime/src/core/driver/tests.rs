@@ -118,6 +118,7 @@ impl World {
                 quotas: Quotas::default(),
                 observer: None,
                 audit: None,
+                watches: None,
             };
             (id, Server { driver: Driver::new(parts, zero), taken, inbox: Batch::default() })
         };

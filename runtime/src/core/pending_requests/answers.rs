@@ -11,10 +11,10 @@ use tracing::warn;
 
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
-use crate::core::{access, records};
 use crate::core::credential::Secret;
 use crate::core::read::{no_session, wrong_secret};
 use crate::core::respond::Responder;
+use crate::core::{access, records};
 use crate::stopwatch::Stopwatch;
 
 impl PendingRequests {
@@ -289,7 +289,9 @@ impl PendingRequests {
             | Event::Released { .. }
             | Event::Proclaimed { .. }
             | Event::Put { .. }
-            | Event::Deleted { .. } => {}
+            | Event::Deleted { .. }
+            | Event::Queued { .. }
+            | Event::Overdue { .. } => {}
         }
     }
 }

@@ -60,7 +60,9 @@ impl Fixture {
         for output in outputs {
             match output {
                 Output::Accepted { id, first, term } => self.requests.accepted(id, first, term),
-                Output::Applied { index, term, outcome, .. } => self.requests.applied(&self.node, index, term, outcome),
+                Output::Applied { index, term, outcome, .. } => {
+                    self.requests.applied(&self.node, index, term, outcome);
+                }
                 other => unreachable!("{other:?}"),
             }
         }

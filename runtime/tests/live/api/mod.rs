@@ -10,9 +10,11 @@ mod lists;
 mod locks;
 mod modes;
 mod numbers;
+mod records;
 mod refusals;
 mod sessions;
 mod values;
+mod watches;
 mod websocket;
 
 use palisade_client::wire::SessionId;

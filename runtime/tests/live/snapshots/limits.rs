@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::thread::sleep;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::json;
 use tokio::net::TcpSocket;
@@ -149,11 +149,16 @@ fn a_snapshot_that_is_read_too_slowly_is_closed() {
     let mut stream = connect_with_a_small_buffer("127.0.0.1", &address);
     stream.write_all(READ).unwrap();
     eventually("the file is open", || (open() == 1).then_some(()));
-    let mut piece = [0; 16 * 1024];
-    let read = eventually("the file is closed", || {
-        sleep(Duration::from_millis(100));
-        let read = stream.read(&mut piece).unwrap_or(0);
-        (open() == 0).then_some(read)
+    // A third of what the permitted rate is. The node's system takes more bytes only when a third of its
+    // buffer, which may have 4 MiB, is free again: a client that were much slower would seem to read nothing.
+    let rate = 320;
+    let (begun, mut read, mut piece) = (Instant::now(), 0, [0; 16 * 1024]);
+    eventually("the file is closed", || {
+        while read < begun.elapsed().as_millis() * rate {
+            let Ok(more @ 1..) = stream.read(&mut piece) else { break };
+            read += more as u128;
+        }
+        (open() == 0).then_some(())
     });
     assert!(read > 0, "the client has read all the time");
     eventually("the operator is told", || cluster.log(1).contains("the client reads it too slowly").then_some(()));

@@ -5,6 +5,7 @@
 
 pub mod certificates;
 pub mod cluster;
+pub mod events;
 pub mod http;
 pub mod https;
 pub mod journal;

@@ -1,0 +1,234 @@
+//! Watches: the events of locks, followed across reconnects.
+//!
+//! A [`Watcher`] has a connection of its own, to any node: every node shows the same events under the same IDs. When
+//! the connection breaks, or the node stops or falls behind, it goes on at the next node after the last event that it
+//! has returned. It never returns an event twice, and never skips one without saying so: where a node no longer has the
+//! events after the last one, it returns [`Watched::Compacted`] and then a listing of the present state.
+
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep, timeout_at};
+
+use crate::connection::{Connection, Incoming, Outgoing};
+use crate::route::Route;
+use crate::tls::DialError;
+use crate::wire::{Answer, Code, EventId, Failure, Op, Outcome, Request, Response, Watch, Watched};
+use crate::{Error, Options, codec};
+
+/// The id of the only request on a watcher's connection.
+const ID: u64 = 1;
+/// How long a connection may be silent: the server sends a ping every 20 s.
+const SILENCE: Duration = Duration::from_secs(45);
+
+/// Follows the events of a key or a prefix. Made by [`Client::watch`](crate::Client::watch); ends when it is dropped.
+///
+/// ```no_run
+/// use palisade_client::wire::{Change, Watch, Watched};
+/// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::Error> {
+/// let mut watcher = client.watch(Watch::prefix("jobs/"));
+/// loop {
+///     match watcher.next().await? {
+///         Watched::Listing(listing) => println!("{} locks at revision {}", listing.locks.len(), listing.revision),
+///         Watched::Event(event) => match event.change {
+///             Change::Granted { owner, token, .. } => println!("{} is held by {owner} with token {token}", event.key),
+///             change => println!("{}: {}", event.key, change.name()),
+///         },
+///         Watched::Compacted { .. } => println!("events were missed: a new listing follows"),
+///     }
+/// }
+/// # }
+/// ```
+pub struct Watcher {
+    route: Route,
+    options: Options,
+    watch: Watch,
+    connection: Option<Connection>,
+    outbox: VecDeque<Outgoing>,
+    inbox: Vec<Incoming>,
+    /// What has arrived and is not returned yet.
+    ready: VecDeque<Watched>,
+    /// Whether a listing has begun, and is not complete.
+    is_listing: bool,
+    /// Why the last node was left.
+    trouble: String,
+    /// Nodes in a row that refused this client, or that it refused.
+    refusals: usize,
+}
+
+/// What a frame asks for.
+enum Step {
+    Stay,
+    /// The next node may serve the watch.
+    Leave(String),
+    Fail(Failure),
+}
+
+impl Watcher {
+    pub(crate) fn new(endpoints: Vec<String>, options: Options, watch: Watch) -> Watcher {
+        Watcher {
+            route: Route::new(endpoints),
+            options,
+            watch,
+            connection: None,
+            outbox: VecDeque::new(),
+            inbox: Vec::new(),
+            ready: VecDeque::new(),
+            is_listing: false,
+            trouble: String::new(),
+            refusals: 0,
+        }
+    }
+
+    /// The ID after which the watch would be resumed: that of the last event that was returned, or the end of the last
+    /// listing. `None` before the first listing is complete. With it, another process can go on
+    /// ([`Watch::after`](Watch::after)).
+    pub fn position(&self) -> Option<EventId> {
+        self.watch.after
+    }
+
+    /// Waits for the next thing that the watch tells, as long as that takes: while no node can be reached, it goes on
+    /// trying. Can be dropped and called anew: nothing is lost.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] if the watch is not permitted, exceeds a limit or is none; [`Error::Unauthenticated`] if every node
+    /// refused this client. A later call tries again.
+    pub async fn next(&mut self) -> Result<Watched, Error> {
+        loop {
+            if let Some(told) = self.ready.pop_front() {
+                self.note(&told);
+                return Ok(told);
+            }
+            if self.connection.is_none() {
+                self.dial().await?;
+                continue;
+            }
+            let why = match self.receive().await {
+                Ok(()) => self.take_in()?,
+                Err(why) => Some(why),
+            };
+            if let Some(why) = why {
+                self.hang_up(why);
+            }
+        }
+    }
+
+    /// Goes on after what is returned now.
+    fn note(&mut self, told: &Watched) {
+        match told {
+            Watched::Event(event) if !self.is_listing => self.watch.after = Some(event.id),
+            // A part of a listing begins anew at the next node.
+            Watched::Event(_) => {}
+            Watched::Listing(listing) => {
+                self.is_listing = !listing.complete;
+                if listing.complete {
+                    self.watch.after = Some(EventId::end_of(listing.revision));
+                }
+            }
+            Watched::Compacted { .. } => self.is_listing = true,
+        }
+    }
+
+    async fn dial(&mut self) -> Result<(), Error> {
+        let (endpoint, pause) = self.route.next();
+        if !pause.is_zero() {
+            sleep(pause).await;
+        }
+        match Connection::dial(&endpoint, &self.options.security, self.options.dial_timeout).await {
+            Ok(connection) => {
+                let (mut frame, op) = (Vec::new(), Op::Watch(self.watch.clone()));
+                codec::encode_into(&Request { id: ID, op }, &mut frame);
+                self.outbox.clear();
+                self.outbox.push_back(Outgoing::Frame(frame));
+                self.inbox.clear();
+                self.is_listing = self.watch.after.is_none();
+                self.connection = Some(connection);
+                self.refusals = 0;
+                Ok(())
+            }
+            Err(DialError { why, refused }) => {
+                self.route.failed();
+                self.refusals = if refused { self.refusals + 1 } else { 0 };
+                if self.refusals >= self.route.places() {
+                    self.refusals = 0;
+                    return Err(Error::Unauthenticated { trouble: why });
+                }
+                self.trouble = why;
+                Ok(())
+            }
+        }
+    }
+
+    /// Waits until frames have come, or says why the connection is of no use any more.
+    async fn receive(&mut self) -> Result<(), String> {
+        let Watcher { connection, outbox, inbox, .. } = self;
+        let Some(connection) = connection else { return Ok(()) };
+        let frames = poll_fn(|context| connection.poll(context, outbox, inbox));
+        match timeout_at(Instant::now() + SILENCE, frames).await {
+            Ok(received) => received,
+            Err(_) => Err(format!("the node sent nothing for {} s", SILENCE.as_secs())),
+        }
+    }
+
+    /// Takes frames in; says why the node is to be left, if it is.
+    fn take_in(&mut self) -> Result<Option<String>, Error> {
+        for incoming in std::mem::take(&mut self.inbox) {
+            let Incoming::Frame(frame) = incoming else { continue };
+            let step = match codec::decode::<Response>(&frame) {
+                Ok(Response { id: ID, result }) => self.judge(result),
+                Ok(_) => Step::Stay,
+                Err(error) => Step::Leave(format!("the node sent what is no answer: {error}")),
+            };
+            match step {
+                Step::Stay => {}
+                Step::Leave(why) => return Ok(Some(why)),
+                Step::Fail(failure) => {
+                    self.hang_up(failure.message.clone());
+                    return Err(Error::Refused(failure));
+                }
+            }
+        }
+        Ok(None)
+    }
+
+    fn judge(&mut self, result: Outcome) -> Step {
+        match result {
+            Outcome::Ok(Answer::Watched(told)) => {
+                self.route.arrived();
+                self.ready.push_back(told);
+                Step::Stay
+            }
+            Outcome::Ok(other) => {
+                Step::Leave(format!("the node's answer is of another kind than a watch's: {other:?}"))
+            }
+            Outcome::Error(failure) => match failure.error {
+                // Another node may serve it, or this one later.
+                Code::NoLeader
+                | Code::ShuttingDown
+                | Code::Overloaded
+                | Code::LeadershipLost
+                | Code::TooSlow
+                | Code::TooSoon => Step::Leave(failure.message),
+                _ => Step::Fail(failure),
+            },
+        }
+    }
+
+    fn hang_up(&mut self, why: String) {
+        self.connection = None;
+        self.trouble = why;
+        self.route.failed();
+    }
+
+    /// What went wrong last, as a sentence; empty if nothing has.
+    pub fn trouble(&self) -> &str {
+        &self.trouble
+    }
+}
+
+impl std::fmt::Debug for Watcher {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Watcher").field("watch", &self.watch).field("trouble", &self.trouble).finish_non_exhaustive()
+    }
+}

@@ -1,0 +1,108 @@
+//! `palisade watch`: prints what happens to a lock, or to all locks of a prefix, as JSON.
+
+use std::process::ExitCode;
+
+use clap::Args;
+use palisade_client::Error;
+use palisade_client::wire::{EventId, LockView, Watch as Watched, Watched as Told};
+use serde::Serialize;
+
+use super::connect::{self, Endpoints};
+use super::show::print_json;
+use super::signals::StopSignals;
+use super::{block_on, print_error};
+
+/// Print what happens to a lock, or to all locks of a prefix: JSON, one event a line
+///
+/// The first lines are the present state: an event `lock` for each lock that is held or waited for, and
+/// one `listed`, with the revision of that state. Then each event follows as it happens, until Ctrl-C.
+/// When the connection breaks, the watch goes on at another node, and misses nothing. If events were
+/// missed all the same, because a node no longer has them, a line `compacted` says so, and the present
+/// state follows.
+#[derive(Debug, Args)]
+pub(super) struct Watch {
+    /// Key of the lock
+    #[arg(value_name = "KEY", required_unless_present = "prefix", conflicts_with = "prefix")]
+    key: Option<String>,
+    /// Watch all locks whose keys begin so; `--prefix ''` for all
+    #[arg(long, value_name = "PREFIX")]
+    prefix: Option<String>,
+    /// Begin after this event, and not with the present state: an `id` of an earlier watch
+    #[arg(long, value_name = "ID")]
+    after: Option<EventId>,
+    /// End after so many events
+    #[arg(long, value_name = "N")]
+    limit: Option<u64>,
+    #[command(flatten)]
+    endpoints: Endpoints,
+}
+
+/// A line about a lock of the present state.
+#[derive(Serialize)]
+struct Lock<'a> {
+    event: &'static str,
+    revision: u64,
+    #[serde(flatten)]
+    lock: &'a LockView,
+}
+
+/// A line at the end of the present state.
+#[derive(Serialize)]
+struct Listed {
+    event: &'static str,
+    id: EventId,
+    revision: u64,
+}
+
+/// A line about events that are not there any more.
+#[derive(Serialize)]
+struct Compacted {
+    event: &'static str,
+    floor: u64,
+}
+
+impl Watch {
+    pub(super) fn run(self) -> ExitCode {
+        let result = block_on(async {
+            let mut signals = match StopSignals::listen() {
+                Ok(signals) => signals,
+                Err(error) => {
+                    print_error(format!("cannot listen for signals: {error}"));
+                    return Ok(ExitCode::from(71));
+                }
+            };
+            tokio::select! {
+                followed = self.follow() => followed.map(|()| ExitCode::SUCCESS),
+                _ = signals.next() => Ok(ExitCode::SUCCESS),
+            }
+        });
+        result.unwrap_or_else(|error: Error| {
+            print_error(&error);
+            ExitCode::from(connect::exit_code(&error))
+        })
+    }
+
+    async fn follow(&self) -> Result<(), Error> {
+        let Watch { key, prefix, after, limit, .. } = self;
+        let watch = Watched { key: key.clone(), prefix: prefix.clone(), after: *after };
+        let mut watcher = self.endpoints.connect().await?.watch(watch);
+        let mut events = 0;
+        while limit.is_none_or(|limit| events < limit) {
+            match watcher.next().await? {
+                Told::Listing(listing) => {
+                    let revision = listing.revision;
+                    listing.locks.iter().for_each(|lock| print_json(&Lock { event: "lock", revision, lock }));
+                    if listing.complete {
+                        print_json(&Listed { event: "listed", id: EventId::end_of(revision), revision });
+                    }
+                }
+                Told::Event(event) => {
+                    print_json(&event);
+                    events += 1;
+                }
+                Told::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,122 @@
+//! The watches of a WebSocket. Each is a task that takes one part of its watch after the other, and hands it to
+//! the connection's outbox when the frames before it were written: a client that does not read gets no
+//! further ones, and its watches fall behind.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palisade_client::wire::{Answer, Code, Failure, Outcome, Response, Watch, Watched};
+use tokio::sync::Semaphore;
+use tokio::task::AbortHandle;
+
+use super::App;
+use super::watch::{Part, Watcher};
+use crate::core::{Room, StreamReply};
+use crate::limits;
+use crate::outbox::Outbox;
+use crate::sync::Mutex;
+
+/// The watches of one WebSocket.
+#[derive(Debug)]
+pub(super) struct SocketWatches {
+    tasks: Mutex<HashMap<u64, AbortHandle>>,
+    outbox: Arc<Outbox<StreamReply>>,
+    /// Limits the number of frames that are not written yet.
+    frames: Arc<Semaphore>,
+    /// Limits the number of listings, and of answers to reads, that are not written yet.
+    reads: Arc<Semaphore>,
+}
+
+impl SocketWatches {
+    pub(super) fn new(outbox: Arc<Outbox<StreamReply>>, reads: Arc<Semaphore>) -> Arc<SocketWatches> {
+        let frames = Arc::new(Semaphore::new(limits::WATCH_FRAMES));
+        Arc::new(SocketWatches { tasks: Mutex::default(), outbox, frames, reads })
+    }
+
+    /// Begins a watch, with the id of its request.
+    pub(super) fn begin(self: &Arc<SocketWatches>, app: &App, id: u64, watch: Watch, text: bool) {
+        if let Err(failure) = self.try_begin(app, id, watch, text) {
+            self.push(id, Err(failure), text, None);
+        }
+    }
+
+    fn try_begin(self: &Arc<SocketWatches>, app: &App, id: u64, watch: Watch, text: bool) -> Result<(), Failure> {
+        let mut tasks = self.tasks.lock();
+        if tasks.contains_key(&id) {
+            let message =
+                format!("the id {id} is that of a watch of this connection: use another one, or end the watch");
+            return Err(Failure::new(Code::Invalid, message));
+        }
+        if tasks.len() >= limits::CONNECTION_WATCHES {
+            let most = limits::CONNECTION_WATCHES;
+            let message =
+                format!("the limit of {most} watches on one connection is reached: end some, or open another one");
+            return Err(Failure::new(Code::Limit, message));
+        }
+        let watcher = app.begin_watch(watch)?;
+        // The task takes its entry away when it ends, and so waits until it is there.
+        let task = tokio::spawn(Arc::clone(self).show(id, watcher, text));
+        tasks.insert(id, task.abort_handle());
+        Ok(())
+    }
+
+    /// Ends a watch: no frame of it comes after the answer.
+    pub(super) fn end(&self, id: u64) {
+        if let Some(task) = self.tasks.lock().remove(&id) {
+            task.abort();
+        }
+    }
+
+    /// Ends all watches: the connection has ended.
+    pub(super) fn end_all(&self) {
+        for (_, task) in self.tasks.lock().drain() {
+            task.abort();
+        }
+    }
+
+    async fn show(self: Arc<SocketWatches>, id: u64, mut watcher: Watcher, text: bool) {
+        while let Some(part) = watcher.next().await {
+            match part {
+                // Pings say that the connection lives.
+                Part::Quiet(_) => {}
+                Part::Events(events) => {
+                    for event in events {
+                        self.tell(id, Watched::Event(event.event()), text).await;
+                    }
+                }
+                Part::Listing(listing) => self.tell(id, Watched::Listing(listing), text).await,
+                Part::Compacted(floor) => self.tell(id, Watched::Compacted { floor }, text).await,
+                Part::End(failure) => {
+                    let mut tasks = self.tasks.lock();
+                    if tasks.remove(&id).is_some() {
+                        self.push(id, Err(failure), text, None);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Hands a frame over when the frames before it are written.
+    async fn tell(&self, id: u64, told: Watched, text: bool) {
+        // Neither semaphore is ever closed.
+        let Ok(request) = Arc::clone(&self.frames).acquire_owned().await else { return };
+        let read = match &told {
+            Watched::Listing(_) => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            Watched::Event(_) | Watched::Compacted { .. } => None,
+        };
+        // Under the lock: a watch that was ended tells nothing more.
+        let tasks = self.tasks.lock();
+        if tasks.contains_key(&id) {
+            self.push(id, Ok(Answer::Watched(told)), text, Some(Room { request, read, contents: None }));
+        }
+    }
+
+    fn push(&self, id: u64, result: Result<Answer, Failure>, text: bool, room: Option<Room>) {
+        let result = match result {
+            Ok(answer) => Outcome::Ok(answer),
+            Err(failure) => Outcome::Error(failure),
+        };
+        // A connection that has no room for it, or has ended, ends its watches by itself.
+        let _ = self.outbox.push(StreamReply { response: Response { id, result }, text, room });
+    }
+}

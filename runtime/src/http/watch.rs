@@ -1,0 +1,337 @@
+//! `GET /v1/watch`: the events of a key or a prefix, as a stream of server-sent events.
+//!
+//! A [`Watcher`] gives the parts of a watch one after the other, to this stream or to a WebSocket: a listing
+//! of the present state, unless the client resumes; then the events after it. It makes the next part when
+//! the one before was taken, so a client that does not read costs no memory.
+//!
+//! A long listing has several parts, and each is of a later state. The events of keys that were listed come
+//! before the next part, so at its end all keys are at one revision.
+
+use std::convert::Infallible;
+use std::future::pending;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use axum::Extension;
+use axum::body::{Body, Bytes};
+use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
+use axum::response::{IntoResponse, Response};
+use futures_util::stream;
+use palisade_client::wire::{Answer, Code, Consistency, EventId, Failure, Listing, Watch, Watched};
+use palisade_spec::lock::{Key, Right};
+use serde_json::json;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::time::{Instant, timeout_at};
+
+use super::listen::ConnectionPermit;
+use super::{App, Caller, body, not_taken, reply};
+use crate::accounts::Watching;
+use crate::core::{NotTaken, Query, Request, check_access};
+use crate::limits;
+use crate::tls::Access;
+use crate::watch::{Filter, Follower, Listed, Progress, Shown};
+
+/// With what a browser resumes a stream of events.
+const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
+
+/// A watch of a client.
+pub(super) struct Watcher {
+    app: App,
+    follower: Follower,
+    phase: Phase,
+    /// When the client is told that the watch lives, if nothing else is told before.
+    keepalive: Instant,
+    _of_node: OwnedSemaphorePermit,
+    _of_client: Option<Watching>,
+}
+
+enum Phase {
+    /// The client resumes: what it lacks may be gone, through no fault of its own.
+    Resuming,
+    /// The present state is listed.
+    Listing {
+        /// The key up to which it was listed.
+        after: Option<String>,
+        /// The next part, if it has been read.
+        next: Option<Listing>,
+    },
+    /// Events are shown.
+    Following,
+    Ended,
+}
+
+/// A part of a watch.
+pub(super) enum Part {
+    Events(Vec<Shown>),
+    Listing(Listing),
+    /// What the client lacks is gone: the history begins behind this entry. A listing follows.
+    Compacted(u64),
+    /// Nothing has happened for a while; the node has applied this entry.
+    Quiet(u64),
+    /// The last part.
+    End(Failure),
+}
+
+impl App {
+    /// Begins a watch.
+    pub(super) fn begin_watch(&self, watch: Watch) -> Result<Watcher, Failure> {
+        let filter = filter(&watch)?;
+        if self.core.view().leader().is_none() {
+            return Err(no_leader());
+        }
+        if let Filter::Key(key) = &filter {
+            let checked = check_access(&self.core.view().access(), &self.principal, Right::Read, key);
+            checked.inspect_err(|failure| self.log_denial(failure))?;
+        }
+        let of_client = self.account.as_ref().map(|account| {
+            account.watch().map_err(|limit| {
+                self.report_limit("watches", account.name());
+                let name = account.name();
+                let message = format!(
+                    "the limit of {limit} watches of one client is reached by {name}: end some of them, or let the operator \
+                     raise --max-watches-per-client"
+                );
+                Failure::new(Code::Limit, message)
+            })
+        });
+        let of_client = of_client.transpose()?;
+        let of_node = Arc::clone(&self.watches).try_acquire_owned().map_err(|_| {
+            let message =
+                format!("the limit of {} watches at this node is reached: watch at another node", limits::WATCHES);
+            Failure::new(Code::Limit, message)
+        })?;
+        let (after, phase) = match watch.after {
+            Some(after) => (after, Phase::Resuming),
+            None => (EventId::end_of(self.hub.reached()), Phase::Listing { after: None, next: None }),
+        };
+        let follower = self.hub.follow(filter, self.principal.clone(), after);
+        let keepalive = Instant::now() + limits::WATCH_KEEPALIVE;
+        Ok(Watcher { app: self.clone(), follower, phase, keepalive, _of_node: of_node, _of_client: of_client })
+    }
+}
+
+fn filter(watch: &Watch) -> Result<Filter, Failure> {
+    let most = limits::KEY_BYTES;
+    match (watch.key.as_deref(), watch.prefix.as_deref()) {
+        (Some(key), None) if (1..=most).contains(&key.len()) => Ok(Filter::Key(key.into())),
+        (Some(key), None) => Err(body::invalid(format!("the key has {} bytes; it may have 1 to {most}", key.len()))),
+        (None, Some(prefix)) if prefix.len() <= most => Ok(Filter::Prefix(prefix.into())),
+        (None, Some(prefix)) => {
+            Err(body::invalid(format!("the prefix has {} bytes; it may have {most}", prefix.len())))
+        }
+        (None, None) => Err(body::invalid("a watch needs `key` or `prefix`: what to follow".into())),
+        (Some(_), Some(_)) => {
+            Err(body::invalid("a watch has `key` and `prefix`: give one of them, or begin two watches".into()))
+        }
+    }
+}
+
+fn no_leader() -> Failure {
+    Failure::new(
+        Code::NoLeader,
+        "this node knows no leader at the moment, and may lack what happens: watch at another node",
+    )
+}
+
+impl Watcher {
+    /// The next part; `None` after the last.
+    pub(super) async fn next(&mut self) -> Option<Part> {
+        let part = match &self.phase {
+            Phase::Ended => return None,
+            Phase::Listing { .. } => self.list().await,
+            Phase::Resuming | Phase::Following => self.follow().await,
+        };
+        self.keepalive = Instant::now() + limits::WATCH_KEEPALIVE;
+        match &part {
+            Part::Events(events) => drop(self.app.metrics.watch_events.inc_by(events.len() as u64)),
+            Part::End(_) => self.phase = Phase::Ended,
+            Part::Listing(_) | Part::Compacted(_) | Part::Quiet(_) => {}
+        }
+        Some(part)
+    }
+
+    /// The next events, or that there are none for a while.
+    async fn follow(&mut self) -> Part {
+        let is_resuming = matches!(self.phase, Phase::Resuming);
+        let Ok(progress) = timeout_at(self.keepalive, self.follower.follow()).await else {
+            return match self.app.core.view().leader() {
+                Some(_) => Part::Quiet(self.app.hub.reached()),
+                None => Part::End(no_leader()),
+            };
+        };
+        match progress {
+            Progress::Events(events) => {
+                self.phase = Phase::Following;
+                Part::Events(events)
+            }
+            Progress::Dropped(_) if !is_resuming => self.too_slow(),
+            Progress::NeverHad(floor) | Progress::Dropped(floor) => {
+                self.phase = Phase::Listing { after: None, next: None };
+                Part::Compacted(floor)
+            }
+            Progress::Denied => Part::End(self.denied()),
+            Progress::Closed => Part::End(not_taken(NotTaken::Ended)),
+            Progress::CaughtUp => unreachable!("it waits for something else"),
+        }
+    }
+
+    /// The next part of the listing, or events that come before it.
+    async fn list(&mut self) -> Part {
+        let Phase::Listing { after, next } = &mut self.phase else { unreachable!("it lists") };
+        let listing = match next.take() {
+            Some(listing) => listing,
+            None => match self.app.list(self.follower.filter(), after.as_deref()).await {
+                Ok(listing) => listing,
+                Err(failure) => return Part::End(failure),
+            },
+        };
+        // Of keys that were listed before.
+        if after.is_some() {
+            match self.follower.next(Some(listing.revision)) {
+                Progress::Events(events) => {
+                    *next = Some(listing);
+                    return Part::Events(events);
+                }
+                Progress::CaughtUp => {}
+                Progress::Dropped(_) | Progress::NeverHad(_) => return self.too_slow(),
+                Progress::Denied => return Part::End(self.denied()),
+                Progress::Closed => return Part::End(not_taken(NotTaken::Ended)),
+            }
+        }
+        let last = listing.locks.last().map(|lock| lock.key.clone());
+        self.phase = match last {
+            Some(last) if !listing.complete => {
+                self.follower.list(listing.revision, Listed::UpTo(last.clone()));
+                Phase::Listing { after: Some(last), next: None }
+            }
+            _ => {
+                self.follower.list(listing.revision, Listed::All);
+                Phase::Following
+            }
+        };
+        Part::Listing(listing)
+    }
+
+    fn too_slow(&self) -> Part {
+        self.app.metrics.watchers_cut_off.inc();
+        let message = "the client reads too slowly: events that it has not read had to make room for newer ones. Watch again, \
+                       after the last event that was read: that begins with a new listing";
+        Part::End(Failure::new(Code::TooSlow, message))
+    }
+
+    /// Why the reader is shown no more of the key.
+    fn denied(&self) -> Failure {
+        let key = match self.follower.filter() {
+            Filter::Key(key) => key,
+            Filter::Prefix(prefix) => prefix,
+        };
+        let checked = check_access(&self.app.core.view().access(), self.follower.reader(), Right::Read, key);
+        let failure = checked.err().unwrap_or_else(|| {
+            Failure::new(Code::Denied, "the access rules have just been changed, and did not permit it: watch again")
+        });
+        self.app.log_denial(&failure);
+        failure
+    }
+}
+
+impl App {
+    /// Reads a part of the state that this node has applied.
+    async fn list(&self, filter: &Filter, after: Option<&str>) -> Result<Listing, Failure> {
+        let query = match filter {
+            Filter::Key(key) => Query::Listing(Key::from(&**key)),
+            Filter::Prefix(prefix) => Query::ListingOf { prefix: prefix.to_string(), after: after.map(Key::from) },
+        };
+        let request = Request::Read(query, Consistency::Stale, self.principal.clone());
+        match self.send_request(request).await? {
+            Answer::Watched(Watched::Listing(listing)) => Ok(listing),
+            other => unreachable!("a listing was asked for, and this is the answer: {other:?}"),
+        }
+    }
+}
+
+impl Part {
+    /// The part as a stream of server-sent events shows it.
+    fn text(&self) -> Bytes {
+        match self {
+            Part::Events(events) => match &events[..] {
+                [event] => event.text(),
+                events => events.iter().map(Shown::text).collect::<Vec<_>>().concat().into(),
+            },
+            Part::Listing(listing) => {
+                let json = serde_json::to_string(listing).expect("a listing has a JSON form");
+                // A client that reconnects in the middle of a listing begins anew.
+                let id = if listing.complete { format!("id: {}\n", listing.revision) } else { String::new() };
+                format!("{id}event: listing\ndata: {json}\n\n").into()
+            }
+            Part::Compacted(floor) => {
+                let message = "events after the one that was named are not there any more; a listing follows";
+                format!("event: compacted\ndata: {}\n\n", json!({ "floor": floor, "message": message })).into()
+            }
+            Part::Quiet(reached) => format!(": {reached}\n\n").into(),
+            Part::End(failure) => {
+                let json = serde_json::to_string(failure).expect("a failure has a JSON form");
+                format!("event: end\ndata: {json}\n\n").into()
+            }
+        }
+    }
+}
+
+/// `GET /v1/watch`
+pub(super) async fn watch(
+    Caller(app): Caller,
+    permit: Option<Extension<Arc<ConnectionPermit>>>,
+    access: Option<Extension<Access>>,
+    headers: HeaderMap,
+    uri: Uri,
+) -> Response {
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
+    }
+    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), app.principal.clone());
+    let begun = query(&uri, &headers).and_then(|watch| app.begin_watch(watch));
+    let watcher = match begun {
+        Ok(watcher) => watcher,
+        Err(failure) => {
+            if failure.error == Code::Invalid {
+                app.metrics.frames_rejected.inc();
+            }
+            return reply::response(Err(failure), &uri);
+        }
+    };
+    if let Some(Extension(permit)) = permit {
+        permit.watches.store(true, Ordering::Relaxed);
+    }
+    let ended = Box::pin(async move {
+        let Some(Extension(access)) = access else { return pending().await };
+        access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await
+    });
+    let parts = stream::unfold(Some((watcher, ended)), async |state| {
+        let (mut watcher, mut ended) = state?;
+        let part = tokio::select! {
+            part = watcher.next() => part?,
+            why = &mut ended => {
+                let end = Part::End(Failure::new(Code::Unauthenticated, why));
+                return Some((Ok::<_, Infallible>(end.text()), None));
+            }
+        };
+        Some((Ok(part.text()), Some((watcher, ended))))
+    });
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::from_stream(parts)).into_response()
+}
+
+/// The watch of a query. A browser that reconnects repeats the query, and says in a header what it has
+/// seen since.
+fn query(uri: &Uri, headers: &HeaderMap) -> Result<Watch, Failure> {
+    let mut watch: Watch = body::query(uri)?;
+    if let Some(last) = headers.get(LAST_EVENT_ID) {
+        let last =
+            last.to_str().map_err(|_| body::invalid("the header Last-Event-ID is not the ID of an event".into()))?;
+        watch.after = Some(last.parse().map_err(|error| body::invalid(format!("the header Last-Event-ID: {error}")))?);
+    }
+    Ok(watch)
+}

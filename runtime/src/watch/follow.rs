@@ -1,0 +1,234 @@
+//! A watcher's way through the history.
+
+use std::sync::Arc;
+
+use axum::body::Bytes;
+use palisade_client::wire::{self, EventId};
+use palisade_spec::lock::{Access, Key, Principal, Right};
+
+use super::Filter;
+use super::dispatch::Slot;
+use super::history::{Batch, Missing, text_of};
+use super::hub::Hub;
+
+/// Batches that a watcher reads at a time.
+const BATCHES: usize = 16;
+/// Events that a watcher gets at a time.
+const EVENTS: usize = 64;
+/// Bytes of values that it gets at a time, beside one event.
+const VALUE_BYTES: usize = 16 * 1024;
+
+/// A watcher. It has left the hub once it is dropped.
+#[derive(Debug)]
+pub struct Follower {
+    hub: Arc<Hub>,
+    filter: Filter,
+    reader: Principal,
+    /// All events up to this one were shown, or are none of this watch.
+    cursor: EventId,
+    /// Only events of keys up to this one are shown: later ones are not listed yet.
+    listed: Listed,
+    /// Whether it has looked at everything that it was woken for. The history may then forget what comes
+    /// after the cursor: it is not of this watch.
+    is_idle: bool,
+    id: u64,
+    slot: Arc<Slot>,
+}
+
+/// What of the keys was listed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listed {
+    /// All of them.
+    All,
+    /// Those up to this one.
+    UpTo(String),
+}
+
+/// How far a watcher has come.
+#[derive(Debug)]
+pub enum Progress {
+    /// Events.
+    Events(Vec<Shown>),
+    /// There are none at the moment.
+    CaughtUp,
+    /// The node does not have the events that come next, and never had them. It has all after this entry.
+    NeverHad(u64),
+    /// The events that come next were there, and had to make room for newer ones. It has all after this
+    /// entry.
+    Dropped(u64),
+    /// The access rules do not permit the reader the key.
+    Denied,
+    /// The node stops.
+    Closed,
+}
+
+/// An event that a watcher is shown.
+#[derive(Clone, Debug)]
+pub struct Shown {
+    batch: Arc<Batch>,
+    entry: usize,
+    number: usize,
+    /// The rules by which it is shown, if they hide keys of its claim.
+    hides: Option<(Access, Principal)>,
+    /// Whether all keys were listed: only then can a watch be resumed after this event.
+    resumes: bool,
+}
+
+impl Follower {
+    pub(super) fn new(
+        hub: Arc<Hub>,
+        filter: Filter,
+        reader: Principal,
+        after: EventId,
+        (id, slot): (u64, Arc<Slot>),
+    ) -> Follower {
+        Follower { hub, filter, reader, cursor: after, listed: Listed::All, is_idle: false, id, slot }
+    }
+
+    /// What it follows.
+    pub fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// Who follows it.
+    pub fn reader(&self) -> &Principal {
+        &self.reader
+    }
+
+    /// The state after this entry was listed, as far as `listed` says: the watch goes on from there.
+    pub fn list(&mut self, revision: u64, listed: Listed) {
+        (self.cursor, self.listed, self.is_idle) = (EventId::end_of(revision), listed, false);
+    }
+
+    /// The next events, up to the end of the entry `until` if there is one. Returns at once.
+    pub fn next(&mut self, until: Option<u64>) -> Progress {
+        loop {
+            let (read, access, floor) = {
+                let shared = self.hub.shared.lock();
+                if shared.closed {
+                    return Progress::Closed;
+                }
+                (shared.history.after(self.cursor, BATCHES), shared.access.clone(), shared.history.floor())
+            };
+            if self.is_denied(&access) {
+                return Progress::Denied;
+            }
+            let (batches, end) = match read {
+                Ok(read) => read,
+                Err(Missing::Dropped) => return Progress::Dropped(floor),
+                Err(Missing::NeverHad) => return Progress::NeverHad(floor),
+            };
+            let until = until.map(EventId::end_of);
+            let end = until.map_or(end, |until| end.min(until));
+            let shown = self.read(&batches, &access, end);
+            if !shown.is_empty() {
+                return Progress::Events(shown);
+            }
+            if batches.len() < BATCHES || until.is_some_and(|until| self.cursor >= until) {
+                return Progress::CaughtUp;
+            }
+        }
+    }
+
+    /// Waits for the next events, or for why there are none. Can be dropped and called anew.
+    pub async fn follow(&mut self) -> Progress {
+        loop {
+            if !self.is_idle {
+                match self.next(None) {
+                    Progress::CaughtUp => self.is_idle = true,
+                    progress => return progress,
+                }
+            }
+            self.wait().await;
+            self.is_idle = false;
+        }
+    }
+
+    /// Waits until there may be more events.
+    pub(super) async fn wait(&mut self) {
+        loop {
+            if let Some(first) = self.slot.take() {
+                // Nothing between the last look and this entry was of this watch.
+                self.cursor = self.cursor.max(EventId::end_of(first.saturating_sub(1)));
+                return;
+            }
+            self.slot.woken().await;
+        }
+    }
+
+    fn is_denied(&self, access: &Access) -> bool {
+        matches!(&self.filter, Filter::Key(key) if !access.permits(&self.reader, Right::Read, key))
+    }
+
+    /// Reads batches up to an event: at most so many events as are shown at a time.
+    fn read(&mut self, batches: &[Arc<Batch>], access: &Access, end: EventId) -> Vec<Shown> {
+        let (mut shown, mut bytes) = (Vec::new(), 0);
+        let may_see = |reader: &Principal, key: &Key| access.permits(reader, Right::Read, key.as_str());
+        for batch in batches {
+            let first = batch.entries.partition_point(|entry| EventId::end_of(entry.revision) <= self.cursor);
+            for (index, entry) in batch.entries.iter().enumerate().skip(first) {
+                if EventId::end_of(entry.revision) > end {
+                    break;
+                }
+                if !entry.keys().any(|key| self.follows(key)) {
+                    continue;
+                }
+                let seen = self.cursor;
+                for number in (0..entry.count()).filter(|&number| entry.id(number) > seen) {
+                    let key = entry.key(number);
+                    if !self.follows(key) || !may_see(&self.reader, key) {
+                        continue;
+                    }
+                    if shown.len() == EVENTS || bytes > VALUE_BYTES {
+                        return shown;
+                    }
+                    bytes += entry.value_bytes(number);
+                    self.cursor = entry.id(number);
+                    let sees_all = entry.may_see_all(number, |key| may_see(&self.reader, key));
+                    let hides = (!sees_all).then(|| (access.clone(), self.reader.clone()));
+                    let (batch, resumes) = (Arc::clone(batch), self.listed == Listed::All);
+                    shown.push(Shown { batch, entry: index, number, hides, resumes });
+                }
+                self.cursor = EventId::end_of(entry.revision);
+            }
+        }
+        self.cursor = self.cursor.max(end);
+        shown
+    }
+
+    fn follows(&self, key: &Key) -> bool {
+        let is_listed = match &self.listed {
+            Listed::All => true,
+            Listed::UpTo(last) => key.as_str() <= last.as_str(),
+        };
+        is_listed && self.filter.matches(key.as_str())
+    }
+}
+
+impl Drop for Follower {
+    fn drop(&mut self) {
+        self.hub.leave(&self.filter, self.id);
+    }
+}
+
+impl Shown {
+    /// The event.
+    pub fn event(&self) -> wire::Event {
+        let may_see = |key: &Key| match &self.hides {
+            Some((access, reader)) => access.permits(reader, Right::Read, key.as_str()),
+            None => true,
+        };
+        self.batch.entries[self.entry].event(self.number, may_see)
+    }
+
+    /// The event as a stream of server-sent events shows it.
+    pub fn text(&self) -> Bytes {
+        let text = if self.hides.is_some() { text_of(&self.event()) } else { self.batch.text(self.entry, self.number) };
+        if self.resumes {
+            return text;
+        }
+        // Without the line of the ID: a client that reconnects must not resume here.
+        let line = text.iter().position(|byte| *byte == b'\n').map_or(0, |end| end + 1);
+        text.slice(line..)
+    }
+}

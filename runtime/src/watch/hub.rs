@@ -1,0 +1,156 @@
+//! What the core, the dispatcher and the watchers of a node share.
+
+use std::mem;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use palisade_spec::lock::{Access, Event, LockTable, Principal};
+use palisade_spec::raft::{Index, Node};
+use tokio::sync::Notify;
+
+use super::Filter;
+use super::dispatch::{Directory, Slot};
+use super::follow::Follower;
+use super::history::{Entry, History};
+use crate::metrics::Metrics;
+use crate::sync::Mutex;
+use palisade_client::wire::EventId;
+
+/// The events of a node, and its watchers.
+#[derive(Debug)]
+pub struct Hub {
+    pub(super) shared: Mutex<Shared>,
+    /// Number of watchers: the core wakes the dispatcher only if there is one.
+    pub(super) watching: AtomicUsize,
+    pub(super) directory: Mutex<Directory>,
+    /// Wakes the dispatcher.
+    pub(super) news: Notify,
+    pub(super) metrics: Arc<Metrics>,
+}
+
+/// What the core changes.
+#[derive(Debug)]
+pub(super) struct Shared {
+    pub(super) history: History,
+    /// The access rules that the node has applied.
+    pub(super) access: Access,
+    /// Whether the node stops.
+    pub(super) closed: bool,
+}
+
+impl Hub {
+    /// A hub that keeps at most this many bytes of events.
+    pub fn new(history_bytes: usize, metrics: &Arc<Metrics>) -> Arc<Hub> {
+        let shared = Shared { history: History::new(history_bytes), access: Access::default(), closed: false };
+        Arc::new(Hub {
+            shared: Mutex::new(shared),
+            watching: AtomicUsize::new(0),
+            directory: Mutex::default(),
+            news: Notify::new(),
+            metrics: Arc::clone(metrics),
+        })
+    }
+
+    /// Follows the events after this one, for this reader. Nothing that happens from now on is missed.
+    pub fn follow(self: &Arc<Hub>, filter: Filter, reader: Principal, after: EventId) -> Follower {
+        let slot = Arc::new(Slot::new());
+        // Before the history is read: the core either sees this watcher, or its events are read.
+        self.watching.fetch_add(1, Ordering::SeqCst);
+        self.metrics.watchers.inc();
+        let id = {
+            let mut directory = self.directory.lock();
+            directory.enter(&filter, &slot, || self.shared.lock().history.reached())
+        };
+        Follower::new(Arc::clone(self), filter, reader, after, (id, slot))
+    }
+
+    /// A watcher has gone.
+    pub(super) fn leave(&self, filter: &Filter, id: u64) {
+        self.directory.lock().leave(filter, id);
+        self.watching.fetch_sub(1, Ordering::SeqCst);
+        self.metrics.watchers.dec();
+    }
+
+    /// Ends all watches: the node stops.
+    pub fn close(&self) {
+        self.shared.lock().closed = true;
+        self.news.notify_one();
+        self.directory.lock().wake_all();
+    }
+
+    /// The last entry of which watchers were told.
+    pub fn reached(&self) -> u64 {
+        self.shared.lock().history.reached()
+    }
+}
+
+/// The core's side of a hub. It collects what an iteration applies, and publishes it at the end.
+#[derive(Debug)]
+pub struct Feed {
+    hub: Arc<Hub>,
+    entries: Vec<Entry>,
+    /// The last entry that was applied.
+    applied: u64,
+    /// The last entry that was published.
+    published: u64,
+    /// The history is to begin anew behind this entry.
+    begins: Option<u64>,
+    /// The revision of the access rules that were published.
+    access: u64,
+}
+
+impl Feed {
+    /// The feed of a hub.
+    pub fn new(hub: &Arc<Hub>) -> Feed {
+        Feed { hub: Arc::clone(hub), entries: Vec::new(), applied: 0, published: 0, begins: None, access: 0 }
+    }
+
+    /// The node has recovered: its state is that of its snapshot.
+    pub(crate) fn recovered(&mut self, node: &Node<LockTable>) {
+        let commit = node.commit().0;
+        (self.applied, self.begins) = (commit, Some(commit));
+        self.publish(node);
+    }
+
+    /// An entry was applied, with these events. After a snapshot of a leader, it is not the next one.
+    pub(crate) fn applied(&mut self, index: Index, events: Vec<Event>) {
+        if index.0 != self.applied + 1 {
+            self.entries.clear();
+            self.begins = Some(index.0 - 1);
+        }
+        self.applied = index.0;
+        if !events.is_empty() {
+            self.entries.push(Entry::new(index.0, events));
+        }
+    }
+
+    /// Publishes the events of the entries that were applied since the last call. All of them are durable.
+    pub(crate) fn publish(&mut self, node: &Node<LockTable>) {
+        let commit = node.commit().0;
+        if commit != self.applied {
+            // The last thing that happened is a snapshot of a leader.
+            self.entries.clear();
+            (self.applied, self.begins) = (commit, Some(commit));
+        }
+        let access = node.machine().access();
+        if self.applied == self.published && self.begins.is_none() {
+            return;
+        }
+        self.published = self.applied;
+        let has_news = !self.entries.is_empty() || self.begins.is_some() || access.revision().0 != self.access;
+        {
+            let mut shared = self.hub.shared.lock();
+            if let Some(floor) = self.begins.take() {
+                shared.history.begin(floor);
+            }
+            if access.revision().0 != self.access || self.access == 0 {
+                shared.access = access.clone();
+            }
+            shared.history.append(mem::take(&mut self.entries), self.applied);
+        }
+        self.access = access.revision().0;
+        if has_news && self.hub.watching.load(Ordering::SeqCst) > 0 {
+            self.hub.news.notify_one();
+        }
+    }
+}

@@ -1,0 +1,45 @@
+//! Watches: the events of locks, as clients follow them at any node.
+//!
+//! Every node applies the same entries, and so has the same events. The core hands those of each
+//! iteration to the [`Hub`], which keeps the newest of them in order ([`history`]). A watcher is a task
+//! of its connection that reads the history at its own pace ([`Follower`]). The core neither knows the
+//! watchers nor waits for them: it appends to the history and wakes one task, the [dispatcher](dispatch),
+//! if there is a watcher at all. The dispatcher wakes the watchers whose keys are concerned.
+//!
+//! So a watcher costs nothing while nothing happens to its keys, one that reads slowly costs no other
+//! one anything, and one that is too slow finds that the history no longer has what it needs, and ends.
+//! An event is encoded when the first watcher needs it, and all watchers share the text.
+//!
+//! Nothing here can break the safety of the locks: events are read, after they have happened, and nothing
+//! flows back.
+
+mod dispatch;
+mod follow;
+mod history;
+mod hub;
+mod tell;
+
+pub use follow::{Follower, Listed, Progress, Shown};
+pub use hub::{Feed, Hub};
+
+/// What a watch follows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Filter {
+    /// One key.
+    Key(Box<str>),
+    /// All keys that begin so.
+    Prefix(Box<str>),
+}
+
+impl Filter {
+    /// Whether the watch follows this key.
+    pub fn matches(&self, key: &str) -> bool {
+        match self {
+            Filter::Key(only) => **only == *key,
+            Filter::Prefix(prefix) => key.starts_with(&**prefix),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,468 @@
+//! The hub, with events of a real table.
+
+use std::sync::Arc;
+
+use palisade_client::wire::{Because, Change, EventId};
+use palisade_spec::lock::{
+    Access, Claim, Command, Keys, LockRequest, LockTable, Opening, Owner, Prefix, Principal, Proof, Right, Rights,
+    Rule, Rules, SessionId, Subject, Token, Ttl, Value,
+};
+use palisade_spec::raft::{Stamp, StateMachine};
+
+use super::history::Entry;
+use super::*;
+use crate::metrics::Metrics;
+
+/// A table whose entries go to a hub.
+struct Source {
+    table: LockTable,
+    hub: Arc<Hub>,
+    applied: u64,
+    at: u64,
+}
+
+fn id(number: u64) -> SessionId {
+    SessionId { number, proof: Proof::default() }
+}
+
+impl Source {
+    fn new(history_bytes: usize) -> Source {
+        let hub = Hub::new(history_bytes, &Metrics::new());
+        Source { table: LockTable::default(), hub, applied: 0, at: 0 }
+    }
+
+    /// One with this many sessions of one second.
+    fn with_sessions(history_bytes: usize, sessions: u64) -> Source {
+        let mut source = Source::new(history_bytes);
+        for number in 1..=sessions {
+            let owner = Owner::from(format!("owner {number}").as_str());
+            let opening = Opening { proof: Proof::default(), owner, principal: Principal::default(), ttl: Ttl(1_000) };
+            source.apply(&Command::Open { opening });
+        }
+        source
+    }
+
+    /// Applies a command in an iteration of its own. Returns the index of its entry.
+    fn apply(&mut self, command: &Command) -> u64 {
+        let events = self.table.apply(Stamp(self.at), command).events;
+        self.publish(events)
+    }
+
+    fn publish(&mut self, events: Vec<palisade_spec::lock::Event>) -> u64 {
+        self.applied += 1;
+        let entries = if events.is_empty() { vec![] } else { vec![Entry::new(self.applied, events)] };
+        let mut shared = self.hub.shared.lock();
+        shared.history.append(entries, self.applied);
+        shared.access = self.table.access().clone();
+        drop(shared);
+        self.hub.news.notify_one();
+        self.applied
+    }
+
+    fn acquire(&mut self, session: u64, keys: &[&str]) -> u64 {
+        let keys = Keys::new(keys.iter().map(|key| (*key).into()).collect()).unwrap();
+        let request = LockRequest::exclusive(keys, true);
+        self.apply(&Command::Acquire { session: id(session), sequence: None, request })
+    }
+
+    fn release(&mut self, session: u64, keys: &[&str]) -> u64 {
+        let keys = Keys::new(keys.iter().map(|key| (*key).into()).collect()).unwrap();
+        self.apply(&Command::Release { session: id(session), sequence: None, keys, claim: Claim::Either })
+    }
+
+    fn follow(&self, filter: Filter, after: &str) -> Follower {
+        self.hub.follow(filter, Principal::default(), after.parse().unwrap())
+    }
+}
+
+fn key(key: &str) -> Filter {
+    Filter::Key(key.into())
+}
+
+fn prefix(prefix: &str) -> Filter {
+    Filter::Prefix(prefix.into())
+}
+
+/// All events that are there: ID, key and what happened.
+fn read(follower: &mut Follower) -> Vec<(String, String, Change)> {
+    let mut all = Vec::new();
+    loop {
+        match follower.next(None) {
+            Progress::Events(events) => all.extend(events.iter().map(|shown| {
+                let event = shown.event();
+                (event.id.to_string(), event.key, event.change)
+            })),
+            Progress::CaughtUp => return all,
+            other => panic!("{other:?}"),
+        }
+    }
+}
+
+fn names(follower: &mut Follower) -> Vec<String> {
+    read(follower).into_iter().map(|(id, key, change)| format!("{id} {} {key}", change.name())).collect()
+}
+
+/// Goal: a watcher of a key sees its events alone, in order, and one of a prefix those of all its keys.
+#[test]
+fn events_are_shown_in_order_to_those_who_follow_them() {
+    let mut source = Source::with_sessions(1 << 20, 3);
+    let [mut one, mut all, mut other] =
+        [key("jobs/a"), prefix("jobs/"), key("jobs")].map(|filter| source.follow(filter, "0"));
+    source.acquire(1, &["jobs/a"]);
+    source.acquire(2, &["jobs/a", "jobs/b"]);
+    source.acquire(3, &["elsewhere"]);
+    source.release(1, &["jobs/a"]);
+    let of_a = ["4 granted jobs/a", "5.1 queued jobs/a", "7.1 released jobs/a", "7.2 granted jobs/a"];
+    assert_eq!(names(&mut one), of_a);
+    let of_all = [
+        "4 granted jobs/a",
+        "5.1 queued jobs/a",
+        "5 queued jobs/b",
+        "7.1 released jobs/a",
+        "7.2 granted jobs/a",
+        "7 granted jobs/b",
+    ];
+    assert_eq!(names(&mut all), of_all);
+    assert_eq!(names(&mut other), Vec::<String>::new());
+    assert_eq!(names(&mut one), Vec::<String>::new(), "nothing is shown twice");
+}
+
+/// Goal: events say who, and what with.
+#[test]
+fn events_say_what_happened() {
+    let mut source = Source::with_sessions(1 << 20, 2);
+    let mut watcher = source.follow(key("k"), "0");
+    let request = LockRequest { value: Some(Value::from("here")), ..LockRequest::exclusive("k", true) };
+    source.apply(&Command::Acquire { session: id(1), sequence: None, request });
+    source.acquire(2, &["k", "l"]);
+    let (value, token) = (Value::from("there"), Token(1));
+    source.apply(&Command::Proclaim { session: id(1), sequence: None, key: "k".into(), token, value });
+    let changes: Vec<Change> = read(&mut watcher).into_iter().map(|(.., change)| change).collect();
+    let mode = palisade_client::wire::Mode::Exclusive;
+    let (permits, of) = (None, None);
+    let owner = |number| format!("owner {number}");
+    assert_eq!(
+        changes,
+        [
+            Change::Granted {
+                session: 1,
+                owner: owner(1),
+                token: 1,
+                mode,
+                permits,
+                of,
+                keys: vec![],
+                value: Some("here".into())
+            },
+            Change::Queued {
+                session: 2,
+                owner: owner(2),
+                mode,
+                permits,
+                of,
+                keys: vec!["k".into(), "l".into()],
+                ahead: 0
+            },
+            Change::Value { session: 1, token: 1, value: "there".into() },
+        ]
+    );
+}
+
+/// Goal: a loss says why, and an expiry is told at each key at which the session loses something.
+#[test]
+fn losses_say_why() {
+    let mut source = Source::with_sessions(1 << 20, 5);
+    let mut watcher = source.follow(prefix(""), "0");
+    let mut told = |source: &Source| {
+        assert!(source.applied > 0);
+        let because = |change: Change| match change {
+            Change::Released { because, session, .. } => format!("released {session} {because:?}"),
+            Change::Withdrawn { because, session } => format!("withdrawn {session} {because:?}"),
+            Change::Expired { session, token } => format!("expired {session} {token:?}"),
+            change => change.name().to_owned(),
+        };
+        read(&mut watcher).into_iter().map(|(_, key, change)| format!("{key} {}", because(change))).collect::<Vec<_>>()
+    };
+    source.acquire(1, &["k"]);
+    source.acquire(2, &["k"]);
+    source.release(2, &["k"]);
+    source.release(1, &["k"]);
+    assert_eq!(told(&source), ["k granted", "k queued", "k withdrawn 2 Request", "k released 1 Request"]);
+    source.acquire(1, &["k"]);
+    source.acquire(2, &["l"]);
+    source.acquire(2, &["k"]);
+    source.apply(&Command::Break { key: "k".into(), token: Token(2), principal: Principal::default() });
+    assert_eq!(told(&source)[3..], ["k broken", "k released 1 Broken", "k granted"]);
+    source.apply(&Command::Close { session: id(2) });
+    assert_eq!(told(&source), ["k released 2 Closed", "l released 2 Closed"]);
+    // Session 3 holds k, 4 waits for it and holds l, and 5 waits behind 4.
+    source.acquire(3, &["k"]);
+    source.acquire(4, &["l"]);
+    source.acquire(4, &["k"]);
+    source.at = 500;
+    source.acquire(5, &["k"]);
+    source.apply(&Command::KeepAlive { sessions: vec![id(3), id(5)] });
+    told(&source);
+    source.at = 1_001;
+    source.release(3, &["k"]);
+    assert_eq!(told(&source), ["k released 3 Request", "k expired 4 None", "k withdrawn 4 Expired", "k granted"]);
+    let events = source.table.advance(Stamp(source.at)).events;
+    source.publish(events);
+    assert_eq!(told(&source), ["l expired 4 Some(6)", "l released 4 Expired"]);
+    assert_eq!(Because::Denied as u8, 4, "the last reason, which needs access rules");
+}
+
+/// Goal: a watch is resumed after any event, also in the middle of an entry, without a gap or repetition.
+#[test]
+fn resumed_after_any_event() {
+    let mut source = Source::with_sessions(1 << 20, 3);
+    for _ in 0..40 {
+        source.acquire(1, &["a", "b", "c"]);
+        source.acquire(2, &["b"]);
+        source.apply(&Command::KeepAlive { sessions: vec![id(3)] });
+        source.release(1, &["a", "b", "c"]);
+        source.release(2, &["b"]);
+    }
+    for filter in [prefix(""), key("b"), key("c")] {
+        let all = names(&mut source.follow(filter.clone(), "0"));
+        assert!(all.len() >= 80, "more than are read at a time");
+        for (seen, event) in all.iter().enumerate() {
+            let (after, _) = event.split_once(' ').unwrap();
+            assert_eq!(names(&mut source.follow(filter.clone(), after)), all[seen + 1..], "{filter:?} after {after}");
+        }
+    }
+}
+
+/// Goal: the history has a limit, texts included; what a watcher lacks is said, and nothing is skipped.
+#[test]
+fn history_is_bounded_and_a_gap_is_noticed() {
+    let limit = 100_000;
+    let mut source = Source::with_sessions(limit, 1);
+    let mut slow = source.follow(key("k"), "0");
+    let mut reader = source.follow(prefix(""), "0");
+    let mut shown = 0;
+    for _ in 0..1_000 {
+        source.acquire(1, &["k"]);
+        source.release(1, &["k"]);
+        while let Progress::Events(events) = reader.next(None) {
+            shown += events.len();
+            assert!(events.iter().all(|event| event.text().starts_with(b"id: ")));
+        }
+        assert!(source.hub.shared.lock().history.bytes() <= limit + 1_000);
+    }
+    assert_eq!(shown, 2_000, "a watcher that keeps up sees all");
+    let floor = source.hub.shared.lock().history.floor();
+    assert!(floor > 1_000, "{floor}");
+    assert!(matches!(slow.next(None), Progress::Dropped(at) if at == floor));
+    let before = source.follow(key("k"), &(floor - 1).to_string()).next(None);
+    assert!(matches!(before, Progress::Dropped(at) if at == floor));
+    let first = read(&mut source.follow(key("k"), &floor.to_string())).remove(0);
+    assert_eq!(first.0, (floor + 1).to_string());
+}
+
+/// Goal: behind a snapshot of a leader the history begins anew, and no watcher misses that.
+#[test]
+fn history_begins_anew_behind_a_snapshot() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    source.acquire(1, &["k"]);
+    let mut watcher = source.follow(key("k"), "0");
+    assert_eq!(read(&mut watcher).len(), 1);
+    source.hub.shared.lock().history.begin(100);
+    source.applied = 100;
+    assert!(matches!(watcher.next(None), Progress::NeverHad(100)));
+    source.release(1, &["k"]);
+    assert!(matches!(watcher.next(None), Progress::NeverHad(100)));
+    watcher.list(100, Listed::All);
+    assert_eq!(names(&mut watcher), ["101 released k"]);
+    // A node that lags behind is waited for.
+    let mut ahead = source.follow(key("k"), "103");
+    source.acquire(1, &["k"]);
+    source.release(1, &["k"]);
+    assert_eq!(names(&mut ahead), Vec::<String>::new());
+    source.acquire(1, &["k"]);
+    assert_eq!(names(&mut ahead), ["104 granted k"]);
+}
+
+/// Goal: while a listing is read in parts, events of keys that were not listed yet are left out, and no client
+/// can resume after one of the others.
+#[test]
+fn listing_in_parts_meets_the_events() {
+    let mut source = Source::with_sessions(1 << 20, 2);
+    let mut watcher = source.follow(prefix(""), "0");
+    let listed = source.acquire(1, &["m"]);
+    watcher.list(listed, Listed::UpTo("m".into()));
+    source.acquire(2, &["a"]);
+    source.acquire(2, &["z"]);
+    let second = source.release(1, &["m"]);
+    source.release(2, &["z"]);
+    let Progress::Events(events) = watcher.next(Some(second)) else { panic!("there are events") };
+    let texts: Vec<String> = events.iter().map(|shown| String::from_utf8(shown.text().to_vec()).unwrap()).collect();
+    assert_eq!(texts.len(), 2);
+    assert!(texts[0].starts_with("event: granted\ndata: {") && texts[0].contains(r#""key":"a""#), "{texts:?}");
+    assert!(texts[1].starts_with("event: released\ndata: {") && texts[1].contains(r#""key":"m""#), "{texts:?}");
+    assert!(matches!(watcher.next(Some(second)), Progress::CaughtUp));
+    watcher.list(second, Listed::All);
+    assert_eq!(names(&mut watcher), [format!("{} released z", second + 1)]);
+}
+
+fn set_rules(source: &mut Source, rules: &[(&str, &[Right])]) {
+    let rule = |(prefix, rights): &(&str, &[Right])| {
+        let subject = Subject::Principal(Principal::from("reader"));
+        Rule { prefix: Prefix::from(*prefix), subject, rights: Rights::of(rights.iter().copied()) }
+    };
+    let rules = Some(Arc::new(Rules::new(vec![], rules.iter().map(rule).collect())));
+    let (principal, revision) = (Principal::from("admin/eve"), source.table.access().revision());
+    source.apply(&Command::SetAccess { principal, revision, rules });
+    assert!(source.table.access() != &Access::default());
+}
+
+/// Goal: nobody is shown what the rules in force do not permit it to read, neither events nor the other keys
+/// of a claim; who follows such a key alone learns that.
+#[test]
+fn rules_decide_what_is_shown() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let reader = || Principal::from("reader");
+    let follow = |source: &Source, filter| source.hub.follow(filter, reader(), EventId::end_of(0));
+    let (mut all, mut one) = (follow(&source, prefix("")), follow(&source, key("secret")));
+    source.acquire(1, &["open", "secret"]);
+    set_rules(&mut source, &[("open", &[Right::Read])]);
+    let seen = read(&mut all);
+    assert_eq!(seen.len(), 1);
+    let Change::Granted { keys, .. } = &seen[0].2 else { panic!("{seen:?}") };
+    assert_eq!((seen[0].1.as_str(), keys), ("open", &vec!["open".to_owned()]));
+    assert!(matches!(one.next(None), Progress::Denied));
+    let mut again = follow(&source, key("open"));
+    let Progress::Events(events) = again.next(None) else { panic!("it may read it") };
+    assert!(!String::from_utf8(events[0].text().to_vec()).unwrap().contains("secret"));
+    set_rules(&mut source, &[("", &[Right::Read])]);
+    let seen = read(&mut follow(&source, key("secret")));
+    let Change::Granted { keys, .. } = &seen[0].2 else { panic!("{seen:?}") };
+    assert_eq!(keys, &["open", "secret"]);
+}
+
+/// Goal: the dispatcher wakes those who follow a key that has changed, and no others; all at the end.
+#[tokio::test]
+async fn only_those_who_follow_a_key_are_woken() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let reached = source.applied.to_string();
+    let filters = [key("jobs/a"), prefix("jobs/"), prefix(""), key("jobs/b"), prefix("jobs/b"), prefix("ä")];
+    let mut watchers: Vec<Follower> = filters.into_iter().map(|filter| source.follow(filter, &reached)).collect();
+    for watcher in &mut watchers {
+        watcher.wait().await;
+        assert!(matches!(watcher.next(None), Progress::CaughtUp), "each looks once by itself");
+    }
+    let woken = async |watchers: &mut Vec<Follower>| {
+        let mut woken = Vec::new();
+        for watcher in watchers {
+            woken.push(tokio::time::timeout(std::time::Duration::from_millis(100), watcher.wait()).await.is_ok());
+        }
+        woken
+    };
+    source.acquire(1, &["jobs/a"]);
+    assert_eq!(woken(&mut watchers).await, [true, true, true, false, false, false]);
+    assert_eq!(watchers.iter_mut().map(|watcher| names(watcher).len()).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0]);
+    source.acquire(1, &["x"]);
+    assert_eq!(woken(&mut watchers).await, [false, false, true, false, false, false]);
+    // Whoever watches quiet keys misses nothing, although the history no longer has what it was not woken for.
+    source.hub.shared.lock().history.begin(source.applied);
+    source.acquire(1, &["jobs/b"]);
+    assert_eq!(woken(&mut watchers).await, [false, true, true, true, true, false]);
+    source.hub.close();
+    assert_eq!(woken(&mut watchers).await, [true; 6]);
+    assert!(watchers.iter_mut().all(|watcher| matches!(watcher.next(None), Progress::Closed)));
+    dispatcher.await.unwrap();
+    assert_eq!(source.hub.metrics.watchers.get(), 6);
+    drop(watchers);
+    assert_eq!(source.hub.metrics.watchers.get(), 0);
+}
+
+/// Goal: of an iteration with many entries, a watcher of a prefix is shown all, although the dispatcher looks them
+/// up in no particular order.
+#[tokio::test]
+async fn first_of_many_entries_counts() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let mut watcher = source.follow(prefix(""), "0");
+    watcher.wait().await;
+    assert_eq!(read(&mut watcher).len(), 0);
+    for round in 0..50 {
+        let first = source.applied + 1;
+        let entries = (0..10).map(|number| {
+            let keys = Keys::new(vec![format!("{round}/{number}").as_str().into()]).unwrap();
+            let request = LockRequest::exclusive(keys, true);
+            let acquire = Command::Acquire { session: id(1), sequence: None, request };
+            Entry::new(first + number, source.table.apply(Stamp(0), &acquire).events)
+        });
+        let entries = entries.collect();
+        source.applied += 10;
+        source.hub.shared.lock().history.append(entries, source.applied);
+        source.hub.news.notify_one();
+        watcher.wait().await;
+        assert_eq!(read(&mut watcher).len(), 10, "in round {round}");
+    }
+    dispatcher.abort();
+}
+
+/// Goal: a watcher of a quiet key stays, although all other keys fill the history many times over, and is then
+/// shown its next event.
+#[tokio::test]
+async fn watcher_of_a_quiet_key_is_not_too_slow() {
+    let mut source = Source::with_sessions(10_000, 2);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let mut watcher = source.follow(key("quiet"), "2");
+    for _ in 0..5 {
+        let nothing = tokio::time::timeout(std::time::Duration::from_millis(20), watcher.follow()).await;
+        assert!(nothing.is_err(), "{nothing:?}");
+        for _ in 0..100 {
+            source.acquire(1, &["busy"]);
+            source.release(1, &["busy"]);
+            // The dispatcher must not fall behind by more than the history has.
+            tokio::task::yield_now().await;
+        }
+    }
+    assert!(source.hub.shared.lock().history.floor() > 900);
+    source.acquire(2, &["quiet"]);
+    let Progress::Events(events) = watcher.follow().await else { panic!("there is one") };
+    assert_eq!(events[0].event().id, EventId::end_of(source.applied));
+    dispatcher.abort();
+}
+
+/// Goal: ten thousand watchers of a key are woken in bursts, and those of another key do not wait for them.
+#[tokio::test]
+async fn wakes_of_a_crowd_are_spread() {
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let reached = source.applied.to_string();
+    let crowd = (0..10_000).map(|_| source.follow(key("k"), &reached));
+    let mut crowd: Vec<Follower> = crowd.collect();
+    let mut other = source.follow(key("other"), &reached);
+    for watcher in crowd.iter_mut().chain([&mut other]) {
+        watcher.wait().await;
+        assert!(matches!(watcher.next(None), Progress::CaughtUp));
+    }
+    let begin = tokio::time::Instant::now();
+    for round in 0..4 {
+        if round % 2 == 0 {
+            source.acquire(1, &["k"])
+        } else {
+            source.release(1, &["k"])
+        };
+        for watcher in &mut crowd {
+            watcher.wait().await;
+            assert_eq!(read(watcher).len(), 1);
+        }
+    }
+    // 40,000 wakes, 20,000 of them at once, and 20,000 a second.
+    let took = begin.elapsed().as_millis();
+    assert!(took >= 900, "{took} ms");
+    source.release(1, &["k"]);
+    source.acquire(1, &["k"]);
+    source.acquire(1, &["other"]);
+    let before = tokio::time::Instant::now();
+    other.wait().await;
+    assert_eq!(names(&mut other).len(), 1);
+    // A crowd waits for half of a second.
+    assert!(before.elapsed().as_millis() < 100, "{:?}", before.elapsed());
+    dispatcher.abort();
+}

@@ -1,0 +1,610 @@
+//! `GET /v1/watch`, and watches over a WebSocket: events in order, each with its ID, at every node, and
+//! resumed without a gap or repetition.
+
+use std::io::Write;
+use std::net::TcpStream;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use palisade_client::wire::{self, EventId, Watch, Watched};
+use palisade_client::{Client, LockOptions, Options};
+use parking_lot::Mutex;
+use serde_json::{Value, json};
+use tokio::time::timeout;
+
+use super::{Node, calm, number, session_path};
+use crate::support::certificates::Certificates;
+use crate::support::cluster::Cluster;
+use crate::support::events::{Event, Events};
+use crate::support::journal::Journal;
+use crate::support::load::Load;
+use crate::support::process::{output, palisade};
+use crate::support::websocket::WebSocket;
+use crate::support::{eventually, http, https, metrics};
+
+/// The events of a watch up to one with this name and key, that included.
+fn up_to(events: &mut Events, name: &str, key: &str) -> Vec<Event> {
+    let mut all = Vec::new();
+    loop {
+        let event = events.next().expect("the stream goes on");
+        let is_last = event.name == name && event.data["key"] == key;
+        all.push(event);
+        if is_last {
+            return all;
+        }
+    }
+}
+
+/// The name of each event, and what it says beside key, ID and revision.
+fn said(event: &Event) -> Value {
+    let mut data = event.data.clone();
+    let fields = data.as_object_mut().unwrap();
+    assert_eq!(fields.remove("event"), Some(json!(event.name)));
+    let id = fields.remove("id").unwrap();
+    assert_eq!(event.id.as_deref(), id.as_str());
+    let revision = fields.remove("revision").unwrap().to_string();
+    assert_eq!(id.as_str().unwrap().split('.').next(), Some(revision.as_str()));
+    fields.remove("key");
+    json!([event.name, data])
+}
+
+/// Every kind of event, at a leader and at a follower: the same events with the same IDs, which only grow.
+#[test]
+fn each_node_tells_the_same_events_in_order() {
+    let (cluster, node) = calm();
+    let held = node.acquire("before", &json!({ "owner": "early", "value": "here" })).ok();
+    let mut streams: Vec<Events> = cluster
+        .ids()
+        .into_iter()
+        .map(|id| {
+            let address = cluster.client_addr(id);
+            eventually("the node has applied the first grant", || {
+                let lock = http::get(&address, "/v1/locks/before?consistency=stale").ok()?.json();
+                (lock["held"] == true).then_some(())
+            });
+            let mut events = Events::open(&address, "prefix=");
+            let (_, locks) = events.listing();
+            assert_eq!(locks.as_array().unwrap().len(), 1);
+            assert_eq!((&locks[0]["key"], &locks[0]["holder"]["token"]), (&json!("before"), &held["token"]));
+            assert_eq!(locks[0]["holder"]["value"], "here");
+            events
+        })
+        .collect();
+
+    let first = node.acquire("k", &json!({ "owner": "first", "value": "a" })).ok();
+    let second = node.open_session("second");
+    let waiting = node.acquire_later("k", json!({ "session": second, "wait_ms": 60_000 }));
+    node.wait_for_queue("k", 1);
+    let proclaim = json!({ "session": first["session"], "token": first["token"], "value": "b" });
+    node.post("/v1/locks/k/proclaim", &proclaim).ok();
+    node.release("k", &first["session"], &first["token"]).ok();
+    let next = waiting.join().unwrap().ok();
+    let order = json!({ "token": next["token"], "reason": "a test" });
+    node.post("/v1/locks/k/break", &order).ok();
+    // Three that expire: one holds, two wait.
+    let short = json!({ "ttl_ms": 1_000, "owner": "short" });
+    let mode = json!({ "permits": 1, "of": 1, "ttl_ms": 300, "owner": "expires" });
+    let expires = node.acquire("k", &mode).ok();
+    let pair = node.post("/v1/acquire", &json!({ "keys": ["l", "m"], "mode": "shared", "owner": "pair" })).ok();
+    let impatient = node.acquire("l", &json!({ "wait_ms": 100, "owner": "impatient" }));
+    impatient.refused(408, "timeout");
+    let closed = node.acquire("n", &short).ok();
+    node.send("DELETE", &session_path(&closed["session"]), "").ok();
+    eventually("the short one expires", || (node.lock("k")["held"] == false).then_some(()));
+    node.acquire("last", &json!({})).ok();
+
+    let told: Vec<Vec<Event>> = streams.iter_mut().map(|stream| up_to(stream, "granted", "last")).collect();
+    assert_eq!((&told[1], &told[2]), (&told[0], &told[0]), "every node tells the same");
+    let ids: Vec<EventId> = told[0].iter().map(|event| event.id.as_ref().unwrap().parse().unwrap()).collect();
+    assert!(ids.is_sorted_by(|earlier, later| earlier < later), "{ids:?}");
+    let of = |key: &str| told[0].iter().filter(|event| event.data["key"] == key).map(said).collect::<Vec<_>>();
+    let (one, two, three) = (number(&first["session"]), number(&second), number(&expires["session"]));
+    assert_eq!(
+        of("k"),
+        [
+            json!(["granted", { "session": one, "owner": "first", "token": first["token"], "mode": "exclusive", "value": "a" }]),
+            json!(["queued", { "session": two, "owner": "second", "mode": "exclusive", "ahead": 0 }]),
+            json!(["value", { "session": one, "token": first["token"], "value": "b" }]),
+            json!(["released", { "session": one, "token": first["token"], "because": "request" }]),
+            json!(["granted", { "session": two, "owner": "second", "token": next["token"], "mode": "exclusive" }]),
+            json!(["broken", { "session": two, "token": next["token"] }]),
+            json!(["released", { "session": two, "token": next["token"], "because": "broken" }]),
+            json!(["granted", { "session": three, "owner": "expires", "token": expires["token"], "mode": "exclusive",
+                "permits": 1, "of": 1 }]),
+            json!(["expired", { "session": three, "token": expires["token"] }]),
+            json!(["released", { "session": three, "token": expires["token"], "because": "expired" }]),
+        ]
+        .map(|mut event| {
+            // A semaphore says so.
+            if event[1].get("of").is_some() {
+                event[1]["mode"] = json!("semaphore");
+            }
+            event
+        })
+    );
+    let shared = json!({ "session": number(&pair["session"]), "owner": "pair", "token": pair["token"], "mode": "shared",
+        "keys": ["l", "m"] });
+    assert_eq!(of("m"), [json!(["granted", shared])]);
+    let of_l = of("l");
+    assert_eq!(of_l[0], json!(["granted", shared]));
+    assert_eq!((&of_l[1][0], &of_l[2][0], of_l.len()), (&json!("queued"), &json!("withdrawn"), 3));
+    assert_eq!(of_l[2][1]["because"], "request");
+    assert_eq!(of("n")[1][1]["because"], "closed");
+}
+
+/// A watch of one key, and one of a prefix, are told of nothing else. A browser resumes with a header.
+#[test]
+fn watch_follows_its_key_or_prefix_alone() {
+    let (_cluster, node) = calm();
+    let (mut key, mut prefix) = (Events::open(&node.0, "key=jobs%2Fa"), Events::open(&node.0, "prefix=jobs%2F"));
+    let ((_, none), (before, _)) = (key.listing(), prefix.listing());
+    assert_eq!(none, json!([]));
+    for name in ["jobs", "jobs%2Fb", "jobs%2Fa", "other", "jobs%2Fa%2Fx"] {
+        let grant = node.acquire(name, &json!({})).ok();
+        node.release(name, &grant["session"], &grant["token"]).ok();
+    }
+    let names = |events: &[Event]| {
+        let name = |event: &Event| format!("{} {}", event.name, event.data["key"].as_str().unwrap());
+        events.iter().map(name).collect::<Vec<String>>()
+    };
+    let of_prefix = up_to(&mut prefix, "released", "jobs/a/x");
+    let both = |key: &str| ["granted", "released"].map(|name| format!("{name} {key}"));
+    assert_eq!(names(&of_prefix), [both("jobs/b"), both("jobs/a"), both("jobs/a/x")].concat());
+    assert_eq!(names(&up_to(&mut key, "released", "jobs/a")), both("jobs/a"));
+    // After each of them, by the query or by the header, which is the newer.
+    for (seen, event) in (1..).zip(&of_prefix[..5]) {
+        let id = event.id.as_deref().unwrap();
+        let mut resumed = Events::open(&node.0, &format!("prefix=jobs%2F&after={id}"));
+        assert_eq!(up_to(&mut resumed, "released", "jobs/a/x"), of_prefix[seen..]);
+        let mut resumed = Events::resume(&node.0, &format!("prefix=jobs%2F&after={before}"), id);
+        assert_eq!(up_to(&mut resumed, "released", "jobs/a/x"), of_prefix[seen..]);
+    }
+}
+
+/// What no watch is, is refused in a sentence.
+#[test]
+fn bad_watches_are_refused() {
+    let (_cluster, node) = calm();
+    let refused = |query: &str| {
+        let refused = Events::try_open(&node.0, query).err().unwrap_or_else(|| panic!("{query} is served"));
+        refused.refused(400, "invalid")["message"].as_str().unwrap().to_owned()
+    };
+    assert_eq!(refused(""), "a watch needs `key` or `prefix`: what to follow");
+    assert_eq!(refused("after=3"), "a watch needs `key` or `prefix`: what to follow");
+    assert_eq!(refused("key=k&prefix=k"), "a watch has `key` and `prefix`: give one of them, or begin two watches");
+    assert_eq!(refused("key="), "the key has 0 bytes; it may have 1 to 512");
+    assert_eq!(refused(&format!("key={}", "k".repeat(513))), "the key has 513 bytes; it may have 1 to 512");
+    assert_eq!(refused(&format!("prefix={}", "k".repeat(513))), "the prefix has 513 bytes; it may have 512");
+    for after in ["x", "-1", "1.", "1.x", "99999999999999999999", ""] {
+        let sentence = refused(&format!("key=k&after={after}"));
+        assert!(sentence.contains("is not the ID of an event"), "{sentence}");
+    }
+    for query in ["key=%FF", "key=k&colour=red", "key=k&key=l"] {
+        refused(query);
+    }
+    let stream = TcpStream::connect(&node.0).unwrap();
+    let refusal = Events::over(stream, "key=k", Some("yesterday")).err().expect("it is no ID");
+    let message = refusal.refused(400, "invalid")["message"].to_string();
+    assert!(message.contains("Last-Event-ID"), "{message}");
+    node.post("/v1/watch", &json!({})).refused(405, "method_not_allowed");
+    // A revision that is still to come is waited for.
+    let mut ahead = Events::open(&node.0, "key=k&after=1000000");
+    node.acquire("k", &json!({})).ok();
+    ahead_is_silent(&mut ahead);
+}
+
+fn ahead_is_silent(events: &mut Events) {
+    let begin = Instant::now();
+    events.patience(Duration::from_millis(500));
+    assert!(events.next().is_none() && begin.elapsed() >= Duration::from_millis(400));
+}
+
+/// Clients that work on, through the death of a node.
+async fn load(cluster: &Cluster, ends: &Arc<AtomicBool>) -> Vec<tokio::task::JoinHandle<()>> {
+    let mut tasks = Vec::new();
+    for seed in 1..=4 {
+        let options = crate::support::load::options();
+        let client = Client::connect(&cluster.endpoints(), options).await.expect("the cluster serves");
+        let journal = Arc::new(Mutex::new(Journal::default()));
+        tasks.push(tokio::spawn(Load { client, journal, ends: Arc::clone(ends), seed }.churn()));
+    }
+    tasks
+}
+
+/// A watcher's node is killed again and again under load, and it goes on at another one each time: in the end
+/// it has seen exactly what a watcher saw that stayed at its node.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn resumed_at_another_node_without_gap_or_repetition() {
+    const ROUNDS: usize = 4;
+    let mut cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let others: Vec<u16> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    let mut steady = Events::open(&cluster.client_addr(leader), "prefix=");
+    let (start, _) = steady.listing();
+    let ends = Arc::new(AtomicBool::new(false));
+    let tasks = load(&cluster, &ends).await;
+    let (mut seen, mut last) = (Vec::new(), start.clone());
+    for round in 0..ROUNDS {
+        let victim = others[round % 2];
+        let address = cluster.client_addr(victim);
+        // A node that has just been started may not know a leader yet.
+        let mut moving =
+            eventually("the node serves watches", || Events::try_open(&address, &format!("prefix=&after={last}")).ok());
+        for _ in 0..150 {
+            let event = moving.next().expect("the stream goes on");
+            last = event.id.clone().expect("it was not listed");
+            seen.push(event);
+        }
+        cluster.kill(victim);
+        // What had arrived before the node died counts.
+        while let Some(event) = moving.next() {
+            last = event.id.clone().expect("it was not listed");
+            seen.push(event);
+        }
+        cluster.restart(victim);
+    }
+    ends.store(true, Ordering::Relaxed);
+    for task in tasks {
+        task.await.expect("nothing went wrong for the clients");
+    }
+    let node = Node(cluster.client_addr(leader));
+    node.acquire("last", &json!({})).ok();
+    let mut moving = Events::open(&cluster.client_addr(others[0]), &format!("prefix=&after={last}"));
+    seen.extend(up_to(&mut moving, "granted", "last"));
+    let all = up_to(&mut steady, "granted", "last");
+    assert!(all.len() > 150 * ROUNDS);
+    let first = seen.iter().zip(&all).position(|(seen, all)| seen != all);
+    assert_eq!((first, seen.len()), (None, all.len()));
+}
+
+/// A node that is started again has the same events under the same IDs: its log brings them back.
+#[test]
+fn restart_keeps_the_events_and_their_ids() {
+    let mut cluster = Cluster::start_calm(1);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    let grants: Vec<Value> = (0..3).map(|_| node.acquire("k", &json!({ "mode": "shared" })).ok()).collect();
+    grants.iter().for_each(|grant| drop(node.release("k", &grant["session"], &grant["token"]).ok()));
+    node.acquire("last", &json!({})).ok();
+    let all = |node: &Node| up_to(&mut Events::open(&node.0, "prefix=&after=0"), "granted", "last");
+    let before = all(&node);
+    assert_eq!(before.len(), 7);
+    cluster.kill(1);
+    cluster.restart(1);
+    cluster.wait_ready();
+    assert_eq!(all(&node), before);
+}
+
+/// A client that comes back too late is told so, with the first revision that is there, and is shown the
+/// present state; nothing is missing after that.
+#[test]
+fn compacted_watch_begins_with_a_listing() {
+    let cluster = Cluster::start_calm_with(1, &["--watch-history", "20000"]);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    let kept = node.acquire("kept", &json!({ "ttl_ms": 3_600_000 })).ok();
+    for _ in 0..60 {
+        let grant = node.acquire("k", &json!({})).ok();
+        node.release("k", &grant["session"], &grant["token"]).ok();
+    }
+    for query in ["prefix=&after=1", "key=kept&after=1.1"] {
+        let mut late = Events::open(&node.0, query);
+        let compacted = late.expect("compacted");
+        let floor = compacted.data["floor"].as_u64().unwrap();
+        assert!(floor > 60 && compacted.id.is_none(), "{compacted:?}");
+        let (id, locks) = late.listing();
+        assert_eq!((locks[0]["key"].as_str(), &locks[0]["holder"]["token"]), (Some("kept"), &kept["token"]));
+        assert_eq!(locks.as_array().unwrap().len(), 1);
+        let revision: u64 = id.parse().unwrap();
+        assert!(revision > floor);
+        let value = json!({ "session": kept["session"], "token": kept["token"], "value": query });
+        node.post("/v1/locks/kept/proclaim", &value).ok();
+        let next = late.expect("value");
+        assert_eq!(next.data["value"], query);
+        assert!(next.data["revision"].as_u64().unwrap() > revision);
+        // What is still there is there for the next one.
+        let mut early = Events::open(&node.0, &format!("key=kept&after={id}"));
+        assert_eq!(early.next(), Some(next));
+    }
+}
+
+/// A prefix with more locks than fit into a part is listed in several, while they change: the listing and
+/// the events after it give the present state.
+#[test]
+fn long_listing_comes_in_parts() {
+    let cluster = Cluster::start_calm(1);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    let session = node.open_session("many");
+    let mut socket = WebSocket::open(&node.0);
+    let acquire =
+        |number: u64| json!({ "acquire": { "key": format!("k/{number:04}"), "options": { "session": session } } });
+    (0..2_500).for_each(|number| socket.send(number, &acquire(number)));
+    (0..2_500).for_each(|_| assert!(socket.receive().unwrap()["result"]["ok"]["acquired"].is_object()));
+    let mut stream = Events::open(&node.0, "prefix=k%2F");
+    let (mut keys, mut parts) = (Vec::new(), 0);
+    let id = loop {
+        let part = stream.expect("listing");
+        assert_eq!(part.data["begins"], parts == 0);
+        parts += 1;
+        keys.extend(part.data["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap().to_owned()));
+        assert_eq!(part.id.is_some(), part.data["complete"] == true);
+        if let Some(id) = part.id {
+            break id;
+        }
+    };
+    assert_eq!((parts, keys.len()), (3, 2_500));
+    assert!(keys.is_sorted_by(|earlier, later| earlier < later));
+    let grant = node.acquire("k%2Fnew", &json!({})).ok();
+    let event = stream.expect("granted");
+    assert_eq!((&event.data["token"], event.data["revision"].to_string() > id), (&grant["token"], true));
+}
+
+/// A client that does not read is cut off, and says so at its end; one beside it misses nothing.
+#[test]
+fn slow_watcher_is_cut_off_and_others_are_not() {
+    let cluster = Cluster::start_calm_with(1, &["--watch-history", "200000"]);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    let grant = node.acquire("k", &json!({ "ttl_ms": 3_600_000 })).ok();
+    let slow = small_buffer(&node.0);
+    let mut slow = Events::over(slow, "key=k", None).unwrap();
+    slow.listing();
+    let mut quick = Events::open(&node.0, "key=k");
+    let (_, locks) = quick.listing();
+    assert_eq!(locks[0]["holder"]["token"], grant["token"]);
+    let reader = thread::spawn(move || {
+        let mut read = 0;
+        while quick.expect("value").data["value"] != "end" {
+            read += 1;
+        }
+        read
+    });
+    let mut socket = WebSocket::open(&node.0);
+    let long = "v".repeat(4_000);
+    let mut proclaim = |number: u64, value: &str| {
+        let proclamation = json!({ "session": grant["session"], "token": grant["token"], "value": value });
+        let told = socket.ask(number, &json!({ "proclaim": { "key": "k", "proclamation": proclamation } }));
+        assert_eq!(told["ok"], "proclaimed");
+    };
+    let mut written = 0;
+    // The system takes some megabytes for the client.
+    while written < 4_000 {
+        written += 1;
+        proclaim(written, &long);
+    }
+    proclaim(written + 1, "end");
+    assert_eq!(reader.join().unwrap(), written, "a watcher that reads is told everything");
+    let mut told = 0;
+    let end = loop {
+        let event = slow.next().expect("the stream has an end");
+        if event.name != "value" {
+            break event;
+        }
+        told += 1;
+    };
+    assert_eq!((end.name.as_str(), &end.data["error"]), ("end", &json!("too_slow")), "after {told} events");
+    assert!(told > 0 && told < written && slow.next().is_none());
+    assert_eq!(metrics::value(&node.0, "palisade_watchers_cut_off_total"), 1.0);
+    eventually("both have gone", || (metrics::value(&node.0, "palisade_watchers") == 0.0).then_some(()));
+}
+
+/// A connection that can hold little that is not read.
+fn small_buffer(address: &str) -> TcpStream {
+    let connected = async {
+        let socket = tokio::net::TcpSocket::new_v4().unwrap();
+        socket.set_recv_buffer_size(4_096).unwrap();
+        socket.connect(address.parse().unwrap()).await.expect("the node accepts connections").into_std().unwrap()
+    };
+    let stream = https::block_on(connected);
+    stream.set_nonblocking(false).unwrap();
+    stream
+}
+
+/// One client has a share of the watches; what ends makes room.
+#[test]
+fn watches_of_a_client_are_limited() {
+    let cluster = Cluster::start_calm_with(1, &["--max-watches-per-client", "2"]);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    let first = Events::open(&node.0, "key=k");
+    let _second = Events::open(&node.0, "prefix=");
+    let refusal = Events::try_open(&node.0, "key=l").err().expect("a third is refused").refused(429, "limit");
+    let message = refusal["message"].as_str().unwrap();
+    assert!(message.contains("2 watches of one client") && message.contains("--max-watches-per-client"), "{message}");
+    let mut socket = WebSocket::open(&node.0);
+    assert_eq!(socket.ask(1, &json!({ "watch": { "key": "l" } }))["error"]["error"], "limit");
+    assert_eq!(metrics::value(&node.0, "palisade_watchers"), 2.0);
+    drop(first);
+    eventually("there is room", || Events::try_open(&node.0, "key=l").ok());
+    let counted = metrics::value(&node.0, "palisade_client_limits_reached_total{limit=\"watches\"}");
+    assert!(counted >= 2.0, "{counted}");
+}
+
+/// A node that stops ends its watches, and does not wait for them.
+#[test]
+fn node_that_stops_ends_its_watches() {
+    let mut cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let mut streams: Vec<Events> = (0..3).map(|_| Events::open(&cluster.client_addr(leader), "prefix=")).collect();
+    streams.iter_mut().for_each(|stream| drop(stream.listing()));
+    cluster.stop(leader);
+    for mut stream in streams {
+        assert_eq!(stream.expect("end").data["error"], "shutting_down");
+        assert_eq!(stream.next(), None);
+    }
+}
+
+/// Several watches on one WebSocket, beside requests; each frame has the id of its watch.
+#[test]
+fn websocket_has_several_watches() {
+    let (cluster, node) = calm();
+    let follower = cluster.ids().into_iter().find(|&id| cluster.client_addr(id) != node.0).unwrap();
+    for (k, l, address) in [("k", "l", node.0.clone()), ("k2", "l2", cluster.client_addr(follower))] {
+        let mut socket = WebSocket::open(&address);
+        let listing = socket.ask(7, &json!({ "watch": { "key": k } }));
+        assert_eq!(listing["ok"]["watched"]["listing"]["locks"], json!([]));
+        let listing = socket.ask(8, &json!({ "watch": { "prefix": l } }));
+        assert_eq!(listing["ok"]["watched"]["listing"]["complete"], true);
+        assert_eq!(socket.ask(7, &json!({ "watch": { "key": k } }))["error"]["error"], "invalid", "the id is taken");
+        assert_eq!(socket.ask(9, &json!({ "watch": {} }))["error"]["error"], "invalid");
+        drop(socket);
+
+        let mut socket = WebSocket::open(&address);
+        let listing = socket.ask(7, &json!({ "watch": { "key": k } }));
+        let after = listing["ok"]["watched"]["listing"]["revision"].clone();
+        socket.ask(8, &json!({ "watch": { "prefix": l } }));
+        let session = node.open_session("both");
+        let grants = [k, l].map(|key| node.acquire(key, &json!({ "session": session })).ok());
+        let mut told = [socket.receive().unwrap(), socket.receive().unwrap()];
+        told.sort_by_key(|frame| frame["id"].as_u64());
+        for (frame, (id, grant)) in told.iter().zip([7, 8].iter().zip(&grants)) {
+            let event = &frame["result"]["ok"]["watched"]["event"];
+            assert_eq!(
+                (&frame["id"], &event["event"], &event["token"]),
+                (&json!(id), &json!("granted"), &grant["token"])
+            );
+        }
+        assert_eq!(socket.ask(9, &json!({ "unwatch": { "watch": 8 } }))["ok"], "unwatched");
+        node.release(l, &session, &grants[1]["token"]).ok();
+        node.release(k, &session, &grants[0]["token"]).ok();
+        let next = socket.receive().unwrap();
+        assert_eq!((&next["id"], &next["result"]["ok"]["watched"]["event"]["event"]), (&json!(7), &json!("released")));
+        assert_eq!(socket.ask(10, &json!("status"))["ok"]["status"]["locks"], 0);
+        // The same id again, and from an earlier event on.
+        let again = socket.ask(8, &json!({ "watch": { "key": k, "after": after } }));
+        assert_eq!(again["ok"]["watched"]["event"]["token"], grants[0]["token"]);
+    }
+    eventually("they have gone", || (metrics::value(&node.0, "palisade_watchers") == 0.0).then_some(()));
+}
+
+/// The Rust client goes on at another node when its node stops, and misses nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn rust_client_goes_on_at_another_node() {
+    let mut cluster = Cluster::start_calm(3);
+    let client = Client::connect(&cluster.endpoints(), Options::default()).await.unwrap();
+    let mut watcher = client.watch(Watch::prefix("jobs/"));
+    let mut next = async || timeout(Duration::from_secs(60), watcher.next()).await.expect("in time").unwrap();
+    assert!(matches!(next().await, Watched::Listing(listing) if listing.begins && listing.complete));
+    let mut tokens = Vec::new();
+    let mut ids = Vec::new();
+    for round in 0..6 {
+        let options = LockOptions::default().wait(Duration::from_secs(60));
+        let guard = client.lock(format!("jobs/{round}"), options).await.unwrap();
+        tokens.push(guard.token());
+        guard.release().await.unwrap();
+        for _ in 0..2 {
+            let Watched::Event(event) = next().await else { panic!("nothing is compacted") };
+            ids.push(event.id);
+            match event.change {
+                wire::Change::Granted { token, .. } | wire::Change::Released { token, .. } => {
+                    assert_eq!((token, event.key), (tokens[round], format!("jobs/{round}")));
+                }
+                other => panic!("{other:?}"),
+            }
+        }
+        // Each node in turn, so also that of the watcher.
+        let id = u16::try_from(round % 3 + 1).unwrap();
+        cluster.stop(id);
+        cluster.restart(id);
+        cluster.wait_ready();
+    }
+    assert!(ids.is_sorted_by(|earlier, later| earlier < later), "{ids:?}");
+    client.close().await;
+}
+
+/// `palisade watch` prints the present state and what follows, one JSON object a line.
+#[test]
+fn command_prints_events() {
+    let (cluster, node) = calm();
+    let held = node.acquire("jobs%2Fa", &json!({ "owner": "me" })).ok();
+    let run = |words: &[&str]| {
+        let mut command = palisade();
+        command.args(["watch", "--endpoints", &cluster.endpoints().join(",")]).args(words);
+        command
+    };
+    let mut watching = run(&["--prefix", "jobs/", "--limit", "2"]);
+    let watching = watching.stdout(std::process::Stdio::piped()).spawn().unwrap();
+    eventually("it watches", || {
+        let watchers = cluster.endpoints().iter().map(|node| metrics::value(node, "palisade_watchers")).sum::<f64>();
+        (watchers > 0.0).then_some(())
+    });
+    node.release("jobs%2Fa", &held["session"], &held["token"]).ok();
+    node.acquire("jobs%2Fb", &json!({})).ok();
+    let printed = watching.wait_with_output().unwrap();
+    assert!(printed.status.success());
+    let lines: Vec<Value> =
+        String::from_utf8(printed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
+    let names_at_once = ["lock", "listed", "released", "granted"];
+    assert_eq!(names, names_at_once, "{lines:?}");
+    assert_eq!((&lines[0]["key"], &lines[0]["holder"]["owner"]), (&json!("jobs/a"), &json!("me")));
+    let id = lines[1]["id"].as_str().unwrap();
+    let again = output(&mut run(&["jobs/b", "--after", id, "--limit", "1"]));
+    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
+    assert_eq!(again, lines[3]);
+    for words in [&[][..], &["k", "--prefix", "k"], &["k", "--after", "x"]] {
+        assert_eq!(output(&mut run(words)).status.code(), Some(2), "{words:?}");
+    }
+}
+
+/// With access control a client is told of what it may read, and learns when it no longer may.
+#[test]
+fn rules_decide_who_is_told() {
+    let ours = Certificates::of("billing", 1);
+    ours.issue_client("worker", &[]);
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    let address = cluster.client_addr(cluster.wait_ready());
+    let (alice, worker) = (ours.administrator("alice"), ours.client("worker"));
+    let set = |revision: u64, prefix: &str| {
+        let rules = json!([
+            { "subject": "worker", "prefix": prefix, "rights": ["acquire", "read"] },
+            { "subject": "test", "prefix": "", "rights": ["read"] },
+        ]);
+        let body = json!({ "revision": revision, "rules": rules }).to_string();
+        https::send(&address, &alice, "PUT", "/v1/access", &body).unwrap().ok();
+    };
+    set(0, "open/");
+    let refused = https::get(&address, &worker, "/v1/watch?key=secret").unwrap();
+    assert_eq!(
+        refused.refused(403, "denied")["message"],
+        "worker may not read secret: no rule for this key applies to it"
+    );
+    let watch = |query: &'static str| {
+        let (address, worker) = (address.clone(), worker.clone());
+        thread::spawn(move || https::get(&address, &worker, &format!("/v1/watch?{query}")).unwrap().body)
+    };
+    let (key, prefix) = (watch("key=open%2Fa"), watch("prefix="));
+    eventually("they watch", || {
+        let page = https::get(&address, &alice, "/metrics").unwrap().body;
+        page.contains("palisade_watchers 2").then_some(())
+    });
+    let acquire =
+        |keys: Value| https::post(&address, &alice, "/v1/acquire", &json!({ "keys": keys }).to_string()).unwrap().ok();
+    acquire(json!(["open/a", "secret/a"]));
+    acquire(json!(["open/b"]));
+    set(1, "other/");
+    let told = key.join().unwrap();
+    assert!(told.contains("event: granted") && !told.contains("secret"), "{told}");
+    assert!(told.contains("event: end") && told.contains("worker may not read open/a"), "{told}");
+    acquire(json!(["open/c"]));
+    acquire(json!(["other/d"]));
+    eventually("the other one is told", || {
+        let page = https::get(&address, &alice, "/metrics").unwrap().body;
+        page.contains("palisade_watch_events_total 4").then_some(())
+    });
+    drop(cluster);
+    let told = prefix.join().unwrap();
+    assert!(told.contains("open/b") && told.contains("other/d"), "{told}");
+    assert!(!told.contains("open/c") && !told.contains("secret"), "{told}");
+}
+
+/// A connection that is closed in the middle of a request leaves no watch behind.
+#[test]
+fn watchers_that_go_are_forgotten() {
+    let cluster = Cluster::start_calm(1);
+    let node = Node(cluster.client_addr(cluster.wait_ready()));
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(&node.0).unwrap();
+        stream.write_all(b"GET /v1/watch?prefix= HTTP/1.1\r\nHost: localhost\r\n\r\n").unwrap();
+    }
+    eventually("all have gone", || (metrics::value(&node.0, "palisade_watchers") == 0.0).then_some(()));
+    Events::open(&node.0, "prefix=").listing();
+}

@@ -1,0 +1,194 @@
+//! Changes are told: the events of an entry are all that an observer needs to follow the holders and the
+//! queues of the locks.
+
+use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::vec::Vec;
+
+use super::{Check, Property};
+use crate::lock::{Event, Key, LockTable, Mode, Owner, SessionId, Token, Value};
+use crate::require;
+
+const NAME: Property = Property::ChangesAreTold;
+
+/// What an observer knows of a lock.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+struct Seen {
+    /// The holders, in the order of their grants.
+    holders: Vec<(SessionId, Token, Mode, Owner, Option<Value>)>,
+    /// The waiters, first come first.
+    queue: Vec<(SessionId, Mode, Owner)>,
+}
+
+/// Follows the events of an entry from the locks before it, and compares the result with the locks after
+/// it: sessions, owners, tokens, modes and values of the holders, and sessions, owners and modes of the
+/// waiters, in their order. Of a lock that changed and of which no event tells, the result differs.
+pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
+    let mut told = BTreeMap::<&Key, Seen>::new();
+    for event in events {
+        match event {
+            Event::Granted { key, session, token, mode, owner, value } => {
+                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                lock.queue.retain(|(waiter, ..)| waiter != session);
+                lock.holders.push((*session, *token, *mode, owner.clone(), value.clone()));
+            }
+            Event::Proclaimed { key, session, token, value } => {
+                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let grant = lock.holders.iter_mut().find(|grant| (grant.0, grant.1) == (*session, *token));
+                if let Some((.., said)) = grant {
+                    *said = Some(value.clone());
+                }
+            }
+            Event::Released { key, session, token } => {
+                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                lock.holders.retain(|grant| (grant.0, grant.1) != (*session, *token));
+            }
+            Event::Withdrawn { key, session } => {
+                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                lock.queue.retain(|(waiter, ..)| waiter != session);
+            }
+            Event::Queued { key, session, mode, owner, ahead } => {
+                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let waiting = lock.queue.len() as u64;
+                require!(
+                    NAME,
+                    *ahead == waiting,
+                    "{session} was told to wait for {key} behind {ahead}, not {waiting}"
+                )?;
+                lock.queue.push((*session, *mode, owner.clone()));
+            }
+            // They say why something changes; what changes follows.
+            Event::Broken { .. }
+            | Event::Expired { .. }
+            | Event::Closed { .. }
+            | Event::Denied { .. }
+            | Event::Overdue { .. } => {}
+            // The property of transactions judges them.
+            Event::Put { .. } | Event::Deleted { .. } => {}
+        }
+    }
+    for (key, told) in &told {
+        let is = seen(after, key);
+        require!(NAME, *told == is, "the events leave {told:?} at {key}, and it is {is:?}")?;
+    }
+    let keys: BTreeSet<&Key> = before.locks().keys().chain(after.locks().keys()).collect();
+    for key in keys.into_iter().filter(|key| !told.contains_key(key)) {
+        let (was, is) = (seen(before, key), seen(after, key));
+        require!(NAME, was == is, "no event tells of {key}: it was {was:?}, and is {is:?}")?;
+    }
+    Ok(())
+}
+
+fn seen(table: &LockTable, key: &Key) -> Seen {
+    let Some(lock) = table.lock(key) else { return Seen::default() };
+    let owner =
+        |id: SessionId| table.session(id).map(|session| session.owner.clone()).unwrap_or_else(|| Owner::from(""));
+    let holders = lock
+        .holders
+        .iter()
+        .map(|holder| (holder.session, holder.token, holder.mode, owner(holder.session), holder.value().cloned()));
+    let queue = lock.queue.iter().map(|waiter| (waiter.session, waiter.mode, owner(waiter.session)));
+    Seen { holders: holders.collect(), queue: queue.collect() }
+}
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::changes_are_told;
+    use crate::invariants::states::{acquire, acquire_all, complaint, id, key, table};
+    use crate::lock::{Claim, Command, Event, LockRequest, LockTable, Mode, Owner, Token, Value};
+    use crate::raft::{Stamp, StateMachine};
+
+    /// Session 1 holds k with a value, sessions 2 and 3 wait for it, session 3 for l, too.
+    fn held() -> LockTable {
+        let mut table = table(4);
+        let request = LockRequest { value: Some("here".into()), ..LockRequest::exclusive("k", true) };
+        let first = Command::Acquire { session: id(1), sequence: None, request };
+        for command in [first, acquire(2, 0, "k"), acquire_all(3, &["k", "l"], Mode::EXCLUSIVE)] {
+            table.apply(Stamp(0), &command);
+        }
+        table
+    }
+
+    fn release(session: u64, token: u64) -> Command {
+        Command::Release { session: id(session), sequence: None, keys: "k".into(), claim: Claim::Held(Token(token)) }
+    }
+
+    /// The events of a command, and the complaint if these are told in their place.
+    fn judge(command: &Command, change: impl Fn(&mut Vec<Event>)) -> String {
+        let (before, mut after) = (held(), held());
+        let mut events = after.apply(Stamp(0), command).events;
+        change(&mut events);
+        complaint(changes_are_told(&before, &events, &after))
+    }
+
+    #[test]
+    fn what_the_table_tells_is_enough() {
+        let proclaim =
+            Command::Proclaim { session: id(1), sequence: None, key: key("k"), token: Token(1), value: "there".into() };
+        let close = |session| Command::Close { session: id(session) };
+        for command in [release(1, 1), proclaim, close(1), close(2), close(3), acquire(4, 0, "k"), acquire(4, 0, "m")] {
+            assert_eq!(judge(&command, |_| {}), "", "{command:?}");
+        }
+        let (before, mut after) = (held(), held());
+        let events = after.advance(Stamp(101)).events;
+        assert!(events.len() > 4);
+        assert_eq!(complaint(changes_are_told(&before, &events, &after)), "");
+    }
+
+    #[test]
+    fn change_that_is_not_told_is_seen() {
+        for command in [release(1, 1), Command::Close { session: id(2) }, acquire(4, 0, "k"), acquire(4, 0, "m")] {
+            let silent = judge(&command, Vec::clear);
+            assert!(silent.starts_with("no event tells of"), "{command:?}: {silent}");
+        }
+        let half = judge(&release(1, 1), |events| events.truncate(1));
+        assert!(half.starts_with("the events leave"), "{half}");
+    }
+
+    #[test]
+    fn event_that_tells_something_else_is_seen() {
+        let change =
+            |command: &Command, change: fn(&mut Event)| judge(command, |events| events.iter_mut().for_each(change));
+        for (command, wrong) in [
+            (
+                acquire(4, 0, "k"),
+                (|event| {
+                    if let Event::Queued { owner, .. } = event {
+                        *owner = Owner::from("b")
+                    }
+                }) as fn(&mut Event),
+            ),
+            (acquire(4, 0, "k"), |event| {
+                if let Event::Queued { mode, .. } = event {
+                    *mode = Mode::SHARED
+                }
+            }),
+            (acquire(4, 0, "m"), |event| {
+                if let Event::Granted { owner, .. } = event {
+                    *owner = Owner::from("b")
+                }
+            }),
+            (acquire(4, 0, "m"), |event| {
+                if let Event::Granted { value, .. } = event {
+                    *value = Some(Value::from("v"))
+                }
+            }),
+            (release(1, 1), |event| {
+                if let Event::Granted { token, .. } = event {
+                    *token = Token(9)
+                }
+            }),
+        ] {
+            let found = change(&command, wrong);
+            assert!(found.starts_with("the events leave"), "{command:?}: {found}");
+        }
+        let ahead = change(&acquire(4, 0, "k"), |event| {
+            if let Event::Queued { ahead, .. } = event {
+                *ahead += 1
+            }
+        });
+        assert!(ahead.contains("behind 3, not 2"), "{ahead}");
+    }
+}
