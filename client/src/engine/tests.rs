@@ -55,6 +55,15 @@ impl Scene {
         answer
     }
 
+    /// Asks for another lock, in a session of its own.
+    fn lock(&mut self, key: &str, wait: Wait) -> oneshot::Receiver<Result<Guard, Error>> {
+        let (reply, answer) = oneshot::channel();
+        let (asked, owner, commands) = (Asked::exclusive(key), "another".to_owned(), self.commands.clone());
+        let request = LockRequest { claim: 2, asked, ttl: TTL, wait, owner, reply, commands };
+        self.engine.command(fake::clock(), Command::Lock(request));
+        answer
+    }
+
     fn keep_alive(&mut self, id: u64) {
         let session = self.guard.session();
         let lease = SessionLease { session, ttl_ms: millis(TTL) };
@@ -136,10 +145,7 @@ fn many_suspends_give_nothing_back() {
 #[test]
 fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
     let mut scene = Scene::with_guard(TTL);
-    let (reply, mut answer) = oneshot::channel();
-    let (asked, owner, commands) = (Asked::exclusive("b"), "another".to_owned(), scene.commands.clone());
-    let request = LockRequest { claim: 2, asked, ttl: TTL, wait: Wait::Forever, owner, reply, commands };
-    scene.engine.command(fake::clock(), Command::Lock(request));
+    let mut answer = scene.lock("b", Wait::Forever);
     let (session, ttl_ms) = (session(8), millis(TTL));
     answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
     let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
@@ -159,10 +165,7 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
 #[test]
 fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
     let mut scene = Scene::with_guard(TTL);
-    let (reply, mut answer) = oneshot::channel();
-    let (asked, owner, commands) = (Asked::exclusive("b"), "another".to_owned(), scene.commands.clone());
-    let request = LockRequest { claim: 2, asked, ttl: TTL, wait: Wait::Forever, owner, reply, commands };
-    scene.engine.command(fake::clock(), Command::Lock(request));
+    let mut answer = scene.lock("b", Wait::Forever);
     let (session, ttl_ms) = (session(8), millis(TTL));
     let lease = SessionLease { session, ttl_ms };
     answer_all(&mut scene.engine, |_| Some(Answer::Session(lease)));
@@ -193,6 +196,43 @@ fn one_lost_keepalive_is_no_loss() {
             assert!(scene.guard.remaining() > (ttl / 5).min(Duration::from_secs(5)), "ttl {ttl:?}: {asked:?}");
             fake::suspend(ttl / 1000);
             asked.extend(scene.advance());
+        }
+    }
+}
+
+/// Goal: a node refuses an acquire for the moment, and the wait ends before the next attempt is sent: while the loop
+/// slept, or because the pause is longer than what is left of the wait. The caller learns of the refusal then, and does
+/// not wait for an answer that nobody was asked for. An earlier attempt, which may still be applied, is withdrawn.
+#[test]
+fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
+    let wait = Duration::from_millis(100);
+    for code in [Code::NoSpace, Code::TooSoon, Code::Overloaded] {
+        for attempts in [1, 2] {
+            let mut scene = Scene::with_guard(TTL);
+            let mut answer = scene.lock("b", Wait::For(wait));
+            answer_all(&mut scene.engine, |_| {
+                Some(Answer::Session(SessionLease { session: session(8), ttl_ms: millis(TTL) }))
+            });
+            for attempt in 1..=attempts {
+                let asked = requests(&mut scene.engine);
+                let [Request { id, op: Op::Acquire { .. } }] = asked[..] else { panic!("it asks: {asked:?}") };
+                receive(&mut scene.engine, id, Outcome::Error(Failure::new(code, "for the moment")));
+                if attempt < attempts {
+                    let wake = scene.engine.next_wake().expect("it asks again");
+                    fake::suspend(wake - fake::clock());
+                    scene.engine.advance(fake::clock());
+                }
+            }
+            assert!(answer.try_recv().is_err(), "another attempt is in time");
+            let until = scene.engine.next_wake().expect("the wait ends") - fake::clock();
+            assert!(until <= wait, "it wakes in {until:?}");
+            fake::suspend(wait);
+            scene.engine.advance(fake::clock());
+            let Ok(Err(Error::Refused(failure))) = answer.try_recv() else { panic!("it was not refused") };
+            assert_eq!(failure.error, code);
+            let withdrawals = requests(&mut scene.engine);
+            assert!(withdrawals.iter().all(|request| matches!(request.op, Op::Withdraw { .. })), "{withdrawals:?}");
+            assert_eq!(withdrawals.len(), attempts - 1, "{code:?}");
         }
     }
 }

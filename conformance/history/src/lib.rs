@@ -32,11 +32,12 @@
 //!
 //! # Modules
 //!
-//! [`event`] has the lines of a record, [`operation`] the history built from them, [`record`] the
-//! recorder, [`knossos`] and [`porcupine`] the export formats for other checkers, [`check`] our own
-//! checkers.
+//! [`event`] has the lines of a record, [`claim`] the keys and modes in them, [`operation`] the history
+//! built from them, [`record`] the recorder, [`knossos`] and [`porcupine`] the export formats for other
+//! checkers, [`check`] our own checkers.
 
 pub mod check;
+pub mod claim;
 pub mod edn;
 pub mod event;
 pub mod knossos;
@@ -45,6 +46,7 @@ pub mod porcupine;
 pub mod processes;
 pub mod record;
 
-pub use event::{Answer, Call, Client, Event, Holder, Key, Keys, Mode, Note, OpId, Refusal, Session, Time};
+pub use claim::{Keys, Mode};
+pub use event::{Answer, Call, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};
 pub use operation::{BadHistory, End, History, Operation};
 pub use record::{Pending, Recorder};

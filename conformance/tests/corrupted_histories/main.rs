@@ -7,13 +7,14 @@
 mod corrupt;
 #[path = "../support/mod.rs"]
 mod support;
+mod valid;
 
 use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
 
-use corrupt::{KINDS, Valid, spread};
+use corrupt::{KINDS, spread};
 use palisade_conformance::sim::simulate;
 use palisade_history::History;
 use palisade_history::check::{Verdict, check_fast};
@@ -21,6 +22,7 @@ use rand::SeedableRng;
 use rand::rngs::StdRng;
 use rand::seq::IndexedRandom;
 use support::{Claims, Size, correct};
+use valid::Valid;
 
 /// Maximum number of corruptions of each kind that are tried on one history.
 const EACH: usize = 12;

@@ -317,7 +317,7 @@ struct LockedFile(File);
 
 impl Drop for LockedFile {
     fn drop(&mut self) {
-        // Nobody is left who could be told. The lock ends with the last copy of the file at the latest.
+        // A drop tells its caller nothing. The lock ends with the last copy of the file at the latest.
         let _ = self.0.unlock();
     }
 }

@@ -29,7 +29,8 @@ pub(crate) fn code_below(folder: &str) -> Vec<Source> {
 }
 
 fn is_for_tests(path: &Path) -> bool {
-    ["tests.rs", "testing.rs", "failing.rs"].iter().any(|name| path.ends_with(name))
+    let is_below_tests = path.parent().is_some_and(|folder| folder.ends_with("tests"));
+    is_below_tests || ["tests.rs", "testing.rs", "failing.rs"].iter().any(|name| path.ends_with(name))
 }
 
 /// The code of a source file.

@@ -88,6 +88,7 @@ impl Claim {
         self.step.restart(link, None);
         match outcome {
             Outcome::Ok(Answer::Session(lease)) => {
+                self.refusal = None;
                 let ttl = Duration::from_millis(lease.ttl_ms.min(DAY_MS));
                 let session = Session { id: lease.session, ttl, number: 0, good_until: sent + ttl };
                 self.state = match self.asker {
@@ -130,6 +131,7 @@ impl Claim {
     fn acquire_refused(&mut self, now: BootInstant, failure: Failure, link: &mut Link, around: &Surroundings) {
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
         if let Some(pause) = self.pause_after(now, failure.error) {
+            self.refusal = Some(failure);
             return self.step.put_off(link, now + pause);
         }
         match failure.error {
@@ -153,14 +155,27 @@ impl Claim {
             Code::Overloaded if self.waits && !wait_is_over => {
                 let pause = backoff(self.setbacks);
                 self.setbacks = self.setbacks.saturating_add(1);
+                self.refusal = Some(failure);
                 self.step.put_off(link, now + pause);
             }
-            // This attempt was refused; another one may still be applied.
-            _ if self.step.attempts() > 1 => {
-                self.tell(Err(Error::Refused(failure)));
-                self.give_back(now, link, around);
-            }
-            _ => self.end_without_claim(Error::Refused(failure)),
+            _ => self.acquire_refused_for_good(now, failure, link, around),
+        }
+    }
+
+    /// Its last attempt was refused.
+    pub(super) fn acquire_refused_for_good(
+        &mut self,
+        now: BootInstant,
+        failure: Failure,
+        link: &mut Link,
+        around: &Surroundings,
+    ) {
+        // An earlier attempt may still be applied.
+        if self.step.attempts() > 1 {
+            self.tell(Err(Error::Refused(failure)));
+            self.give_back(now, link, around);
+        } else {
+            self.end_without_claim(Error::Refused(failure));
         }
     }
 

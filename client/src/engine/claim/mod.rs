@@ -118,7 +118,7 @@ pub(in crate::engine) struct Claim {
     keepalive: Exchange,
     /// How often the lock had to be asked for anew, for reasons that a pause may help against.
     setbacks: u32,
-    /// Why a node refused to open the session, for the moment.
+    /// Why a node last refused to open the session or to grant the lock, for the moment.
     refusal: Option<Failure>,
     /// How often in a row the keep-alive was refused.
     refusals: u32,

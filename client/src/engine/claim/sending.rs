@@ -26,6 +26,11 @@ impl Claim {
             self.tell(Err(error));
             self.give_back(now, link, around);
         }
+        if self.refusal_is_final_at().is_some_and(|at| now >= at)
+            && let Some(refusal) = self.refusal.take()
+        {
+            self.acquire_refused_for_good(now, refusal, link, around);
+        }
         if self.give_up_at.is_some_and(|at| now >= at) {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
@@ -68,6 +73,13 @@ impl Claim {
             State::With(_, Doing::Held { proclaiming, .. }) => proclaiming.is_some(),
             State::Lost | State::Ended(_) => false,
         }
+    }
+
+    /// When the last refusal of an acquire is its answer: at the end of the wait, if no attempt is under way then.
+    fn refusal_is_final_at(&self) -> Option<BootInstant> {
+        let acquiring = matches!(self.state, State::With(_, Doing::Acquiring { granted: None }));
+        let refused = self.refusal.is_some() && self.step.attempts() > 0 && !self.step.is_open();
+        self.wait_until.filter(|_| self.asker.is_some() && acquiring && refused)
     }
 
     pub(super) fn send_step(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
@@ -143,7 +155,7 @@ impl Claim {
     }
 
     pub(super) fn next_wake(&self, now: BootInstant, link: &Link) -> Option<BootInstant> {
-        let mut wakes = [None; 5];
+        let mut wakes = [None; 6];
         wakes[0] = self.fail_at.filter(|_| self.asker.is_some());
         wakes[1] = self.give_up_at;
         if link.is_up() {
@@ -158,6 +170,7 @@ impl Claim {
             State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),
             _ => None,
         };
+        wakes[5] = self.refusal_is_final_at();
         wakes.into_iter().flatten().min()
     }
 }

@@ -7,6 +7,7 @@ use tokio::sync::oneshot;
 
 use super::*;
 
+mod claims;
 mod clients;
 mod credentials;
 
@@ -444,138 +445,6 @@ fn waits_of_one_connection_are_limited() {
     let mut again = fixture.request(1, first_acquire(patient, 60_000));
     drop(fixture.request(2, release(holder, 1)));
     granted(&mut again);
-}
-
-/// An acquire of these keys in this mode.
-fn acquire_in(keys: &[&str], mode: wire::Mode, wait_ms: u64) -> Op {
-    let options = wire::Acquire { mode, wait_ms, ..wire::Acquire::default() };
-    Op::Acquire { keys: keys.into(), options, number: None }
-}
-
-/// Goal: a lock that many share admits no more, at whichever of its keys a request meets it. A request for
-/// the lock alone is admitted, and waits.
-#[test]
-fn holders_of_one_lock_are_limited() {
-    let mut fixture = Fixture::open();
-    let _held: Vec<Reply> =
-        (0..limits::HOLDERS).map(|_| fixture.take(1, acquire_in(&["key"], wire::Mode::Shared, 0))).collect();
-    fixture.run_iteration();
-    for wait_ms in [0, 60_000] {
-        let request = acquire_in(&["another", "key"], wire::Mode::Shared, wait_ms);
-        let refused = fixture.request(2, request).try_recv().unwrap().unwrap_err();
-        assert_eq!(refused.error, Code::Limit);
-        assert!(refused.message.contains("the limit of 1000 holders of one lock"), "{refused}");
-    }
-    let _waiting = fixture.request(2, acquire("key", 60_000));
-    assert_eq!(fixture.requests.waits(), 1);
-}
-
-/// Goal: a wait for several keys is one wait: it is answered once, at the end of the wait it leaves the
-/// queues of all keys, and nothing is remembered of it.
-#[test]
-fn wait_for_several_keys_is_one_wait() {
-    let mut fixture = Fixture::open();
-    let grant = granted(&mut fixture.request(1, acquire("b", 0)));
-    let mut timed_out = fixture.request(2, acquire_in(&["c", "b", "a"], wire::Mode::Exclusive, 1));
-    let queues = |fixture: &Fixture| {
-        let length = |key: &str| fixture.node.machine().lock(&Key::from(key)).map_or(0, |lock| lock.queue.len());
-        ["a", "b", "c"].map(length)
-    };
-    assert_eq!((fixture.requests.waits(), queues(&fixture)), (1, [1, 1, 1]));
-    std::thread::sleep(Duration::from_millis(2));
-    fixture.run_iteration();
-    assert_eq!(timed_out.try_recv().unwrap().unwrap_err().error, Code::Timeout);
-    assert_eq!((fixture.requests.waits(), queues(&fixture)), (0, [0, 0, 0]));
-
-    let mut waiting = fixture.request(2, acquire_in(&["c", "b", "a"], wire::Mode::Exclusive, 60_000));
-    let release = wire::Release { session: grant.session, token: grant.token };
-    drop(fixture.request(1, Op::Release { keys: "b".into(), grant: release, number: None }));
-    let grant = granted(&mut waiting);
-    assert_eq!(grant.keys, ["a", "b", "c"].into());
-    assert_eq!((fixture.requests.waits(), fixture.requests.waits.other_keys()), (0, 0));
-}
-
-/// Goal: a release that is repeated says that the session holds the lock on by the same grant, and a
-/// withdrawal that is repeated is done, whatever the session holds by now.
-#[test]
-fn repetitions_tell_of_their_own_claim() {
-    let mut fixture = Fixture::open();
-    let session = fixture.open_session();
-    let acquire = |number| {
-        let options = wire::Acquire { session: Some(session), reentrant: true, ..wire::Acquire::default() };
-        Op::Acquire { keys: "key".into(), options, number: Some(number) }
-    };
-    let token = granted(&mut fixture.request(1, acquire(1))).token;
-    granted(&mut fixture.request(1, acquire(2)));
-    let release =
-        |number| Op::Release { keys: "key".into(), grant: wire::Release { session, token }, number: Some(number) };
-    let withdraw = |number| Op::Withdraw { keys: "key".into(), session, number: Some(number) };
-    let mut ask = |op: Op| fixture.request(1, op).try_recv().unwrap().unwrap();
-    for _ in 0..2 {
-        assert_eq!(ask(release(3)), Answer::StillHeld { holds: 1 });
-    }
-    assert_eq!(ask(withdraw(4)), Answer::Withdrawn);
-    assert_eq!(ask(release(3)), Answer::Released);
-    assert!(matches!(ask(acquire(5)), Answer::Acquired(_)));
-    assert_eq!(ask(withdraw(4)), Answer::Withdrawn);
-    assert_eq!(ask(release(3)), Answer::Released);
-}
-
-/// Goal: an entry may end a wait of the very session whose new acquire it is. The old wait is told why, and
-/// the new one is another wait.
-#[test]
-fn wait_that_begins_has_no_part_in_the_end_of_an_earlier_one() {
-    let mut fixture = Fixture::open();
-    granted(&mut fixture.request(1, acquire_in(&["a"], wire::Mode::Shared, 0)));
-    let other = granted(&mut fixture.request(1, acquire("b", 0)));
-    let session = fixture.open_session_for("ann");
-    let wait = |keys: &[&str], mode| {
-        let options = wire::Acquire { session: Some(session), mode, wait_ms: 60_000, ..wire::Acquire::default() };
-        Op::Acquire { keys: keys.into(), options, number: None }
-    };
-    let mut old = fixture.request_from("ann", 2, wait(&["a", "b"], wire::Mode::Shared));
-    let rules = vec![wire::AccessRule { subject: "*".into(), prefix: "a".into(), rights: vec![wire::Right::Acquire] }];
-    let rules = wire::AccessRules { enabled: true, rules, ..wire::AccessRules::default() };
-    drop(fixture.request_from("admin/root", 1, Op::SetAccess(rules)));
-    assert_eq!(fixture.requests.waits(), 1, "a waiter is denied at its turn");
-
-    let mut new = fixture.request_from("ann", 2, wait(&["a"], wire::Mode::Exclusive));
-    assert_eq!(old.try_recv().unwrap().unwrap_err().error, Code::Denied);
-    let answer = new.try_recv();
-    assert!(answer.is_err(), "it waits for the shared holder: {answer:?}");
-    let queues = ["a", "b"].map(|key| fixture.node.machine().lock(&Key::from(key)).map_or(0, |lock| lock.queue.len()));
-    assert_eq!((fixture.requests.waits(), fixture.requests.waits.other_keys(), queues), (1, 0, [1, 0]));
-    drop(other);
-}
-
-/// Goal: a holder replaces the value of its grant, exactly once; a session that does not hold the lock is told so.
-#[test]
-fn value_is_proclaimed_once() {
-    let mut fixture = Fixture::open();
-    let [session, other] = [(); 2].map(|()| fixture.open_session());
-    let options = wire::Acquire { session: Some(session), value: Some("old".into()), ..wire::Acquire::default() };
-    let token = granted(&mut fixture.request(1, Op::Acquire { keys: "key".into(), options, number: Some(1) })).token;
-    let value = |fixture: &Fixture| {
-        let lock = fixture.node.machine().lock(&Key::from("key")).unwrap();
-        lock.holders[0].value().map(ToString::to_string)
-    };
-    assert_eq!(value(&fixture).as_deref(), Some("old"));
-    let proclaim = |session, token, value: &str, number| {
-        let proclamation = wire::Proclaim { session, token, value: value.into() };
-        Op::Proclaim { key: "key".into(), proclamation, number: Some(number) }
-    };
-    for (said, number, expected) in [("one", 2, "one"), ("two", 3, "two"), ("one", 2, "two")] {
-        let answer = fixture.request(1, proclaim(session, token, said, number)).try_recv().unwrap();
-        assert_eq!((answer.unwrap(), value(&fixture).as_deref()), (Answer::Proclaimed, Some(expected)));
-    }
-    for (session, token) in [(session, token + 1), (other, token), (SessionId::new(7, [0; 10]).unwrap(), token)] {
-        let refused = fixture.request(1, proclaim(session, token, "foreign", 9)).try_recv().unwrap().unwrap_err();
-        assert_eq!(refused.error, Code::NotHolder);
-    }
-    assert_eq!(value(&fixture).as_deref(), Some("two"));
-    let long = "v".repeat(limits::VALUE_BYTES + 1);
-    let refused = Request::from_wire(proclaim(session, token, &long, 10), &Principal::default()).unwrap_err();
-    assert!(refused.message.contains("the value has 4097 bytes; it may have 4096"), "{refused}");
 }
 
 /// Goal: the limit on sessions is the configured one; requests that open no session are not

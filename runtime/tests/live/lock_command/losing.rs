@@ -72,7 +72,8 @@ fn expect_dead_in_time(stage: &Stage, silence: Duration) {
 }
 
 /// SIGTERM and SIGKILL come at the times that docs/operations.md states for this TTL, counted from
-/// the renewal that was sent just before the silence.
+/// the last renewal that was sent before the silence and answered. Only `palisade lock` knows when that
+/// was: a busy disk answers late. But the time between the two signals does not depend on it.
 fn expect_documented_times(stage: &Stage, silence: Duration) {
     let reserve = margin(TTL);
     let (sigterm, sigkill) = (TTL - reserve - TTL / 5, TTL - reserve - TTL / 20);
@@ -80,10 +81,13 @@ fn expect_documented_times(stage: &Stage, silence: Duration) {
     let last = *beats(stage, "ignores.beats").last().unwrap();
     for (what, at, documented) in [("SIGTERM", asked, sigterm), ("SIGKILL", last, sigkill)] {
         let after = at.saturating_sub(silence);
-        // The renewal was sent a moment before the silence, and heartbeats are a moment apart.
-        let (earliest, latest) = (documented - 3 * STALL, documented + 2 * STALL);
+        // Renewals are sent every third of a TTL, and heartbeats are a moment apart.
+        let (earliest, latest) = (documented - TTL / 3, documented + 2 * STALL);
         assert!((earliest..=latest).contains(&after), "{what} after {after:?}, documented: {documented:?}");
     }
+    let (apart, documented) = (last - asked, sigkill - sigterm);
+    let is_documented = (documented - 2 * STALL..=documented + 2 * STALL).contains(&apart);
+    assert!(is_documented, "SIGKILL {apart:?} after SIGTERM, documented: {documented:?}");
 }
 
 /// Waits until a lease has just been renewed: if the cluster falls silent now, the holder has almost

@@ -1,0 +1,131 @@
+//! What the clients and operators of a generated history ask for.
+
+use std::sync::Arc;
+
+use palisade_history::{self as history, Call, Key, Keys};
+use palisade_spec::lock::{self, Prefix, Right, Rights, Rule, Rules, Subject};
+use rand::Rng;
+
+use super::{Claims, Granted, World, name, principal, session_name};
+
+impl World {
+    pub(super) fn ask(&mut self) {
+        let client = self.random.random_range(0..self.clients.len());
+        if self.clients[client].open >= 2 {
+            return;
+        }
+        if self.size.operators && self.random.random_bool(0.12) {
+            let call = self.order();
+            return self.invoke(client, call, None);
+        }
+        let key = name(self.random.random_range(0..self.size.keys));
+        let (keys, mode) = self.claim(&key);
+        let sessions = self.clients[client].sessions.len();
+        let session = match sessions {
+            0 => None,
+            sessions => Some(self.clients[client].sessions[self.random.random_range(0..sessions)].0),
+        };
+        let wait_ms = if self.random.random_bool(0.6) { self.random.random_range(1..40) } else { 0 };
+        let max_queue = (self.size.claims != Claims::Exclusive && self.random.random_bool(0.2)).then_some(1);
+        let reentrant = self.size.claims == Claims::All && self.random.random_bool(0.2);
+        let ttl_ms = self.size.ttl_ms;
+        let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());
+        let call = match (kind, session) {
+            (0..4, _) => Call::OpenSession { ttl_ms },
+            (4..10, _) => {
+                let ttl_ms = Some(ttl_ms);
+                Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false }
+            }
+            (10..25, _) => Call::Read { key, stale: self.size.resource && self.random.random_bool(0.3) },
+            (25..60, _) if grants > 0 => {
+                let grant = self.random.random_range(0..grants);
+                let Granted { session, keys, token, mode } = self.clients[client].grants[grant].clone();
+                // Permits of a semaphore fence nothing.
+                let fences = matches!(mode, history::Mode::Exclusive | history::Mode::Shared);
+                if self.size.resource && fences && self.random.random_bool(0.4) {
+                    let key = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
+                    let reads = mode == history::Mode::Shared;
+                    return self.invoke(client, Call::Access { key, token, reads }, None);
+                }
+                if self.random.random_bool(0.8) {
+                    self.clients[client].grants.swap_remove(grant);
+                }
+                let call = Call::Release { keys, session: session_name(session), token, number: None };
+                return self.invoke(client, call, Some(session));
+            }
+            (60..66, Some(session)) => Call::KeepAlive { session: session_name(session) },
+            (66..68, Some(session)) => Call::CloseSession { session: session_name(session) },
+            (68..73, Some(session)) => Call::Withdraw { keys, session: session_name(session), number: None },
+            (_, Some(session)) => {
+                let session = Some(session_name(session));
+                Call::Acquire { keys, session, number: None, wait_ms, ttl_ms: None, mode, max_queue, reentrant }
+            }
+            (_, None) => Call::OpenSession { ttl_ms },
+        };
+        let session = session.filter(|_| call.session().is_some());
+        self.invoke(client, call, session);
+    }
+
+    /// The keys and the mode of an acquire of this key, perhaps with another one.
+    fn claim(&mut self, key: &Key) -> (Keys, history::Mode) {
+        let one = (Keys::from(key.clone()), history::Mode::Exclusive);
+        if self.size.claims == Claims::Exclusive {
+            return one;
+        }
+        let mode = match self.random.random_range(0..10) {
+            0..4 => history::Mode::Exclusive,
+            4..8 => history::Mode::Shared,
+            8 => history::Mode::Semaphore { permits: 1, of: 3 },
+            _ => history::Mode::Semaphore { permits: 2, of: 3 },
+        };
+        let other = name(self.random.random_range(0..self.size.keys));
+        let several = (self.size.claims == Claims::All && self.random.random_bool(0.3))
+            .then(|| Keys::new(vec![key.clone(), other]))
+            .flatten();
+        (several.unwrap_or(one.0), mode)
+    }
+
+    /// What an operator asks for: most breaks name the holder's token, the others the one before or
+    /// after it.
+    fn order(&mut self) -> Call {
+        if self.random.random_bool(0.25) {
+            let current = self.table.access().revision().0;
+            return Call::SetAccess { revision: current.saturating_sub(u64::from(self.random.random_bool(0.2))) };
+        }
+        let key = name(self.random.random_range(0..self.size.keys));
+        let lock = self.table.lock(&lock::Key::from(&*key.0));
+        let holder = lock.and_then(lock::Lock::first_holder).map(|holder| holder.token.0);
+        let token = match (holder, self.random.random_range(0..6)) {
+            (Some(token), 0) => token + 1,
+            (Some(token), 1) => token - 1,
+            (Some(token), _) => token,
+            (None, _) => self.table.next_token().0 - 1,
+        };
+        Call::Break { key, token }
+    }
+
+    /// No rules, or rules that deny one client everything, or every client one key.
+    pub(super) fn rules(&mut self) -> Option<Arc<Rules>> {
+        let (denied, key) =
+            (self.random.random_range(0..self.size.clients), self.random.random_range(0..self.size.keys));
+        let rule = |prefix: &str, subject, rights: &[Right]| Rule {
+            prefix: Prefix::from(prefix),
+            subject,
+            rights: Rights::of(rights.iter().copied()),
+        };
+        let all = rule("", Subject::Everyone, &[Right::Acquire, Right::Break]);
+        let but = match self.random.random_range(0..3) {
+            0 => return None,
+            1 => {
+                let subject = |client| Subject::Principal(principal(client));
+                let others = (0..self.size.clients).filter(|client| *client != denied);
+                return Some(Arc::new(Rules::new(
+                    vec![],
+                    others.map(|client| rule("", subject(client), &[Right::Acquire])).collect(),
+                )));
+            }
+            _ => rule(&name(key).0, Subject::Everyone, &[Right::Read]),
+        };
+        Some(Arc::new(Rules::new(vec![], vec![all, but])))
+    }
+}
