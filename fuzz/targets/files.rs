@@ -9,8 +9,9 @@ use palisade::recording::{self, Reading};
 use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
 use palisade_client::codec;
 use palisade_spec::lock::{
-    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal, Proof, Revision, Right,
-    Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Ttl,
+    Bytes, Change, Claim, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal,
+    Proof, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Transaction, Ttl,
+    Version, Writer,
 };
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
@@ -21,8 +22,9 @@ type Disk = Durable<LockTable>;
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;
-/// The last entry in the snapshot: locks are held and sessions wait, in all modes, and access rules are in force.
-const SNAPSHOT: Index = Index(12);
+/// The last entry in the snapshot: locks are held and sessions wait, in all modes, records are written, and access rules
+/// are in force.
+const SNAPSHOT: Index = Index(15);
 
 fn identity() -> Identity {
     Identity::of(0xC1, NodeId(2))
@@ -82,6 +84,17 @@ fn payloads() -> Vec<Payload<Command>> {
         |keys: &Keys| Command::Acquire { session: session(1), sequence: None, request: request(keys, Mode::SHARED) };
     let once_in =
         |number, keys: &Keys, mode| Command::AcquireOnce { opening: opening(number), request: request(keys, mode) };
+    let put = |key: &Key| Change::Put { record: key.clone(), bytes: Bytes::from(b"content".as_slice()) };
+    let fenced = Transaction {
+        conditions: vec![Condition::Held { lock: a.clone(), token: Token(1) }],
+        changes: vec![put(&a), Change::Append { record: b.clone(), bytes: Bytes::from([0xFF, 0].as_slice()) }],
+        limit: 1 << 20,
+    };
+    let compared = Transaction {
+        conditions: vec![Condition::Version { record: a.clone(), version: Some(Version(1)) }],
+        changes: vec![put(&b), Change::Delete { record: b.clone() }, put(&Key::from("e"))],
+        limit: 1 << 20,
+    };
     let commands = [
         Command::Open { opening: opening(1) },
         acquire(session(1), &a, 1),
@@ -89,6 +102,11 @@ fn payloads() -> Vec<Payload<Command>> {
         once(3, &b, false),
         acquire(session(1), &b, 2),
         Command::KeepAlive { sessions: vec![session(1), session(2)] },
+        Command::Transact { writer: Writer::Client(alice.clone()), transaction: fenced },
+        Command::Transact {
+            writer: Writer::Session { session: session(1), sequence: Some(Sequence(3)) },
+            transaction: compared,
+        },
         once_in(4, &both, Mode::SHARED),
         shared(&both),
         shared(&both),
@@ -104,7 +122,7 @@ fn payloads() -> Vec<Payload<Command>> {
         Command::SetAccess { principal: alice.clone(), revision: Revision(0), rules },
         Command::Break { key: b.clone(), token: Token(2), principal: alice.clone() },
         release(session(1), &a, Claim::Held(Token(1))),
-        acquire(session(1), &a, 3),
+        acquire(session(1), &a, 4),
         release(session(1), &a, Claim::Waiting),
         release(session(2), &a, Claim::Either),
         Command::Release { session: session(1), sequence: None, keys: both.clone(), claim: Claim::Held(Token(4)) },

@@ -168,6 +168,11 @@ fn requests() -> Vec<wire::Request> {
         r#"{"change_members":{"add":{"id":4,"peer_addr":"127.0.0.1:7504"}}}"#,
         r#"{"change_members":{"remove":{"id":4}}}"#,
         r#"{"transfer":{"to":2}}"#,
+        r#"{"transact":{"transaction":{"conditions":[{"held":{"lock":"k","token":3}}],"changes":[{"put":{"key":"k","value":"v"}}]}}}"#,
+        r#"{"transact":{"transaction":{"session":"00000000-0000-0001-9202-19c29a217884","conditions":[{"version":{"key":"k","version":7}}],"changes":[{"append":{"key":"k","value":{"base64":"/wA="}}},{"delete":{"key":"l"}}]},"number":8}}"#,
+        r#"{"show_record":{"key":"k","consistency":"stale"}}"#,
+        r#"{"list_records":{"prefix":"job/","limit":10}}"#,
+        r#"{"watch":{"prefix":"job/","after":"47.1"}}"#,
         r#""status""#,
     ];
     let ops = texts.map(|text| serde_json::from_str::<Op>(text).unwrap_or_else(|error| panic!("{text}: {error}")));

@@ -11,7 +11,7 @@ use serde::ser::{Error as _, Serializer};
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::{LockView, Mode};
+use super::{LockView, Mode, RecordSummary};
 
 /// What to follow, and from where on: the query of `GET /v1/watch`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -172,8 +172,18 @@ pub struct Listing {
     pub begins: bool,
     /// The locks that are held or waited for, in the order of their keys.
     pub locks: Vec<LockView>,
-    /// Whether this is the last part. Between two parts there may be events of locks that were shown already.
+    /// The records that there are, in the order of their keys.
+    pub records: Vec<RecordSummary>,
+    /// Whether this is the last part. Between two parts there may be events of keys that were shown already.
     pub complete: bool,
+}
+
+impl Listing {
+    /// The greatest key of this part: all keys up to it were shown.
+    pub fn last_key(&self) -> Option<&str> {
+        let lock = self.locks.last().map(|lock| lock.key.as_str());
+        lock.max(self.records.last().map(|record| record.key.as_str()))
+    }
 }
 
 /// Something that has happened to a lock or a record.

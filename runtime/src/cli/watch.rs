@@ -1,10 +1,10 @@
-//! `palisade watch`: prints what happens to a lock, or to all locks of a prefix, as JSON.
+//! `palisade watch`: prints what happens to a key or to all keys of a prefix, as JSON.
 
 use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::Error;
-use palisade_client::wire::{EventId, LockView, Watch as Watched, Watched as Told};
+use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as Watched, Watched as Told};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
@@ -12,19 +12,20 @@ use super::show::print_json;
 use super::signals::StopSignals;
 use super::{block_on, print_error};
 
-/// Print what happens to a lock, or to all locks of a prefix: JSON, one event a line
+/// Print what happens to a lock and a record, or to all of a prefix: JSON, one event a line
 ///
-/// The first lines are the present state: an event `lock` for each lock that is held or waited for, and
-/// one `listed`, with the revision of that state. Then each event follows as it happens, until Ctrl-C.
+/// The first lines are the present state: an event `lock` for each lock that is held or waited for, an
+/// event `record` for each record (without its content), and one `listed`, with the revision of that
+/// state. Then each event follows as it happens, until Ctrl-C.
 /// When the connection breaks, the watch goes on at another node, and misses nothing. If events were
 /// missed all the same, because a node no longer has them, a line `compacted` says so, and the present
 /// state follows.
 #[derive(Debug, Args)]
 pub(super) struct Watch {
-    /// Key of the lock
+    /// Key of the lock and the record
     #[arg(value_name = "KEY", required_unless_present = "prefix", conflicts_with = "prefix")]
     key: Option<String>,
-    /// Watch all locks whose keys begin so; `--prefix ''` for all
+    /// Watch all keys that begin so; `--prefix ''` for all
     #[arg(long, value_name = "PREFIX")]
     prefix: Option<String>,
     /// Begin after this event, and not with the present state: an `id` of an earlier watch
@@ -44,6 +45,15 @@ struct Lock<'a> {
     revision: u64,
     #[serde(flatten)]
     lock: &'a LockView,
+}
+
+/// A line about a record of the present state.
+#[derive(Serialize)]
+struct Record<'a> {
+    event: &'static str,
+    revision: u64,
+    #[serde(flatten)]
+    record: &'a RecordSummary,
 }
 
 /// A line at the end of the present state.
@@ -92,6 +102,9 @@ impl Watch {
                 Told::Listing(listing) => {
                     let revision = listing.revision;
                     listing.locks.iter().for_each(|lock| print_json(&Lock { event: "lock", revision, lock }));
+                    for record in &listing.records {
+                        print_json(&Record { event: "record", revision, record });
+                    }
                     if listing.complete {
                         print_json(&Listed { event: "listed", id: EventId::end_of(revision), revision });
                     }

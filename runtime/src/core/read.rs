@@ -4,7 +4,7 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, SessionView, Stale,
+    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, RecordPage, SessionView, Stale,
     WaiterView, Watched,
 };
 use palisade_spec::lock::{
@@ -59,11 +59,14 @@ pub(super) fn answer(
         Query::Listing(key) => {
             access::check(table.access(), reader, Right::Read, key.as_str())?;
             let locks = table.lock(key).map(|found| lock(table, now, reader, key, Some(found))).into_iter().collect();
-            Ok(listing(node, locks, true, true))
+            let records = table.record(key).map(|record| records::summary(key, record)).into_iter().collect();
+            let revision = node.commit().0;
+            let listing = Listing { revision, begins: true, locks, records, complete: true };
+            Ok(Answer::Watched(Watched::Listing(listing)))
         }
         Query::ListingOf { prefix, after } => {
-            let page = locks(table, now, reader, prefix, after.as_ref(), limits::PAGE);
-            Ok(listing(node, page.locks, after.is_none(), page.next_after.is_none()))
+            let listed = listing(table, now, reader, prefix, after.as_ref(), limits::PAGE);
+            Ok(Answer::Watched(Watched::Listing(Listing { revision: node.commit().0, ..listed })))
         }
         Query::Access => {
             access::check(table.access(), reader, Right::Admin, "")?;
@@ -78,11 +81,6 @@ pub(super) fn answer(
             Ok(Answer::AccessVerdict(AccessVerdict { permitted, why }))
         }
     }
-}
-
-/// A part of the state that this node has applied.
-fn listing(node: &Node<LockTable>, locks: Vec<LockView>, begins: bool, complete: bool) -> Answer {
-    Answer::Watched(Watched::Listing(Listing { revision: node.commit().0, begins, locks, complete }))
 }
 
 /// Time since this node's state was known to be current; `None` if it never was.
@@ -111,7 +109,9 @@ pub(super) fn claims(answer: &Answer) -> usize {
         }
         Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. }) => 1 + record.value.0.len() / 100,
         Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => page.records.len().max(1),
-        Answer::Watched(Watched::Listing(listing)) => listing.locks.iter().map(of_lock).sum::<usize>().max(1),
+        Answer::Watched(Watched::Listing(Listing { locks, records, .. })) => {
+            (locks.iter().map(of_lock).sum::<usize>() + records.len()).max(1)
+        }
         _ => 1,
     }
 }
@@ -231,6 +231,26 @@ fn locks(
         page.locks.push(lock(table, now, reader, key, Some(found)));
     }
     page
+}
+
+/// The locks and records after `after` that the reader may read, up to a key: as many as fit into a part. The
+/// caller says of which revision they are.
+fn listing(
+    table: &LockTable,
+    now: Stamp,
+    reader: &Principal,
+    prefix: &str,
+    after: Option<&Key>,
+    limit: usize,
+) -> Listing {
+    let LockPage { mut locks, next_after: locks_to } = locks(table, now, reader, prefix, after, limit);
+    let RecordPage { mut records, next_after: records_to, .. } = records::list(table, reader, prefix, after, limit);
+    let last = locks_to.into_iter().chain(records_to).min();
+    if let Some(last) = &last {
+        locks.retain(|lock| lock.key <= *last);
+        records.retain(|record| record.key <= *last);
+    }
+    Listing { revision: 0, begins: after.is_none(), locks, records, complete: last.is_none() }
 }
 
 /// The locks or records from `start` on that the reader may read.

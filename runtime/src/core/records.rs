@@ -100,12 +100,15 @@ pub(super) fn answer(
     Err(match reply {
         Reply::Written { version } => return Ok(Answer::Written { version: version.0 }),
         Reply::NotHeld { lock, token, seen } => {
+            // Who may not read the lock is not told whether another client holds it.
+            let shows = table.access().permits(&principal(table, writer), Right::Read, lock.as_str());
             let now = match seen {
-                Some(seen) => format!("the greatest token known there is {seen}"),
-                None => "no session holds it now".to_owned(),
+                _ if !shows => String::new(),
+                Some(seen) => format!(": the greatest token known there is {seen}"),
+                None => ": no session holds it now".to_owned(),
             };
-            let message = format!("{lock} is not held with token {token}: {now}; nothing was changed");
-            let seen = seen.map(|seen| seen.0);
+            let message = format!("{lock} is not held with token {token}{now}; nothing was changed");
+            let seen = seen.filter(|_| shows).map(|seen| seen.0);
             Failure { seen, got: Some(token.0), ..Failure::new(Code::StaleToken, message) }
         }
         Reply::Fenced { record, fence } => {
@@ -145,13 +148,18 @@ pub(super) fn answer(
     })
 }
 
+/// Who asked for a transaction; nobody if its session has ended.
+fn principal(table: &LockTable, writer: &Writer) -> Principal {
+    match writer {
+        Writer::Client(principal) => principal.clone(),
+        Writer::Session { session, .. } => {
+            table.session(*session).map(|session| session.principal.clone()).unwrap_or_default()
+        }
+    }
+}
+
 fn denied(table: &LockTable, writer: &Writer, transaction: &Transaction) -> Failure {
-    let principal = match writer {
-        Writer::Client(principal) => Some(principal),
-        Writer::Session { session, .. } => table.session(*session).map(|session| &session.principal),
-    };
-    let nobody = Principal::default();
-    let principal = principal.unwrap_or(&nobody);
+    let principal = &principal(table, writer);
     let writes = transaction.changes.iter().map(|change| (Right::Write, change.record()));
     let compares = transaction.conditions.iter().filter_map(|condition| match condition {
         Condition::Version { record, .. } => Some((Right::Read, record)),
@@ -176,6 +184,12 @@ pub(super) fn show(table: &LockTable, key: &Key) -> Result<RecordView, Failure> 
     Ok(RecordView { key: key.to_string(), version, fence, value })
 }
 
+/// A record without its content.
+pub(super) fn summary(key: &Key, Record { bytes, version, fence, .. }: &Record) -> RecordSummary {
+    let (version, fence) = (version.0, fence.map(|fence| fence.0));
+    RecordSummary { key: key.to_string(), version, fence, bytes: bytes.len() as u64 }
+}
+
 /// A page of the records that the reader may read.
 pub(super) fn list(
     table: &LockTable,
@@ -190,11 +204,7 @@ pub(super) fn list(
         None => Bound::Included(&prefix_key),
     };
     let readable = readable_from(table.records(), table.access(), reader, start.cloned());
-    let mut matching = readable.take_while(|(key, _)| key.as_str().starts_with(prefix)).map(|(key, record)| {
-        let Record { bytes, version, fence, .. } = record;
-        let (version, fence) = (version.0, fence.map(|fence| fence.0));
-        RecordSummary { key: key.to_string(), version, fence, bytes: bytes.len() as u64 }
-    });
+    let mut matching = readable.take_while(|(key, _)| key.as_str().starts_with(prefix)).map(|(key, record)| summary(key, record));
     let records: Vec<RecordSummary> = matching.by_ref().take(limit).collect();
     let next_after = matching.next().and_then(|_| Some(records.last()?.key.clone()));
     RecordPage { records, next_after, stored_bytes: table.stored_bytes() }

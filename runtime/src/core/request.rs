@@ -74,7 +74,7 @@ pub enum Query {
         /// Maximum number of records.
         limit: usize,
     },
-    /// A part of a watch's listing: one lock, as far as it is held or waited for.
+    /// A watch's listing of one key: the lock, as far as it is held or waited for, and the record.
     Listing(Key),
     /// A part of a watch's listing.
     ListingOf {

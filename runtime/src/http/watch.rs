@@ -199,7 +199,7 @@ impl Watcher {
                 Progress::Closed => return Part::End(not_taken(NotTaken::Ended)),
             }
         }
-        let last = listing.locks.last().map(|lock| lock.key.clone());
+        let last = listing.last_key().map(str::to_owned);
         self.phase = match last {
             Some(last) if !listing.complete => {
                 self.follower.list(listing.revision, Listed::UpTo(last.clone()));

@@ -1,5 +1,5 @@
 use palisade_client::wire::{AccessRule, Right as WireRight};
-use palisade_spec::lock::{Command, LockRequest, Opening, Owner, Ttl, Value};
+use palisade_spec::lock::{Bytes, Change, Command, LockRequest, Opening, Owner, Transaction, Ttl, Value, Writer};
 use palisade_spec::raft::StateMachine;
 
 use super::*;
@@ -122,4 +122,53 @@ fn views_name_keys_that_the_reader_may_read() {
     let [all, own] = [vec!["b/1".to_owned(), "c/1".into()], vec!["b/1".to_owned()]];
     assert_eq!(shown("admin/eve"), (all.clone(), all));
     assert_eq!(shown("ann"), (own.clone(), own));
+}
+
+/// Goal: the parts of a listing show each lock and each record once, in order, and each part all keys up to its last,
+/// whether a key has a lock, a record or both.
+#[test]
+fn listings_show_locks_and_records_up_to_the_same_key() {
+    let all: Vec<String> = (0..40).map(|number| format!("b/{number:02}")).collect();
+    let some = |wanted: fn(usize) -> bool| {
+        let wanted = all.iter().enumerate().filter(|(number, _)| wanted(*number));
+        wanted.map(|(_, key)| key.clone()).collect::<Vec<String>>()
+    };
+    for (held, written) in [
+        (some(|number| number % 2 == 0), some(|number| number % 3 == 0)),
+        (some(|number| number < 20), some(|number| number >= 20)),
+        (some(|_| false), some(|_| true)),
+        (some(|_| true), some(|number| number == 39)),
+    ] {
+        let mut table = table(&held);
+        for key in &written {
+            let record = Key::from(key.as_str());
+            let changes = vec![Change::Put { record, bytes: Bytes::from(b"1".as_slice()) }];
+            let transaction = Transaction { conditions: Vec::new(), changes, limit: 1 << 20 };
+            let writer = Writer::Client(Principal::from("admin/root"));
+            table.apply(Stamp(0), &Command::Transact { writer, transaction });
+        }
+        for limit in [1, 2, 7, 1000] {
+            let (mut locks, mut records, mut after) = (Vec::new(), Vec::new(), None);
+            loop {
+                let reader = Principal::from("admin/root");
+                let part = listing(&table, Stamp(0), &reader, "b/", after.as_ref(), limit);
+                assert_eq!(part.begins, after.is_none());
+                let last = part.last_key().map(Key::from);
+                let new = |key: &str| after.as_ref().is_none_or(|after| key > after.as_str());
+                assert!(part.locks.iter().all(|lock| new(&lock.key)) && part.records.iter().all(|one| new(&one.key)));
+                locks.extend(part.locks.into_iter().map(|lock| lock.key));
+                records.extend(part.records.into_iter().map(|record| record.key));
+                if part.complete {
+                    break;
+                }
+                let up_to = |keys: &[String]| {
+                    let last = last.as_ref().expect("a part that is not the last one shows a key").as_str();
+                    keys.iter().filter(|key| key.as_str() <= last).cloned().collect::<Vec<String>>()
+                };
+                assert_eq!((&locks, &records), (&up_to(&held), &up_to(&written)), "limit {limit}");
+                after = last;
+            }
+            assert_eq!((&locks, &records), (&held, &written), "limit {limit}");
+        }
+    }
 }

@@ -5,6 +5,7 @@ use serde_json::{Value, json};
 
 use super::{Node, calm};
 use crate::support::cluster::Cluster;
+use crate::support::events::Events;
 use crate::support::process::{output, palisade};
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http};
@@ -171,6 +172,29 @@ fn store_survives_and_is_bounded() {
         (answer.status == 200).then(|| answer.body.clone())
     };
     assert_eq!(eventually("the old leader has it, too", stale), "the snapshot");
+}
+
+/// A watch lists the records, and tells of each change, beside the events of the lock on the same key.
+#[test]
+fn watch_tells_of_records() {
+    let (_cluster, node) = calm();
+    let version = node.put("k", None, "one").ok()["version"].clone();
+    node.put("other", None, "two").ok();
+    let mut events = Events::open(&node.0, "key=k");
+    let listing = events.expect("listing").data;
+    assert_eq!(listing["records"], json!([{ "key": "k", "version": version, "fence": null, "bytes": 3 }]));
+    assert_eq!(listing["locks"], json!([]));
+    let grant = node.acquire("k", &json!({})).ok();
+    let version = node.put("k", Some(&grant["token"]), "three").ok()["version"].clone();
+    let deleted = node.change("DELETE", "k", Some(&grant["token"]), b"").ok()["version"].clone();
+    node.change("DELETE", "k", None, b"").ok();
+    node.put("other", None, "four").ok();
+    node.release("k", &grant["session"], &grant["token"]).ok();
+    assert_eq!(events.expect("granted").data["token"], grant["token"]);
+    let put = events.expect("put").data;
+    assert_eq!((&put["key"], &put["version"], &put["fence"]), (&json!("k"), &version, &grant["token"]));
+    assert_eq!(events.expect("deleted").data["version"], deleted);
+    events.expect("released");
 }
 
 /// `palisade kv`, alone and under a lock.

@@ -320,19 +320,27 @@ fn long_listing_comes_in_parts() {
         |number: u64| json!({ "acquire": { "key": format!("k/{number:04}"), "options": { "session": session } } });
     (0..2_500).for_each(|number| socket.send(number, &acquire(number)));
     (0..2_500).for_each(|_| assert!(socket.receive().unwrap()["result"]["ok"]["acquired"].is_object()));
+    let put = |number: u64| json!({ "transact": { "transaction": { "changes": [{ "put": { "key": format!("k/{number:04}"), "value": "" } }] } } });
+    (0..500).for_each(|number| assert!(socket.ask(number, &put(number))["ok"]["written"].is_object()));
     let mut stream = Events::open(&node.0, "prefix=k%2F");
-    let (mut keys, mut parts) = (Vec::new(), 0);
+    let (mut keys, mut records, mut parts) = (Vec::new(), Vec::new(), 0);
     let id = loop {
         let part = stream.expect("listing");
         assert_eq!(part.data["begins"], parts == 0);
         parts += 1;
-        keys.extend(part.data["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap().to_owned()));
+        let listed = |kind: &str| {
+            let all = part.data[kind].as_array().unwrap().iter();
+            all.map(|one| one["key"].as_str().unwrap().to_owned()).collect::<Vec<String>>()
+        };
+        keys.extend(listed("locks"));
+        records.extend(listed("records"));
         assert_eq!(part.id.is_some(), part.data["complete"] == true);
         if let Some(id) = part.id {
             break id;
         }
     };
     assert_eq!((parts, keys.len()), (3, 2_500));
+    assert_eq!(records, keys[..500]);
     assert!(keys.is_sorted_by(|earlier, later| earlier < later));
     let grant = node.acquire("k%2Fnew", &json!({})).ok();
     let event = stream.expect("granted");

@@ -226,6 +226,51 @@ fn client_may_do_what_the_rules_permit_and_nothing_else() {
     assert_eq!(asked(&worker, &["worker-7", "read"]).0, Some(2), "which key?");
 }
 
+/// Goal: who may not write a record changes none, not even by a transaction that may change others; and a refusal says
+/// nothing of a lock to a client that may not read it.
+#[test]
+fn records_need_a_right_of_their_own() {
+    let ours = Certificates::of("billing", 1);
+    ours.issue_client("worker-7", &[]);
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    let alice = Caller::at(&cluster, cluster.wait_ready(), &ours.administrator("alice"));
+    let worker = Caller { security: ours.client("worker-7"), ..alice.clone() };
+    let put = |key: &str| json!({ "put": { "key": key, "value": "v" } });
+    alice.post("/v1/kv", &json!({ "changes": [put("hr/a")] })).ok();
+    let grant = alice.acquire("hr/payroll", &json!({ "ttl_ms": 3_600_000 })).ok();
+    alice.set_rules(&json!([
+        { "subject": "worker-7", "prefix": "billing/", "rights": ["write"] },
+        { "subject": "worker-7", "prefix": "billing/eu/", "rights": ["acquire"] },
+    ]));
+    worker.post("/v1/kv", &json!({ "changes": [put("billing/a")] })).ok();
+    worker.get("/v1/kv/billing%2Fa").ok();
+    let sentence = "worker-7 may not write billing/eu/a: the rule for prefix billing/eu/ gives it acquire";
+    let changes = [put("billing/b"), put("billing/eu/a")];
+    denied(&worker.post("/v1/kv", &json!({ "changes": changes })), sentence);
+    worker.get("/v1/kv/billing%2Fb").refused(404, "no_record");
+    let none = "no rule for this key applies to it";
+    denied(&worker.send("DELETE", "/v1/kv/hr%2Fa", &Value::Null), &format!("worker-7 may not write hr/a: {none}"));
+    denied(&worker.get("/v1/kv/hr%2Fa"), &format!("worker-7 may not read hr/a: {none}"));
+    let compared = json!({ "conditions": [{ "version": { "key": "hr/a", "version": 1 } }], "changes": [put("billing/b")] });
+    denied(&worker.post("/v1/kv", &compared), &format!("worker-7 may not read hr/a: {none}"));
+    let listed = worker.get("/v1/kv").ok();
+    assert_eq!((&listed["records"][0]["key"], listed["records"].as_array().unwrap().len()), (&json!("billing/a"), 1));
+
+    let guess = |caller: &Caller, key: &str| {
+        let held = json!({ "held": { "lock": "hr/payroll", "token": 99 } });
+        let refused = caller.post("/v1/kv", &json!({ "conditions": [held], "changes": [put(key)] }));
+        let refused = refused.refused(409, "stale fencing token");
+        (refused["seen"].clone(), refused["message"].as_str().unwrap().to_owned())
+    };
+    let sentence = "hr/payroll is not held with token 99; nothing was changed".to_owned();
+    assert_eq!(guess(&worker, "billing/b"), (Value::Null, sentence));
+    assert_eq!(guess(&alice, "hr/a").0, grant["token"]);
+    // Who was given the token of a lock need not have a right to the lock.
+    let held = json!({ "held": { "lock": "hr/payroll", "token": grant["token"] } });
+    worker.post("/v1/kv", &json!({ "conditions": [held], "changes": [put("billing/b")] })).ok();
+    assert_eq!(alice.get("/v1/kv/hr%2Fa").body, "v");
+}
+
 /// Goal: a change of the rules takes nothing from a holder. A waiter is denied at its turn, and the
 /// next one gets the lock. A holder whose grant is broken is told at once, whatever it may read.
 #[test]
