@@ -38,6 +38,7 @@
 //! back frames to send. `route` finds the leader; `connection` is the WebSocket.
 
 pub mod codec;
+pub mod recipes;
 pub mod tls;
 pub mod wire;
 

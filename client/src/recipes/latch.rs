@@ -1,0 +1,78 @@
+//! Open once.
+
+use crate::wire::{Change, Code, Condition, Consistency, Event, Failure, RecordChange, Transaction, Watch, Watched};
+use crate::{Client, Error};
+
+/// A latch: closed until somebody opens it, and open from then on. It is the record of its key: open when there is one.
+///
+/// ```no_run
+/// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::Error> {
+/// use palisade_client::recipes::Latch;
+///
+/// let migrated = Latch::new(&client, "schema/7");
+/// migrated.wait().await?; // in every worker; the one that migrates calls `migrated.open()`
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Clone, Debug)]
+pub struct Latch {
+    client: Client,
+    key: String,
+}
+
+impl Latch {
+    /// The latch of this key, 1 to 512 bytes. Asks the server nothing.
+    pub fn new(client: &Client, key: impl Into<String>) -> Latch {
+        Latch { client: client.clone(), key: key.into() }
+    }
+
+    /// Opens it. To open it again changes nothing.
+    ///
+    /// # Errors
+    /// [`Error::Unreachable`] if no leader answered in time: it may be open, and may be opened again. [`Error::Refused`],
+    /// [`Error::Closed`].
+    pub async fn open(&self) -> Result<(), Error> {
+        let key = || self.key.clone();
+        let transaction = Transaction {
+            session: None,
+            conditions: vec![Condition::Version { key: key(), version: 0 }],
+            changes: vec![RecordChange::Put { key: key(), value: "open".into() }],
+        };
+        match self.client.transact(transaction).await {
+            Ok(_) | Err(Error::Refused(Failure { error: Code::OtherVersion, .. })) => Ok(()),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Whether it is open.
+    ///
+    /// # Errors
+    /// As those of [`Client::record`].
+    pub async fn is_open(&self) -> Result<bool, Error> {
+        Ok(self.client.record(&self.key, Consistency::Linearizable).await?.is_some())
+    }
+
+    /// Waits until it is open, as long as that takes; a `tokio::time::timeout` around it gives up.
+    ///
+    /// # Errors
+    /// As those of [`Watcher::next`](crate::Watcher::next).
+    pub async fn wait(&self) -> Result<(), Error> {
+        let mut watcher = self.client.watch(Watch::key(&self.key));
+        loop {
+            match watcher.next().await? {
+                Watched::Listing(listing) if !listing.records.is_empty() => return Ok(()),
+                Watched::Event(Event { change: Change::Put { .. }, .. }) => return Ok(()),
+                Watched::Listing(_) | Watched::Event(_) | Watched::Compacted { .. } => {}
+            }
+        }
+    }
+
+    /// Removes its record, when nobody needs it any more. Who waits after that, waits for another opening.
+    ///
+    /// # Errors
+    /// As those of [`Client::transact`].
+    pub async fn remove(&self) -> Result<(), Error> {
+        let changes = vec![RecordChange::Delete { key: self.key.clone() }];
+        self.client.transact(Transaction { changes, ..Transaction::default() }).await.map(drop)
+    }
+}
