@@ -7,10 +7,11 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
+use crate::client::unexpected;
 use crate::clock::BootInstant;
-use crate::engine::Command;
+use crate::engine::{Command, Write};
 use crate::lease::LeaseReader;
-use crate::wire::{Keys, SessionId};
+use crate::wire::{Answer, Keys, SessionId, Transaction};
 
 /// A held lock, or several that were acquired together. Its session is kept alive in the background until the guard is released, dropped or lost.
 ///
@@ -101,9 +102,32 @@ impl Guard {
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
     /// leader answered in time; [`Error::Refused`] for a value that is too long, and as everywhere; [`Error::Closed`].
     pub async fn proclaim(&mut self, value: impl Into<String>) -> Result<(), Error> {
+        match self.write(Write::Value(value.into())).await? {
+            Answer::Proclaimed => Ok(()),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Changes records, all or none, and returns the version that they have then: only if this guard holds its lock at that
+    /// very moment, and once, however often the request has to be sent. So no record is changed by a holder that has lost
+    /// its lock, whatever clocks do.
+    ///
+    /// If the future is dropped half-way, the changes may be made, or not, and never after later ones of this guard.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more: nothing was changed,
+    /// unless an attempt whose answer was lost has done it before. [`Error::Refused`] and the others as those of
+    /// [`Client::transact`](crate::Client::transact).
+    pub async fn transact(&mut self, transaction: Transaction) -> Result<u64, Error> {
+        match self.write(Write::Records(transaction)).await? {
+            Answer::Written { version } => Ok(version),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    async fn write(&mut self, what: Write) -> Result<Answer, Error> {
         let (reply, answer) = oneshot::channel();
-        let command = Command::Proclaim { claim: self.claim, value: value.into(), reply };
-        self.commands.send(command).map_err(|_| Error::Closed)?;
+        self.commands.send(Command::Write { claim: self.claim, what, reply }).map_err(|_| Error::Closed)?;
         // The background task drops a reply whose lock is lost.
         let dropped = |_| Err(if self.commands.is_closed() { Error::Closed } else { Error::Lost });
         answer.await.unwrap_or_else(dropped)

@@ -25,8 +25,19 @@ use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
 use crate::options::Share;
-use crate::wire::{Answer, Broken, Code, Keys, LeaderView, MemberView, Op, Outcome, Response, SessionId};
+use crate::wire::{
+    Answer, Broken, Code, Keys, LeaderView, MemberView, Op, Outcome, Response, SessionId, Transaction,
+};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
+
+/// What a holder writes under its grant.
+#[derive(Debug)]
+pub(crate) enum Write {
+    /// Another value of the grant.
+    Value(String),
+    /// Changes of records, which are made only if the lock is held.
+    Records(Transaction),
+}
 
 /// A command from a handle to the background task.
 pub(crate) enum Command {
@@ -44,14 +55,14 @@ pub(crate) enum Command {
         /// Where the outcome goes, if the caller waits for it.
         reply: Option<oneshot::Sender<Result<(), Error>>>,
     },
-    /// A holder replaces the value of its grant.
-    Proclaim {
+    /// A holder writes something under its grant.
+    Write {
         /// The lock request that the guard came from.
         claim: u64,
-        /// The new value.
-        value: String,
-        /// Where the outcome goes.
-        reply: oneshot::Sender<Result<(), Error>>,
+        /// What it writes.
+        what: Write,
+        /// Where the answer goes; dropped if the lock is lost.
+        reply: AskReply,
     },
     /// Send a request that belongs to no session.
     Ask {
@@ -334,9 +345,9 @@ impl Engine {
                     let _ = reply.map(|reply| reply.send(Err(Error::Lost)));
                 }
             },
-            Command::Proclaim { claim: id, value, reply } => match self.claims.get_mut(&id) {
+            Command::Write { claim: id, what, reply } => match self.claims.get_mut(&id) {
                 Some(claim) => {
-                    claim.proclaim(now, value, reply, &mut self.link, &self.around);
+                    claim.write(now, what, reply, &mut self.link, &self.around);
                     self.drive(now, Task::Claim(id));
                 }
                 None => {

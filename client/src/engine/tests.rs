@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::clock::fake;
-use crate::wire::{self, Acquired, Failure, Request, SessionLease, UNASKED};
+use crate::wire::{self, Acquired, Condition, Failure, RecordChange, Request, SessionLease, UNASKED};
 
 const TTL: Duration = Duration::from_secs(30);
 
@@ -49,9 +49,13 @@ impl Scene {
         requests.filter(|request| matches!(request.op, Op::KeepAlive { .. })).map(|request| request.id).collect()
     }
 
-    fn proclaim(&mut self, value: &str) -> oneshot::Receiver<Result<(), Error>> {
+    fn proclaim(&mut self, value: &str) -> oneshot::Receiver<Result<Answer, Error>> {
+        self.write(Write::Value(value.into()))
+    }
+
+    fn write(&mut self, what: Write) -> oneshot::Receiver<Result<Answer, Error>> {
         let (reply, answer) = oneshot::channel();
-        self.engine.command(fake::clock(), Command::Proclaim { claim: 1, value: value.into(), reply });
+        self.engine.command(fake::clock(), Command::Write { claim: 1, what, reply });
         answer
     }
 
@@ -259,14 +263,14 @@ fn each_value_has_a_number_of_its_own() {
     }
     assert_eq!(again[0].op, proclaimed("one", 2));
     receive(&mut scene.engine, again[0].id, Outcome::Ok(Answer::Proclaimed));
-    assert_eq!(first.try_recv().expect("it was answered").ok(), Some(()));
+    assert_eq!(first.try_recv().expect("it was answered").ok(), Some(Answer::Proclaimed));
 
     drop(scene.proclaim("two"));
     let mut third = scene.proclaim("three");
     let asked = requests(&mut scene.engine);
     assert_eq!(asked.last().expect("it is asked for").op, proclaimed("three", 4));
     receive(&mut scene.engine, asked.last().expect("as above").id, Outcome::Ok(Answer::Proclaimed));
-    assert_eq!(third.try_recv().expect("it was answered").ok(), Some(()));
+    assert_eq!(third.try_recv().expect("it was answered").ok(), Some(Answer::Proclaimed));
     assert!(scene.guard.is_valid());
 }
 
@@ -315,6 +319,47 @@ fn a_value_that_is_refused_or_not_answered_is_an_error() {
     let asked = requests(&mut scene.engine).pop().expect("it is asked for");
     receive(&mut scene.engine, asked.id, Outcome::Error(Failure::new(Code::Invalid, "the value is too long")));
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))) && scene.guard.is_valid());
+}
+
+/// Goal: a holder's changes of records are asked for under its token and a number of their own, the same in every attempt;
+/// the refusal of the token says that the lock is lost, and another refusal does not.
+#[test]
+fn records_are_written_once_and_only_by_the_holder() {
+    let changes = || vec![RecordChange::Put { key: "state".into(), value: "done".into() }];
+    let version = || Condition::Version { key: "state".into(), version: 3 };
+    let transaction = || Transaction { conditions: vec![version()], changes: changes(), ..Transaction::default() };
+    let mut scene = Scene::with_guard(TTL);
+    let mut answer = scene.write(Write::Records(transaction()));
+    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+    let held = Condition::Held { lock: "key".into(), token: 1 };
+    let fenced =
+        Transaction { session: Some(session(7)), conditions: vec![held, version()], changes: changes() };
+    let expected = Op::Transact { transaction: fenced, number: Some(2) };
+    assert_eq!(asked.op, expected);
+    scene.engine.disconnected("cut".into());
+    scene.engine.connected(fake::clock(), "another node");
+    scene.engine.advance(fake::clock());
+    let again = requests(&mut scene.engine).into_iter().find(|it| matches!(it.op, Op::Transact { .. }));
+    let again = again.expect("it is asked for again");
+    assert_eq!(again.op, expected);
+    receive(&mut scene.engine, again.id, Outcome::Ok(Answer::Written { version: 4 }));
+    assert_eq!(answer.try_recv().expect("it was answered").ok(), Some(Answer::Written { version: 4 }));
+
+    let refusals = [
+        Failure::new(Code::OtherVersion, "it has another version"),
+        Failure { seen: Some(9), got: Some(5), ..Failure::new(Code::StaleToken, "of another lock") },
+        Failure { seen: Some(9), got: Some(1), ..Failure::new(Code::StaleToken, "its own") },
+    ];
+    for failure in refusals {
+        let is_lost = failure.got == Some(1);
+        let mut answer = scene.write(Write::Records(transaction()));
+        let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+        receive(&mut scene.engine, asked.id, Outcome::Error(failure));
+        let told = answer.try_recv();
+        assert_eq!(matches!(told, Ok(Err(Error::Refused(_)))), !is_lost, "{told:?}");
+        assert_eq!(matches!(told, Err(oneshot::error::TryRecvError::Closed)), is_lost, "{told:?}");
+        assert_eq!(scene.guard.is_valid(), !is_lost);
+    }
 }
 
 impl Asked {

@@ -11,8 +11,8 @@ const CHANGES: usize = 32;
 /// A barrier: a group of `parties` goes on when all of it have arrived.
 ///
 /// Each participant has a name, and arrives by a record `KEY/NAME`. To arrive twice under a name counts once, so a
-/// participant that starts anew arrives again without harm; one that dies after its arrival has arrived. The records
-/// remain until [`Barrier::clear`]: use a key for each round, or clear the barrier when all have passed it.
+/// participant that starts anew arrives again without harm; one that dies after its arrival has arrived. **Use a key
+/// once**, with the round in its name: a node that lags behind may show arrivals of a round that was removed.
 ///
 /// ```no_run
 /// # async fn example(client: palisade_client::Client, shard: u32) -> Result<(), palisade_client::Error> {
@@ -98,11 +98,11 @@ impl Barrier {
         }
     }
 
-    /// Removes the records of all that have arrived, when all have passed: who still waits would wait for another round.
+    /// Removes the records of all that have arrived, when all have passed: who still waits would wait for ever.
     ///
     /// # Errors
     /// As those of [`Client::list_records`] and [`Client::transact`]; some records may be removed then.
-    pub async fn clear(&self) -> Result<(), Error> {
+    pub async fn remove(&self) -> Result<(), Error> {
         for names in self.arrived().await?.chunks(CHANGES) {
             let delete = |name: &String| RecordChange::Delete { key: format!("{}{name}", self.prefix) };
             let changes = names.iter().map(delete).collect();

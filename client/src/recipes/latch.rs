@@ -67,7 +67,8 @@ impl Latch {
         }
     }
 
-    /// Removes its record, when nobody needs it any more. Who waits after that, waits for another opening.
+    /// Removes its record, when nobody waits for it any more. Use a key once: a node that lags behind may show a removed
+    /// latch as open.
     ///
     /// # Errors
     /// As those of [`Client::transact`].

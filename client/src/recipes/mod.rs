@@ -3,8 +3,9 @@
 //! - [`Latch`]: closed until somebody opens it, and open from then on.
 //! - [`Barrier`]: a group goes on when all of it have arrived.
 //!
-//! Both are records of the key-value store, so they outlive the processes that made them, and need the rights to write and
-//! read these records where there are access rules. Waiting is a watch: it costs a connection, and no requests.
+//! Both are records of the key-value store, so they outlive the processes that made them. Waiting is a watch: it costs a
+//! connection, and no requests. Where there are access rules, who opens or arrives needs the right to write the records,
+//! and who waits the right to read all of them: records that a client may not read do not exist for it.
 
 mod barrier;
 mod latch;

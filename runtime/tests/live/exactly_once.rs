@@ -14,7 +14,7 @@ use crate::support::cluster::Cluster;
 use crate::support::proxy::{Faults, Proxies};
 use crate::support::{eventually, http};
 use futures_util::SinkExt;
-use palisade_client::wire::{self, LockPage, LockView};
+use palisade_client::wire::{self, LockPage, LockView, RecordChange, Transaction};
 use palisade_client::{Client, Guard, LockOptions, Options, codec};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
@@ -125,8 +125,12 @@ async fn contend(client: Client, registry: Arc<Registry>, nodes: Arc<Vec<String>
         } else {
             asked.await
         };
-        let guard = guard.expect("who waits for ever is granted the lock in the end");
+        let mut guard = guard.expect("who waits for ever is granted the lock in the end");
         registry.granted(key, &guard);
+        let line = format!("{}\n", guard.token());
+        let change = RecordChange::Append { key: key.into(), value: line.as_str().into() };
+        let transaction = Transaction { changes: vec![change], ..Transaction::default() };
+        guard.transact(transaction).await.expect("the lock is held");
         if round % 2 == 0 {
             assert_holds(&nodes, key, &guard).await;
         } else {
@@ -173,12 +177,17 @@ where
     // Late messages must not bring a lock back.
     eventually("every connection is over", || (proxies.connections() == 0).then_some(()));
     assert_eq!(locks(), []);
+    // Every holder has written its line once, and none after its successor.
+    for (key, seen) in registry.0.lock().iter() {
+        let lines: String = seen.tokens.iter().map(|token| format!("{token}\n")).collect();
+        assert_eq!(read(&nodes, &format!("/v1/kv/{key}")), lines, "{key}: the record");
+    }
     registry.tokens()
 }
 
 /// Goal: every message of every client arrives twice, and every third reply is lost. No lock is
-/// taken twice, no release frees a newer holder, nothing is left behind, and every grant that the
-/// cluster made is known to a client.
+/// taken twice, no release frees a newer holder, nothing is left behind, every grant that the
+/// cluster made is known to a client, and each holder's line is in the record once.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn repeated_requests_and_lost_replies() {
     let faults = Faults { repeat: true, lose_every: 3, ..Faults::default() };

@@ -16,6 +16,7 @@ mod ledger;
 mod lock_command;
 mod membership;
 mod operating;
+mod recipes;
 mod recording;
 mod scarcity;
 mod signed_tokens;

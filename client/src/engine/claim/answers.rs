@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, Proclaiming, State, begin};
+use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
 use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
@@ -65,7 +65,7 @@ impl Claim {
             State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
-            State::With(_, Doing::Held { .. }) => self.proclaim_answered(now, outcome, link),
+            State::With(_, Doing::Held { .. }) => self.write_answered(now, outcome, link),
             State::Lost | State::Ended(_) => {}
         }
     }
@@ -201,24 +201,25 @@ impl Claim {
         self.released(result, leftover);
     }
 
-    /// A new value was answered.
-    fn proclaim_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
+    /// What its holder wrote was answered.
+    fn write_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
         self.step.restart(link, None);
-        let State::With(_, Doing::Held { proclaiming, .. }) = &mut self.state else { return };
+        let State::With(_, Doing::Held { token, writing, .. }) = &mut self.state else { return };
         let result = match outcome {
-            Outcome::Ok(Answer::Proclaimed) => {
+            Outcome::Ok(answer) => {
                 self.setbacks = 0;
-                Ok(())
+                Ok(answer)
             }
-            Outcome::Ok(other) => Err(Error::Refused(unexpected(&other))),
             Outcome::Error(failure) => match failure.error {
                 Code::NotHolder | Code::NoSession => return self.session_is_gone(now, link),
+                // It is this grant's token that is not valid any more.
+                Code::StaleToken if failure.got == Some(*token) => return self.session_is_gone(now, link),
                 // The number is not used up, and an earlier attempt may still be done.
                 Code::Overloaded | Code::TooSoon => return self.try_anew(now, link),
                 _ => Err(Error::Refused(failure)),
             },
         };
-        if let Some(Proclaiming { reply, .. }) = proclaiming.take() {
+        if let Some(Writing { reply, .. }) = writing.take() {
             // The caller may have gone.
             let _ = reply.send(result);
         }
@@ -252,7 +253,7 @@ impl Claim {
         let Some(Asker { reply, commands }) = self.asker.take() else { return };
         let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
-        *doing = Doing::Held { token, lease, proclaiming: None };
+        *doing = Doing::Held { token, lease, writing: None };
         let (claim, session) = (self.id, session.id);
         // If the caller is gone, the guard is dropped here, which releases the lock.
         let guard = Guard { claim, keys, token, signed, session, lease: watched, commands, released: false };

@@ -20,10 +20,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
+use super::ask::AskReply;
 use super::exchange::Exchange;
 use super::link::Link;
 use super::pool::Kind;
-use super::{Asked, Command, Surroundings};
+use super::{Asked, Command, Surroundings, Write};
 use crate::clock::{BootInstant, Clock};
 use crate::lease::{LeaseWriter, Session};
 use crate::wire::{Broken, Failure, Keys, SessionId};
@@ -73,7 +74,7 @@ enum Doing {
     /// guard can be handed out.
     Acquiring { granted: Option<Granted> },
     /// A guard holds the lock.
-    Held { token: u64, lease: LeaseWriter, proclaiming: Option<Proclaiming> },
+    Held { token: u64, lease: LeaseWriter, writing: Option<Writing> },
     /// The guard releases the lock.
     Releasing { token: u64, answer_by: BootInstant },
     /// The caller has gone or got an error: the claim is withdrawn.
@@ -87,10 +88,11 @@ struct Granted {
     signed: Vec<String>,
 }
 
-/// A new value of a grant, on its way to the server. Dropping the reply tells the caller that the lock is lost.
-struct Proclaiming {
-    value: String,
-    reply: oneshot::Sender<Result<(), Error>>,
+/// What its holder writes under a grant, on its way to the server. Dropping the reply tells the caller that the lock is
+/// lost.
+struct Writing {
+    what: Write,
+    reply: AskReply,
     answer_by: BootInstant,
 }
 
@@ -269,20 +271,20 @@ impl Claim {
         }
     }
 
-    /// Its holder replaces the value of the grant. An earlier value that no server has confirmed is given up: this
+    /// Its holder writes something under the grant. What it wrote earlier and no server has confirmed is given up: this
     /// operation has a greater number.
-    pub(in crate::engine) fn proclaim(
+    pub(in crate::engine) fn write(
         &mut self,
         now: BootInstant,
-        value: String,
-        reply: oneshot::Sender<Result<(), Error>>,
+        what: Write,
+        reply: AskReply,
         link: &mut Link,
         around: &Surroundings,
     ) {
-        let State::With(session, Doing::Held { lease, proclaiming, .. }) = &mut self.state else { return };
+        let State::With(session, Doing::Held { lease, writing, .. }) = &mut self.state else { return };
         if !lease.is_lost() {
             session.number += 1;
-            *proclaiming = Some(Proclaiming { value, reply, answer_by: now + around.options.request_timeout });
+            *writing = Some(Writing { what, reply, answer_by: now + around.options.request_timeout });
             self.step.restart(link, None);
         }
     }

@@ -2,16 +2,16 @@
 
 use std::time::Duration;
 
-use super::{Claim, DAY_MS, Doing, Leftover, Proclaiming, State};
+use super::{Claim, DAY_MS, Doing, Leftover, State, Writing};
 use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
 use crate::engine::link::{Link, Part};
 use crate::engine::pool::Kind;
-use crate::engine::{Surroundings, Task, millis};
+use crate::engine::{Surroundings, Task, Write, millis};
 use crate::lease::Session;
 use crate::options::Share;
-use crate::wire::{self, Mode, Op};
+use crate::wire::{self, Condition, Mode, Op};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
@@ -35,16 +35,16 @@ impl Claim {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
         match &mut self.state {
-            State::With(session, Doing::Held { lease, proclaiming, .. })
+            State::With(session, Doing::Held { lease, writing, .. })
                 if now >= session.trusted_until() && !lease.is_lost() =>
             {
                 lease.lose();
-                *proclaiming = None;
+                *writing = None;
                 self.step.restart(link, None);
                 self.keepalive.restart(link, None);
             }
-            State::With(_, Doing::Held { proclaiming, .. }) => {
-                if let Some(Proclaiming { reply, .. }) = proclaiming.take_if(|it| now >= it.answer_by) {
+            State::With(_, Doing::Held { writing, .. }) => {
+                if let Some(Writing { reply, .. }) = writing.take_if(|it| now >= it.answer_by) {
                     let _ = reply.send(Err(around.unreachable(around.options.request_timeout)));
                     self.step.restart(link, None);
                 }
@@ -70,7 +70,7 @@ impl Claim {
             }
             State::Opening => self.asker.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
-            State::With(_, Doing::Held { proclaiming, .. }) => proclaiming.is_some(),
+            State::With(_, Doing::Held { writing, .. }) => writing.is_some(),
             State::Lost | State::Ended(_) => false,
         }
     }
@@ -107,9 +107,20 @@ impl Claim {
                 Op::Release { keys, grant: wire::Release { session, token: *token }, number }
             }
             Doing::Withdrawing => Op::Withdraw { keys, session, number },
-            Doing::Held { token, proclaiming: Some(Proclaiming { value, .. }), .. } => {
-                let proclamation = wire::Proclaim { session, token: *token, value: value.clone() };
-                Op::Proclaim { key: keys.iter().next().cloned().unwrap_or_default(), proclamation, number }
+            Doing::Held { token, writing: Some(Writing { what, .. }), .. } => {
+                let (token, key) = (*token, keys.iter().next().cloned().unwrap_or_default());
+                match what {
+                    Write::Value(value) => {
+                        let proclamation = wire::Proclaim { session, token, value: value.clone() };
+                        Op::Proclaim { key, proclamation, number }
+                    }
+                    Write::Records(transaction) => {
+                        let mut transaction = transaction.clone();
+                        transaction.session = Some(session);
+                        transaction.conditions.insert(0, Condition::Held { lock: key, token });
+                        Op::Transact { transaction, number }
+                    }
+                }
             }
             Doing::Acquiring { .. } | Doing::Held { .. } => {
                 let left = self.wait_until.map_or(DAY_MS, |until| millis(until.saturating_duration_since(now)));
@@ -163,8 +174,8 @@ impl Claim {
             wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
         }
         wakes[4] = match &self.state {
-            State::With(session, Doing::Held { lease, proclaiming, .. }) if !lease.is_lost() => {
-                let answer_by = proclaiming.as_ref().map(|proclaiming| proclaiming.answer_by);
+            State::With(session, Doing::Held { lease, writing, .. }) if !lease.is_lost() => {
+                let answer_by = writing.as_ref().map(|writing| writing.answer_by);
                 Some(answer_by.map_or(session.trusted_until(), |at| at.min(session.trusted_until())))
             }
             State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),

@@ -1,6 +1,8 @@
 //! The key-value store: records that only the holder of a lock changes, over HTTP, WebSocket and the command
 //! line.
 
+use palisade_client::wire::{Code, Condition, Consistency, RecordChange, Transaction};
+use palisade_client::{Client, Error, LockOptions, Options};
 use serde_json::{Value, json};
 
 use super::{Node, calm};
@@ -61,6 +63,73 @@ fn former_holder_writes_nothing() {
     node.put("report", Some(&first["token"]), "late").refused(409, "stale fencing token");
     node.put("report", None, "new").ok();
     assert_eq!(node.record("report").2, None);
+}
+
+/// The same for a holder that does not say that it has gone: one that is paused for longer than its TTL.
+#[test]
+fn paused_holder_writes_nothing() {
+    let (_cluster, node) = calm();
+    let paused = node.acquire("report", &json!({ "ttl_ms": 300, "owner": "paused" })).ok();
+    node.put("report", Some(&paused["token"]), "one").ok();
+    eventually("its lease ends", || (node.lock("report")["held"] == false).then_some(()));
+    // Nobody else has come yet.
+    let refused = node.put("report", Some(&paused["token"]), "late").refused(409, "stale fencing token");
+    assert_eq!((&refused["got"], &refused["seen"]), (&paused["token"], &Value::Null));
+    let next = node.acquire("report", &json!({})).ok();
+    node.put("report", Some(&paused["token"]), "late").refused(409, "stale fencing token");
+    node.put("report", Some(&next["token"]), "two").ok();
+    node.change("POST", "report/append", Some(&paused["token"]), b"late").refused(409, "stale fencing token");
+    assert_eq!(node.record("report").0, "two");
+}
+
+/// A numbered transaction that is repeated at the next leader is answered as the first leader answered it.
+#[test]
+fn numbered_transaction_is_done_once_across_a_failover() {
+    let mut cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let node = Node(cluster.client_addr(leader));
+    let session = node.open_session("writer");
+    let append = json!({ "append": { "key": "log", "value": "line;" } });
+    let transact =
+        |number: u64| json!({ "transact": { "transaction": { "session": session, "changes": [append] }, "number": number } });
+    let first = WebSocket::open(&node.0).ask(1, &transact(1));
+    assert!(first["ok"]["written"]["version"].is_u64(), "{first}");
+    cluster.kill(leader);
+    let next = Node(cluster.client_addr(cluster.wait_ready()));
+    let mut socket = WebSocket::open(&next.0);
+    assert_eq!(socket.ask(2, &transact(1)), first);
+    assert_eq!(next.record("log").0, "line;");
+    socket.ask(3, &transact(2));
+    assert_eq!(next.record("log").0, "line;line;");
+}
+
+/// The Rust client's guard writes while it has the lock; then it learns that it is lost, and nothing is written.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn guard_writes_while_it_holds_the_lock() {
+    let cluster = Cluster::start_calm(3);
+    let client = Client::connect(&cluster.endpoints(), Options::default()).await.unwrap();
+    let mut guard = client.lock("state", LockOptions::default()).await.unwrap();
+    let append = |text: &str| Transaction {
+        changes: vec![RecordChange::Append { key: "state".into(), value: text.into() }],
+        ..Transaction::default()
+    };
+    let read = async || client.record("state", Consistency::Linearizable).await.unwrap().unwrap();
+    guard.transact(append("a")).await.unwrap();
+    let version = guard.transact(append("b")).await.unwrap();
+    let record = read().await;
+    assert_eq!((record.value.as_text(), record.version, record.fence), (Some("ab"), version, Some(guard.token())));
+    let wrong = Condition::Version { key: "state".into(), version: 7_000 };
+    let refused = guard.transact(Transaction { conditions: vec![wrong], ..append("c") }).await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused(failure) if failure.error == Code::OtherVersion), "{refused}");
+    assert!(guard.is_valid());
+    client.break_lock("state", guard.token(), "a test").await.unwrap();
+    let lost = guard.transact(append("d")).await.unwrap_err();
+    assert!(matches!(lost, Error::Lost) && !guard.is_valid(), "{lost}");
+    assert_eq!(read().await.value.as_text(), Some("ab"));
+    // Without the lock nobody changes what a holder has written.
+    let refused = client.transact(append("e")).await.unwrap_err();
+    assert!(matches!(&refused, Error::Refused(failure) if failure.error == Code::StaleToken), "{refused}");
+    client.close().await;
 }
 
 /// A record is guarded by any lock, by its version, or by both.

@@ -1,0 +1,124 @@
+//! The recipes of the Rust client: a latch and a barrier.
+
+use std::time::Duration;
+
+use palisade_client::recipes::{Barrier, Latch};
+use palisade_client::wire::Consistency;
+use palisade_client::{Client, Error, Options};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use crate::support::cluster::Cluster;
+
+/// No test expects anything to take so long.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// So long a wait goes on that must not end.
+const WHILE: Duration = Duration::from_millis(200);
+
+async fn client(cluster: &Cluster) -> Client {
+    let options = Options { connect_timeout: PATIENCE, request_timeout: PATIENCE, ..Options::default() };
+    Client::connect(&cluster.endpoints(), options).await.expect("the cluster serves")
+}
+
+/// All of them end without an error.
+async fn all(mut tasks: JoinSet<Result<(), Error>>) {
+    while let Some(ended) = timeout(PATIENCE, tasks.join_next()).await.expect("they end in time") {
+        ended.expect("no task panics").expect("no task fails");
+    }
+}
+
+/// Nobody passes before it is opened; then all do, also those that come later, and to open it again changes nothing.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn latch_opens_once_for_all() {
+    let cluster = Cluster::start_calm(3);
+    let client = client(&cluster).await;
+    let latch = Latch::new(&client, "schema/7");
+    let mut waiters = JoinSet::new();
+    for _ in 0..5 {
+        let latch = latch.clone();
+        waiters.spawn(async move { latch.wait().await });
+    }
+    assert!(timeout(WHILE, waiters.join_next()).await.is_err(), "it is closed");
+    assert!(!latch.is_open().await.unwrap());
+    Latch::new(&client, "schema/8").open().await.unwrap();
+    assert!(timeout(WHILE, waiters.join_next()).await.is_err(), "another one was opened");
+    latch.open().await.unwrap();
+    all(waiters).await;
+    let opened = client.record("schema/7", Consistency::Linearizable).await.unwrap();
+    latch.open().await.unwrap();
+    timeout(PATIENCE, latch.wait()).await.expect("it is open").unwrap();
+    assert!(latch.is_open().await.unwrap());
+    let still = client.record("schema/7", Consistency::Linearizable).await.unwrap();
+    assert_eq!(opened, still);
+    latch.remove().await.unwrap();
+    assert!(!latch.is_open().await.unwrap());
+    client.close().await;
+}
+
+/// A group passes when all have arrived, each counted once under its name, whoever else arrives elsewhere.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn barrier_passes_when_all_have_arrived() {
+    const PARTIES: usize = 40;
+    let cluster = Cluster::start_calm(3);
+    let client = client(&cluster).await;
+    let barrier = Barrier::new(&client, "import", PARTIES);
+    let mut waiters = JoinSet::new();
+    for _ in 0..3 {
+        let barrier = barrier.clone();
+        waiters.spawn(async move { barrier.wait().await });
+    }
+    for number in 0..PARTIES - 1 {
+        barrier.arrive(format!("{number:02}")).await.unwrap();
+        barrier.arrive(format!("{number:02}")).await.unwrap();
+    }
+    Barrier::new(&client, "import/part", 1).arrive("other").await.unwrap();
+    Latch::new(&client, "import").open().await.unwrap();
+    for name in ["", "a/b"] {
+        assert!(matches!(barrier.arrive(name).await, Err(Error::Refused(_))), "{name:?} is no name");
+    }
+    assert!(timeout(WHILE, waiters.join_next()).await.is_err(), "one is missing");
+    assert_eq!(barrier.arrived().await.unwrap().len(), PARTIES - 1);
+    barrier.arrive("last").await.unwrap();
+    all(waiters).await;
+    timeout(PATIENCE, barrier.wait()).await.expect("who comes later passes, too").unwrap();
+    assert_eq!(barrier.arrived().await.unwrap().last().map(String::as_str), Some("last"));
+    barrier.remove().await.unwrap();
+    assert_eq!(barrier.arrived().await.unwrap(), [""; 0]);
+    assert_eq!(Barrier::new(&client, "import/part", 1).arrived().await.unwrap(), ["other"], "it is another one's");
+    client.close().await;
+}
+
+/// The leader dies while some have arrived and all wait.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn barrier_survives_a_failover() {
+    const PARTIES: usize = 6;
+    let mut cluster = Cluster::start_calm(3);
+    let leader = tokio::task::block_in_place(|| cluster.wait_ready());
+    let mut clients = Vec::new();
+    for _ in 0..PARTIES {
+        clients.push(client(&cluster).await);
+    }
+    let mut parties = JoinSet::new();
+    let arrive = |client: Client, number: usize| async move {
+        let barrier = Barrier::new(&client, "round-1", PARTIES);
+        barrier.arrive(format!("party-{number}")).await?;
+        barrier.wait().await
+    };
+    let first = Barrier::new(&clients[0], "round-1", PARTIES);
+    for number in 0..PARTIES / 2 {
+        parties.spawn(arrive(clients[number].clone(), number));
+    }
+    timeout(PATIENCE, async {
+        while first.arrived().await.unwrap().len() < PARTIES / 2 {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+    })
+    .await
+    .expect("half of them arrive");
+    cluster.kill(leader);
+    for number in PARTIES / 2..PARTIES {
+        parties.spawn(arrive(clients[number].clone(), number));
+    }
+    all(parties).await;
+    assert_eq!(first.arrived().await.unwrap().len(), PARTIES);
+}
