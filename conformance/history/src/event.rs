@@ -268,6 +268,30 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "is_default")]
         reads: bool,
     },
+    /// Change a record of the key-value store, if the conditions that are given are met.
+    WriteRecord {
+        /// The record.
+        record: Key,
+        /// What is done to it.
+        change: Change,
+        /// The lock on the same key is held with this token.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        token: Option<u64>,
+        /// The session that numbers the request.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        session: Option<Session>,
+        /// The session's exactly-once number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
+    },
+    /// Read a record.
+    ReadRecord {
+        /// The record.
+        record: Key,
+        /// Whether the answer may be stale.
+        #[serde(default)]
+        stale: bool,
+    },
     /// No request: the client notes that it no longer trusts a session. The note is for human
     /// readers; no checker uses it.
     NoteLoss {
@@ -305,6 +329,8 @@ impl Call {
             | Call::KeepAlive { .. }
             | Call::CloseSession { .. }
             | Call::SetAccess { .. }
+            | Call::WriteRecord { .. }
+            | Call::ReadRecord { .. }
             | Call::NoteLoss { .. } => &[],
         }
     }
@@ -317,12 +343,36 @@ impl Call {
             | Call::Withdraw { session, .. }
             | Call::Release { session, .. }
             | Call::NoteLoss { session } => Some(session),
-            Call::Acquire { session, .. } => session.as_ref(),
+            Call::Acquire { session, .. } | Call::WriteRecord { session, .. } => session.as_ref(),
             Call::OpenSession { .. }
             | Call::Break { .. }
             | Call::SetAccess { .. }
             | Call::Read { .. }
+            | Call::ReadRecord { .. }
             | Call::Access { .. } => None,
+        }
+    }
+}
+
+/// A change of a record. A text ends with a semicolon and has no other, so that the content of a record
+/// shows which changes made it.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Change {
+    /// The record is this text.
+    Put(Arc<str>),
+    /// The text is added to the record.
+    Append(Arc<str>),
+    /// The record is removed.
+    Delete,
+}
+
+impl Change {
+    /// The text that it writes.
+    pub fn text(&self) -> Option<&str> {
+        match self {
+            Change::Put(text) | Change::Append(text) => Some(text),
+            Change::Delete => None,
         }
     }
 }
@@ -394,6 +444,20 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         age_ms: Option<u64>,
     },
+    /// The record was changed.
+    Written {
+        /// The number of the change: greater than those of all changes before, of any record.
+        version: u64,
+    },
+    /// A record.
+    Record {
+        /// The number of the change that it shows.
+        version: u64,
+        /// Its content.
+        value: Arc<str>,
+    },
+    /// There is no such record.
+    NoRecord,
     /// The resource accepted the token.
     Accepted,
     /// The note was recorded.
@@ -435,6 +499,9 @@ pub enum Refusal {
     NoSession,
     /// The access rules do not permit it. An acquire that waited is denied when its turn comes.
     Denied,
+    /// A change of a record: the lock is not held with the token; or the record was written under a token,
+    /// and the request has none.
+    StaleToken,
     /// The resource refused the token.
     Refused,
     /// The service rejected the request at admission: a limit, an invalid request, or no leader.

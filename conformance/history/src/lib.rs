@@ -47,6 +47,6 @@ pub mod processes;
 pub mod record;
 
 pub use claim::{Keys, Mode};
-pub use event::{Answer, Call, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};
+pub use event::{Answer, Call, Change, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};
 pub use operation::{BadHistory, End, History, Operation};
 pub use record::{Pending, Recorder};

@@ -5,7 +5,7 @@ use std::fmt;
 use std::io::{self, BufRead, Write};
 
 use super::event::VERSION;
-use super::{Answer, Call, Client, Event, Holder, Mode, Note, OpId, Refusal, Time};
+use super::{Answer, Call, Change, Client, Event, Holder, Mode, Note, OpId, Refusal, Time};
 
 /// An operation's index in its history.
 pub(super) type OperationIndex = usize;
@@ -112,7 +112,8 @@ impl Operation {
     /// carried out before.
     fn settles_all_sendings(&self, refusal: &Refusal) -> bool {
         match &self.call {
-            Call::Read { .. } => true,
+            Call::Read { .. } | Call::ReadRecord { .. } => true,
+            Call::WriteRecord { number: Some(_), .. } => *refusal == Refusal::StaleToken,
             Call::Acquire { number: Some(_), .. } => {
                 matches!(refusal, Refusal::Held { .. } | Refusal::Timeout | Refusal::Withdrawn | Refusal::Denied)
             }
@@ -125,6 +126,11 @@ impl Operation {
             && !mode.is_possible()
         {
             return Err("an acquire takes at least one permit and at most all");
+        }
+        if let Call::WriteRecord { change, .. } = &self.call
+            && change.text().is_some_and(|text| !text.ends_with(';') || text.matches(';').count() > 1)
+        {
+            return Err("a record's text ends with a semicolon and has no other");
         }
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
@@ -148,6 +154,8 @@ impl Operation {
             (Call::Break { .. }, End::Ok(answer)) => matches!(answer, Answer::Broken { .. }),
             (Call::SetAccess { .. }, End::Ok(answer)) => matches!(answer, Answer::AccessSet { .. }),
             (Call::Read { .. }, End::Ok(answer)) => matches!(answer, Answer::Lock { .. }),
+            (Call::WriteRecord { .. }, End::Ok(answer)) => matches!(answer, Answer::Written { .. }),
+            (Call::ReadRecord { .. }, End::Ok(answer)) => matches!(answer, Answer::Record { .. } | Answer::NoRecord),
             (Call::Access { .. }, End::Ok(answer)) => matches!(answer, Answer::Accepted),
             (Call::NoteLoss { .. }, End::Ok(answer)) => matches!(answer, Answer::Noted),
             (Call::KeepAlive { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NoSession),
@@ -160,7 +168,12 @@ impl Operation {
             }
             (Call::Release { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder),
             (Call::Break { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder | Refusal::Denied),
-            (Call::SetAccess { .. } | Call::Read { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Denied),
+            (Call::SetAccess { .. } | Call::Read { .. } | Call::ReadRecord { .. }, End::Fail(refusal)) => {
+                matches!(refusal, Refusal::Denied)
+            }
+            (Call::WriteRecord { .. }, End::Fail(refusal)) => {
+                matches!(refusal, Refusal::StaleToken | Refusal::NoSession | Refusal::Denied)
+            }
             (Call::Access { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::Refused),
             (_, End::Fail(_)) => false,
         };
@@ -319,6 +332,18 @@ impl fmt::Display for Operation {
             Call::Read { key, stale: true } => write!(f, "stale read of {key}")?,
             Call::Access { key, token, reads: false } => write!(f, "access to {key} with token {token}")?,
             Call::Access { key, token, reads: true } => write!(f, "reader's access to {key} with token {token}")?,
+            Call::WriteRecord { record, change, token, .. } => {
+                match change {
+                    Change::Put(text) => write!(f, "write of {text:?} to record {record}")?,
+                    Change::Append(text) => write!(f, "append of {text:?} to record {record}")?,
+                    Change::Delete => write!(f, "deletion of record {record}")?,
+                }
+                if let Some(token) = token {
+                    write!(f, " with token {token}")?;
+                }
+            }
+            Call::ReadRecord { record, stale: false } => write!(f, "read of record {record}")?,
+            Call::ReadRecord { record, stale: true } => write!(f, "stale read of record {record}")?,
             Call::NoteLoss { session } => write!(f, "note that session {session} is lost")?,
         }
         write!(f, " (operation {}, invoked at {}, ", self.id.0, self.invoked)?;
@@ -362,6 +387,9 @@ impl fmt::Display for Answer {
                 }
                 Ok(())
             }
+            Answer::Written { version } => write!(f, "version {version}"),
+            Answer::Record { version, value } => write!(f, "version {version}, {value:?}"),
+            Answer::NoRecord => f.write_str("no such record"),
             Answer::Accepted => f.write_str("accepted"),
             Answer::Noted => f.write_str("noted"),
         }
@@ -378,6 +406,7 @@ impl fmt::Display for Refusal {
             Refusal::NotHolder => f.write_str("not the holder"),
             Refusal::NoSession => f.write_str("no such session"),
             Refusal::Denied => f.write_str("denied by the access rules"),
+            Refusal::StaleToken => f.write_str("not under a token that is held"),
             Refusal::Refused => f.write_str("the token is too low"),
             Refusal::NotTaken { message } => f.write_str(message),
         }

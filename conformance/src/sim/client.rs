@@ -1,5 +1,6 @@
-//! Clients: they open sessions, acquire and release locks in all modes, wait, withdraw, repeat unanswered
-//! requests, pause while they hold a lock, and die. Some act as operators: they break the grant that a
+//! Clients: they open sessions, acquire and release locks in all modes, wait, withdraw, write records under
+//! the locks that they hold or no longer hold, repeat unanswered requests, pause while they hold a lock, and
+//! die. Some act as operators: they break the grant that a
 //! read has shown, and, in a cluster with access control, set access rules.
 //!
 //! A client has one operation at a time, besides keeping its session alive. It repeats a numbered
@@ -14,7 +15,7 @@ use std::time::Duration;
 
 use palisade::core::{ConnectionId, Query, Request, Secret, session_id, session_proof};
 use palisade_client::wire::{self, Consistency, Op, SessionId};
-use palisade_history::{self as history, Call, Note, OpId, Refusal};
+use palisade_history::{self as history, Call, Change, Note, OpId, Refusal};
 use palisade_spec::lock::{
     self, Command, Key, Keys, Opening, Owner, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence,
     Subject, Token, Ttl,
@@ -75,6 +76,8 @@ pub(super) struct Client {
     /// The last grant that a read has shown.
     shown: Option<(Key, Token)>,
     held: Option<Held>,
+    /// The last grant that it has had.
+    former: Option<(Key, Token)>,
     pending: Option<PendingOperation>,
     renewal: Option<Renewal>,
     /// The presumed leader.
@@ -146,6 +149,8 @@ enum Operation {
     Release { keys: Keys, token: Token, session: SessionId },
     Withdraw { keys: Keys },
     Read { key: Key, consistency: Consistency },
+    Write { record: Key, change: Change, token: Option<Token>, session: Option<SessionId> },
+    ReadRecord { record: Key, consistency: Consistency },
     Break { key: Key, token: Token },
     SetAccess { principal: Principal, revision: Revision, rules: Option<Arc<Rules>> },
 }
@@ -161,6 +166,7 @@ impl Client {
             id,
             principal,
             shown: None,
+            former: None,
             name: history::Client::from(format!("c{}.{life}", id.0).as_str()),
             ttl: Duration::from_millis(rng.random_range(400..4000)),
             session: None,
@@ -258,7 +264,7 @@ impl Client {
         let (now, rng) = (env.now, &mut *env.rng);
         if let Some(held) = &self.held {
             if held.until > now && !env.closing {
-                return self.acquire_again(rng);
+                return if rng.random_bool(0.3) { Some(self.write_as_holder(rng)) } else { self.acquire_again(rng) };
             }
             let Held { asked, token, session, .. } = held;
             return Some(Operation::Release { keys: asked.keys.clone(), token: *token, session: *session });
@@ -273,12 +279,18 @@ impl Client {
         }
         let (key, asked) = (any_key(rng), Asked::draw(rng));
         let wait = |rng: &mut SmallRng| Duration::from_millis(rng.random_range(100..6000));
-        let operation = match rng.random_range(0..if env.has_access_control { 23 } else { 22 }) {
+        let operation = match rng.random_range(0..if env.has_access_control { 27 } else { 26 }) {
+            23..=24 => self.write_late_or_without_a_lock(rng),
+            25 => {
+                let consistency = [Consistency::Linearizable, Consistency::Stale][usize::from(rng.random_bool(0.2))];
+                Operation::ReadRecord { record: key, consistency }
+            }
             20..=21 => match self.shown.take() {
                 Some((key, token)) => Operation::Break { key, token: mistaken(token, rng) },
                 None => Operation::Read { key, consistency: Consistency::Linearizable },
             },
-            22 => self.change_of_rules(env),
+            26 => self.change_of_rules(env),
+            22 => Operation::ReadRecord { record: key, consistency: Consistency::Linearizable },
             0 => Operation::Once { asked, wait: wait(rng) },
             1 => Operation::Once { asked, wait: Duration::ZERO },
             2 => Operation::Read { key, consistency: Consistency::Stale },
@@ -300,6 +312,36 @@ impl Client {
             _ => return None,
         };
         Some(Operation::Acquire { asked, wait: Duration::ZERO })
+    }
+
+    /// A change of the record of a lock that it holds.
+    fn write_as_holder(&self, rng: &mut SmallRng) -> Operation {
+        let held = self.held.as_ref().expect("it holds a lock");
+        let keys = held.asked.keys.as_slice();
+        let record = keys[rng.random_range(0..keys.len())].clone();
+        let session = self.session.as_ref().map(|own| own.id).filter(|own| *own == held.session);
+        Operation::Write { record, change: self.draw_change(rng), token: Some(held.token), session }
+    }
+
+    /// A change by a client that holds no lock: under its former token, with or without a number, or under
+    /// none.
+    fn write_late_or_without_a_lock(&self, rng: &mut SmallRng) -> Operation {
+        let session = self.session.as_ref().map(|own| own.id).filter(|_| rng.random());
+        let change = self.draw_change(rng);
+        match self.former.clone().filter(|_| rng.random_bool(0.7)) {
+            Some((record, token)) => Operation::Write { record, change, token: Some(token), session },
+            None => Operation::Write { record: any_key(rng), change, token: None, session },
+        }
+    }
+
+    /// No two changes write the same text.
+    fn draw_change(&self, rng: &mut SmallRng) -> Change {
+        let text = format!("{}.{};", self.id.0, self.calls);
+        match rng.random_range(0..20) {
+            0 => Change::Delete,
+            1..4 => Change::Put(text.into()),
+            _ => Change::Append(text.into()),
+        }
     }
 
     /// A change of the access rules, mostly by an administrator that has read the present revision.
@@ -326,13 +368,14 @@ impl Client {
     }
 
     fn begin(&mut self, operation: Operation, env: &mut Environment<'_>, actions: &mut Vec<ClientAction>) {
-        let numbered =
-            matches!(operation, Operation::Acquire { .. } | Operation::Release { .. } | Operation::Withdraw { .. });
         let own = match &operation {
-            Operation::Release { session, .. } => self.session.as_mut().filter(|own| own.id == *session),
-            _ => self.session.as_mut(),
+            Operation::Acquire { .. } | Operation::Withdraw { .. } => self.session.as_mut(),
+            Operation::Release { session, .. } | Operation::Write { session: Some(session), .. } => {
+                self.session.as_mut().filter(|own| own.id == *session)
+            }
+            _ => None,
         };
-        let number = own.filter(|_| numbered).map(|session| {
+        let number = own.map(|session| {
             session.number += 1;
             Sequence(session.number)
         });
@@ -351,14 +394,15 @@ impl Client {
         let Some(mut pending) = self.pending.take() else { return };
         let now = env.now;
         if pending.sent.take().is_some() {
-            pending.in_doubt = true;
-            env.tally.repetitions += 1;
-            env.history.note(pending.op, now, Note::Disconnected);
+            if !matches!(pending.operation, Operation::Write { .. }) || !pending.is_sent_once() {
+                env.history.note(pending.op, now, Note::Disconnected);
+            }
             self.hang_up(env, actions);
-            if let Operation::Once { .. } = &pending.operation {
-                // The outcome stays unknown; the session expires by itself.
+            if pending.is_sent_once() {
                 return env.history.info(pending.op, now, "not answered in time");
             }
+            pending.in_doubt = true;
+            env.tally.repetitions += 1;
         }
         if let Operation::Acquire { asked, wait } = &pending.operation
             && !wait.is_zero()
@@ -398,6 +442,16 @@ impl Client {
             }
             Operation::Read { key, consistency } => {
                 Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
+            }
+            Operation::Write { record, change, token, session } => Call::WriteRecord {
+                record: history_recorder::key(record),
+                change: change.clone(),
+                token: token.map(|token| token.0),
+                session: session.map(history_recorder::session),
+                number,
+            },
+            Operation::ReadRecord { record, consistency } => {
+                Call::ReadRecord { record: history_recorder::key(record), stale: *consistency == Consistency::Stale }
             }
             Operation::Break { key, token } => Call::Break { key: history_recorder::key(key), token: token.0 },
             Operation::SetAccess { revision, .. } => Call::SetAccess { revision: revision.0 },
@@ -444,6 +498,22 @@ impl Client {
             Operation::Read { key, consistency } => {
                 return Some((Request::Read(Query::Lock(key), consistency, self.principal.clone()), Duration::ZERO));
             }
+            Operation::Write { record, change, token, session } => {
+                let (key, lock) = (record.to_string(), record.to_string());
+                let held = token.map(|Token(token)| wire::Condition::Held { lock, token });
+                let content = |text: Arc<str>| wire::Content::from(&*text);
+                let change = match change {
+                    Change::Put(text) => wire::RecordChange::Put { key, value: content(text) },
+                    Change::Append(text) => wire::RecordChange::Append { key, value: content(text) },
+                    Change::Delete => wire::RecordChange::Delete { key },
+                };
+                let conditions = held.into_iter().collect();
+                let transaction = wire::Transaction { session, conditions, changes: vec![change] };
+                return Some((self.translated(Op::Transact { transaction, number }), Duration::ZERO));
+            }
+            Operation::ReadRecord { record, consistency } => {
+                return Some((Request::Read(Query::Record(record), consistency, self.principal.clone()), Duration::ZERO));
+            }
             // Operators' commands have no session, and their secrets are never used.
             Operation::Break { key, token } => {
                 secret = Some(draw(env.rng));
@@ -487,6 +557,15 @@ impl Client {
         if let Some(pending) = &mut self.pending {
             pending.again = env.now;
         }
+    }
+}
+
+impl PendingOperation {
+    /// Each sending of such an operation would be carried out by itself, so it is not repeated: its outcome
+    /// stays unknown, and a session that it has opened expires.
+    fn is_sent_once(&self) -> bool {
+        matches!(self.operation, Operation::Once { .. })
+            || matches!(self.operation, Operation::Write { .. }) && self.number.is_none()
     }
 }
 

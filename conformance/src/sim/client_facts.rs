@@ -22,6 +22,10 @@ pub(super) struct ClientFacts {
     grants: BTreeMap<Token, Grant>,
     /// The holders and the queue of each key after each entry that changed them.
     lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
+    /// Each record after each entry that changed it; `None` after a deletion.
+    record_states: BTreeMap<Key, VecDeque<(Index, Option<RecordState>)>>,
+    /// The versions of the transactions that were done.
+    written: BTreeSet<u64>,
     /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
     /// The proofs of all committed openings, and of those that a client was told were not done.
@@ -77,6 +81,14 @@ pub(super) struct LockState {
     /// In the order of the grants.
     pub(super) holders: Vec<HolderState>,
     pub(super) queue: Vec<WaiterState>,
+}
+
+/// A record as clients see it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct RecordState {
+    pub(super) version: u64,
+    pub(super) fence: Option<u64>,
+    pub(super) content: Vec<u8>,
 }
 
 /// A holder as clients see it.
@@ -174,6 +186,12 @@ impl ClientFacts {
                 }
             }
         }
+        if let Some(Reply::Written { version }) = agreed.outcome.reply {
+            self.written.insert(version.0);
+            if self.written.len() > WINDOW {
+                self.written.pop_first();
+            }
+        }
         for event in &agreed.outcome.events {
             self.record_event(event, agreed.born.unwrap_or(now))?;
         }
@@ -183,6 +201,9 @@ impl ClientFacts {
             self.record_lock_state(table, key.clone());
         }
         for event in &agreed.outcome.events {
+            if let Event::Put { key, .. } | Event::Deleted { key, .. } = event {
+                self.record_record_state(table, key);
+            }
             if let Event::Granted { key, token, .. } = event
                 && table.lock(key).is_some_and(|lock| lock.holders.len() > 1)
                 && self.grants.get(token).is_some_and(|grant| grant.keys.first() == Some(key))
@@ -251,6 +272,47 @@ impl ClientFacts {
                 states.pop_front();
             }
         }
+    }
+
+    fn record_record_state(&mut self, table: &LockTable, key: &Key) {
+        let state = table.record(key).map(|record| RecordState {
+            version: record.version.0,
+            fence: record.fence.map(|fence| fence.0),
+            content: record.bytes.as_slice().to_vec(),
+        });
+        let states = self.record_states.entry(key.clone()).or_default();
+        states.push_back((self.last, state));
+        if states.len() > WINDOW {
+            states.pop_front();
+        }
+    }
+
+    /// A client is told that its transaction has this version.
+    pub(super) fn client_wrote(&self, version: u64) -> Check {
+        let is_older = self.written.len() >= WINDOW && self.written.first().is_some_and(|first| version < *first);
+        if is_older || self.written.contains(&version) {
+            return Ok(());
+        }
+        violated!(
+            Property::ReplyAfterCommit,
+            "the client was told that its transaction has version {version}, and no transaction that was done has it"
+        )
+    }
+
+    /// A client's read returns a record; when the client sent it, entries up to `since` were committed.
+    pub(super) fn client_read_record(&self, key: &Key, since: Index, seen: Option<&RecordState>) -> Check {
+        let none = VecDeque::new();
+        let states = self.record_states.get(key).unwrap_or(&none);
+        let first = states.partition_point(|(index, _)| *index <= since).checked_sub(1);
+        // There was no record before the first change, unless earlier ones were dropped.
+        let is_older = first.is_none() && (seen.is_none() || states.len() >= WINDOW);
+        if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| then.as_ref() == seen) {
+            return Ok(());
+        }
+        violated!(
+            Property::LinearizableReads,
+            "a read of record {key} returned {seen:?}, which it has not been since entry {since}"
+        )
     }
 
     /// A client is told that the node is not the leader, or that there is no leader: its request to

@@ -125,6 +125,11 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
         wire::Answer::Access(rules) => Answer::AccessSet { revision: rules.revision },
         wire::Answer::Lock(view) => shown_lock(view, None),
         wire::Answer::StaleLock(stale) => shown_lock(&stale.view, stale.age_ms),
+        wire::Answer::Written { version } => Answer::Written { version: *version },
+        wire::Answer::Record(view) | wire::Answer::StaleRecord(wire::Stale { view, .. }) => {
+            let value = view.value.as_text().expect("clients write texts").into();
+            Answer::Record { version: view.version, value }
+        }
         other => unreachable!("no client here asks for what {other:?} answers"),
     }
 }
@@ -149,6 +154,7 @@ pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
         Code::NotHolder => Some(Refusal::NotHolder),
         Code::NoSession => Some(Refusal::NoSession),
         Code::Denied => Some(Refusal::Denied),
+        Code::StaleToken => Some(Refusal::StaleToken),
         _ => None,
     }
 }

@@ -66,6 +66,14 @@ tally! {
     denials: "requests denied by the access rules",
     /// Reads answered.
     reads: "reads answered",
+    /// Changes of records that clients learned of.
+    writes: "changes of records learned of",
+    /// Of them, those under a token.
+    writes_of_holders: "of them, by holders",
+    /// Changes that were refused because the lock was not held with the token.
+    writes_refused: "changes refused without a token that was held",
+    /// Reads of records answered.
+    reads_of_records: "reads of records answered",
     /// Sessions that clients found expired or closed.
     sessions_lost: "sessions lost",
     /// Waits that ran out and were watched until their leader answered.

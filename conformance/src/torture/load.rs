@@ -4,7 +4,8 @@
 //! that is not scheduled or collects garbage: it wakes up past the end of its lease, believes that
 //! it still holds the lock, and writes. The resource refuses a write with a token lower than the highest
 //! that it has seen, and a read with one lower than that of a write: that is what fencing is for.
-//! Permits of a semaphore fence nothing, so their holders leave it alone.
+//! Permits of a semaphore fence nothing, so their holders leave it alone. Holders also write the record of
+//! their lock in the key-value store, which does the same by itself.
 //!
 //! Most clients take locks as programs do, with the Rust client and its guards. The history does
 //! not show which sessions these use, nor what the Rust client releases in the background, so a
@@ -21,7 +22,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::Code;
+use palisade_client::wire::{self, Code};
 use palisade_client::{Client, Error, Guard, Options};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -30,7 +31,7 @@ use tokio::time::{sleep, timeout};
 
 use super::operator::block_on;
 use asked::{Asked, KEYS};
-use palisade_history::{self as history, Answer, Call, Recorder, Refusal};
+use palisade_history::{self as history, Answer, Call, Change, Recorder, Refusal};
 
 /// Counts of operations and outcomes.
 #[derive(Debug, Default)]
@@ -54,6 +55,11 @@ pub(super) struct Counts {
     pub(super) writes: AtomicU64,
     pub(super) reads: AtomicU64,
     pub(super) stale: AtomicU64,
+    /// Changes of records, and those that were refused or not answered.
+    pub(super) changes: AtomicU64,
+    pub(super) not_changed: AtomicU64,
+    /// Reads of records.
+    pub(super) record_reads: AtomicU64,
     /// Breaks of grants.
     pub(super) broken: AtomicU64,
     /// Breaks whose grant had ended, or was never made.
@@ -69,6 +75,8 @@ pub(super) struct Load {
     resource: Mutex<BTreeMap<String, Highest>>,
     /// The tokens that breaks have named: such a grant may end within its lease.
     broken: Mutex<BTreeSet<u64>>,
+    /// How many texts were written.
+    texts: AtomicU64,
     recorder: Recorder,
     complaints: Mutex<Vec<String>>,
     pub(super) counts: Counts,
@@ -112,6 +120,7 @@ impl Load {
             stop: AtomicBool::new(false),
             resource: Mutex::default(),
             broken: Mutex::default(),
+            texts: AtomicU64::new(0),
             complaints: Mutex::default(),
             counts: Counts::default(),
         })
@@ -221,17 +230,20 @@ impl Load {
     }
 
     /// Uses the resource, holds the lock for a while, uses it again, and releases the lock.
-    async fn hold(&self, guard: Guard, asked: &Asked, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
+    async fn hold(&self, mut guard: Guard, asked: &Asked, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
         let key = &asked.keys[random.random_range(0..asked.keys.len())];
-        let write = || self.access(key, asked, guard.token(), name, || guard.is_valid());
-        write();
+        let access = |guard: &Guard| self.access(key, asked, guard.token(), name, || guard.is_valid());
+        access(&guard);
         if random.random_bool(0.02) {
             increment(&self.counts.pauses);
             std::thread::sleep(ttl * 2);
         } else {
             sleep(Duration::from_millis(random.random_range(0..15))).await;
         }
-        write();
+        access(&guard);
+        if random.random_bool(0.4) {
+            self.write_record(&mut guard, key, name, random).await;
+        }
         let (keys, session, token) = (asked.history_keys(), session(&guard), guard.token());
         let pending = self.recorder.invoke(name, Call::Release { keys, session, token, number: None });
         if random.random_bool(0.1) {
@@ -245,6 +257,37 @@ impl Load {
             }
             Err(Error::Lost) => increment(&self.counts.lost),
             Err(_) => increment(&self.counts.unreachable),
+        }
+    }
+
+    /// Changes the record of a lock that a guard holds, or held.
+    async fn write_record(&self, guard: &mut Guard, key: &str, name: &history::Client, random: &mut SmallRng) {
+        let change = self.draw_change(random);
+        let (record, token) = (key.into(), Some(guard.token()));
+        // The guard gives it a number.
+        let call = Call::WriteRecord { record, change: change.clone(), token, session: None, number: Some(0) };
+        let pending = self.recorder.invoke(name, call);
+        let changes = vec![wire_change(key, &change)];
+        match guard.transact(wire::Transaction { changes, ..wire::Transaction::default() }).await {
+            Ok(version) => {
+                increment(&self.counts.changes);
+                pending.ok(Answer::Written { version });
+            }
+            // An attempt whose answer was lost may have done it.
+            Err(error) => {
+                increment(&self.counts.not_changed);
+                pending.info(error.to_string());
+            }
+        }
+    }
+
+    /// No two changes write the same text.
+    fn draw_change(&self, random: &mut SmallRng) -> Change {
+        let text = format!("{};", self.texts.fetch_add(1, Ordering::Relaxed));
+        match random.random_range(0..20) {
+            0 => Change::Delete,
+            1..4 => Change::Put(text.as_str().into()),
+            _ => Change::Append(text.as_str().into()),
         }
     }
 
@@ -316,6 +359,16 @@ impl Load {
             }
             Err::<_, Error>(error) => Err(format!("a waiter was not granted after the faults: {error}")),
         }
+    }
+}
+
+/// A change as the wire has it.
+fn wire_change(record: &str, change: &Change) -> wire::RecordChange {
+    let key = record.to_owned();
+    match change {
+        Change::Put(text) => wire::RecordChange::Put { key, value: (&**text).into() },
+        Change::Append(text) => wire::RecordChange::Append { key, value: (&**text).into() },
+        Change::Delete => wire::RecordChange::Delete { key },
     }
 }
 

@@ -15,6 +15,7 @@ pub mod fifo;
 mod intervals;
 mod lasting;
 pub mod linearizable;
+pub mod records;
 pub mod resource;
 mod steps;
 
@@ -51,7 +52,7 @@ const MOST: usize = 10;
 pub fn check_fast(history: &History) -> Vec<Verdict> {
     let facts = Facts::of(history);
     let by_facts = [exclusion::check(&facts), acknowledged::check(&facts), fifo::check(&facts)];
-    by_facts.into_iter().chain([resource::check(&facts)]).collect()
+    by_facts.into_iter().chain([resource::check(&facts), records::check(&facts)]).collect()
 }
 
 /// Runs all checkers.

@@ -164,7 +164,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         let (from, to) = (operation.invoked, operation.completed());
         let done = if to == Time::NEVER { Seen::Unknown } else { Seen::Done };
         match &operation.call {
-            Call::OpenSession { .. } | Call::SetAccess { .. } | Call::Access { .. } | Call::NoteLoss { .. } => {}
+            Call::OpenSession { .. }
+            | Call::SetAccess { .. }
+            | Call::WriteRecord { .. }
+            | Call::ReadRecord { .. }
+            | Call::Access { .. }
+            | Call::NoteLoss { .. } => {}
             Call::KeepAlive { session } => {
                 let lives = operation.answer().map(|_| true).or(operation.refusal().map(|_| false));
                 if let (Some(lives), Some(party)) = (lives, self.session(session)) {

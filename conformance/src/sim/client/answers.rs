@@ -12,7 +12,7 @@ use palisade_spec::violated;
 use rand::Rng;
 
 use super::super::call::CallId;
-use super::super::client_facts::{HolderState, LockState, WaiterState};
+use super::super::client_facts::{HolderState, LockState, RecordState, WaiterState};
 use super::super::clock::slowest;
 use super::super::history_recorder;
 use super::super::host::Reply;
@@ -113,6 +113,7 @@ impl Client {
                     }
                     judge.clients.client_granted(&asked.keys, asked.mode, holder, token)
                 });
+                self.former = Some((asked.keys.first().clone(), token));
                 self.held = Some(Held { asked, token, session, holds, until, access_at: env.now });
                 check
             }
@@ -161,6 +162,21 @@ impl Client {
                     }
                 }
             }
+            (Operation::Write { token, .. }, Answer::Written { version }) => {
+                env.tally.writes += 1;
+                env.tally.writes_of_holders += u64::from(token.is_some());
+                judge.clients.client_wrote(version)
+            }
+            (Operation::ReadRecord { record, .. }, answer) => {
+                env.tally.reads_of_records += 1;
+                let (since, view) = match answer {
+                    Answer::Record(view) => (pending.since, view),
+                    Answer::StaleRecord(stale) => (Index(0), stale.view),
+                    other => unreachable!("a read of a record was answered with {other:?}"),
+                };
+                let seen = RecordState { version: view.version, fence: view.fence, content: view.value.0 };
+                judge.clients.client_read_record(record, since, Some(&seen))
+            }
             (Operation::Break { key, token }, Answer::Broken(broken)) => {
                 env.tally.breaks += 1;
                 judge.clients.client_broke(key, broken.session, *token)
@@ -175,7 +191,27 @@ impl Client {
         judge.note(check);
     }
 
+    /// A read found no record.
+    fn find_none(&mut self, pending: &PendingOperation, env: &mut Environment<'_>) {
+        let Operation::ReadRecord { record, consistency } = &pending.operation else {
+            return env.judge.lock().note(violated!(
+                Property::ClientMessagesDecode,
+                "{:?} was answered as a read of a record that does not exist",
+                pending.operation
+            ));
+        };
+        env.tally.reads_of_records += 1;
+        env.history.ok(pending.op, env.now, history::Answer::NoRecord);
+        let since = if *consistency == Consistency::Stale { Index(0) } else { pending.since };
+        let mut judge = env.judge.lock();
+        let check = judge.clients.client_read_record(record, since, None);
+        judge.note(check);
+    }
+
     fn fail(&mut self, mut pending: PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
+        if failure.error == Code::NoRecord {
+            return self.find_none(&pending, env);
+        }
         match history_recorder::refusal(failure) {
             // An earlier attempt whose answer was lost may have done it: then nothing was left to
             // do, or the access rules were changed since.
@@ -201,6 +237,7 @@ impl Client {
             Code::NotHolder if matches!(pending.operation, Operation::Break { .. }) => env.tally.breaks_missed += 1,
             Code::NotHolder => self.held = None,
             Code::Denied => env.tally.denials += 1,
+            Code::StaleToken => env.tally.writes_refused += 1,
             Code::NoSession => self.lose_session(env),
             Code::NotLeader
             | Code::NoLeader
@@ -211,7 +248,7 @@ impl Client {
                 self.follow(failure, env);
                 let in_doubt = matches!(failure.error, Code::LeadershipLost | Code::ShuttingDown);
                 pending.in_doubt |= in_doubt;
-                if matches!(pending.operation, Operation::Once { .. }) && in_doubt {
+                if pending.is_sent_once() && in_doubt {
                     return env.history.info(pending.op, env.now, &failure.message);
                 }
                 let pause = if failure.leader.is_some() { 2..20 } else { 20..200 };

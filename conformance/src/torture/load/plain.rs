@@ -16,7 +16,7 @@ use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
 use super::asked::{Asked, KEYS, any_key, key};
-use super::{Load, increment};
+use super::{Load, increment, wire_change};
 use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
 
 /// Time that an answer may take beyond the requested wait.
@@ -184,6 +184,9 @@ impl<'f> Connection<'f> {
             sleep(Duration::from_millis(self.random.random_range(0..15))).await;
         }
         access();
+        if self.random.random_bool(0.4) {
+            self.write_record(&key, session, token, number).await;
+        }
         for left in (0..holds).rev() {
             if !self.release(&asked, session, token, number, left).await {
                 return false;
@@ -262,6 +265,61 @@ impl<'f> Connection<'f> {
                 // it.
                 None
             }
+        }
+    }
+
+    /// Changes the record of a lock that the session holds, or held.
+    async fn write_record(&mut self, key: &str, session: SessionId, token: u64, number: &mut u64) {
+        *number += 1;
+        let change = self.load.draw_change(&mut self.random);
+        let (record, writer) = (key.into(), Some(session_name(session)));
+        let call = Call::WriteRecord {
+            record,
+            change: change.clone(),
+            token: Some(token),
+            session: writer,
+            number: Some(*number),
+        };
+        let pending = self.load.recorder.invoke(&self.name, call);
+        let held = wire::Condition::Held { lock: key.to_owned(), token };
+        let (conditions, changes) = (vec![held], vec![wire_change(key, &change)]);
+        let transaction = wire::Transaction { session: Some(session), conditions, changes };
+        let op = Op::Transact { transaction, number: Some(*number) };
+        let counts = &self.load.counts;
+        match self.send_until_answered(op, &pending, Duration::ZERO).await {
+            Attempted::Done(wire::Answer::Written { version }) => {
+                increment(&counts.changes);
+                return pending.ok(Answer::Written { version });
+            }
+            Attempted::Done(other) => self.unexpected(&other),
+            Attempted::Refused(failure) => match failure.error {
+                Code::StaleToken => pending.fail(Refusal::StaleToken),
+                Code::NoSession => pending.fail(Refusal::NoSession),
+                Code::NoLeader => pending.fail(Refusal::NotTaken { message: failure.message }),
+                _ => pending.info(failure.message),
+            },
+            Attempted::Unknown(why) => pending.info(why),
+        }
+        increment(&counts.not_changed);
+    }
+
+    /// Reads a record from the leader (linearizable).
+    async fn read_record(&mut self, key: &str) {
+        let pending = self.load.recorder.invoke(&self.name, Call::ReadRecord { record: key.into(), stale: false });
+        let op = Op::ShowRecord { key: key.to_owned(), consistency: Consistency::Linearizable };
+        match self.send_until_answered(op, &pending, Duration::ZERO).await {
+            Attempted::Done(wire::Answer::Record(record)) => {
+                increment(&self.load.counts.record_reads);
+                let value = record.value.as_text().expect("clients write texts").into();
+                pending.ok(Answer::Record { version: record.version, value });
+            }
+            Attempted::Done(other) => self.unexpected(&other),
+            Attempted::Refused(failure) if failure.error == Code::NoRecord => {
+                increment(&self.load.counts.record_reads);
+                pending.ok(Answer::NoRecord);
+            }
+            Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
+            Attempted::Unknown(why) => pending.info(why),
         }
     }
 
@@ -437,6 +495,8 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
                 let token = [token - 1, token + 1].get(mistake).copied().unwrap_or(token);
                 connection.break_grant(&key, token).await;
             }
+        } else if connection.random.random_bool(0.4) {
+            connection.read_record(&key).await;
         } else {
             connection.read_stale(&key).await;
         }
@@ -444,11 +504,12 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
     }
 }
 
-/// Reads every key.
+/// Reads every lock and every record.
 pub(super) async fn read_all(load: &Arc<Load>) {
     let random = <SmallRng as rand::SeedableRng>::seed_from_u64(0);
     let mut connection = Connection::new(load, random, "last-reader");
     for number in 0..KEYS {
         connection.read_linearizable(&key(number)).await;
+        connection.read_record(&key(number)).await;
     }
 }

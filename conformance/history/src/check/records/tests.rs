@@ -1,0 +1,247 @@
+//! Good histories of records, and one wrong answer for each thing that is checked.
+
+use super::super::check_fast;
+use super::NAME;
+use crate::{Answer, Call, Change, Client, End, History, Note, OpId, Operation, Refusal, Time};
+
+/// A history that is built call by call.
+#[derive(Default)]
+struct Story {
+    history: History,
+}
+
+const TTL_MS: u64 = 60_000;
+
+fn write(change: Change, token: Option<u64>, number: Option<u64>) -> Call {
+    let session = number.map(|_| "s1".into());
+    Call::WriteRecord { record: "k".into(), change, token, session, number }
+}
+
+fn append(text: &str, token: Option<u64>) -> Call {
+    write(Change::Append(text.into()), token, None)
+}
+
+fn put(text: &str) -> Call {
+    write(Change::Put(text.into()), None, None)
+}
+
+fn read() -> Call {
+    Call::ReadRecord { record: "k".into(), stale: false }
+}
+
+fn shows(version: u64, value: &str) -> End {
+    End::Ok(Answer::Record { version, value: value.into() })
+}
+
+fn written(version: u64) -> End {
+    End::Ok(Answer::Written { version })
+}
+
+impl Story {
+    /// An operation from one millisecond to another.
+    fn tell(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
+        let id = OpId(self.history.operations.len() as u64);
+        let end = Some((Time(0).plus_ms(to), end));
+        let client = Client::from("a");
+        let invoked = Time(0).plus_ms(from);
+        self.history.operations.push(Operation { id, client, invoked, call, notes: Vec::new(), end });
+        self
+    }
+
+    fn unanswered(self, call: Call, from: u64) -> Story {
+        let mut story = self.tell(call, from, from, End::Info("lost".into()));
+        story.history.operations.last_mut().expect("it has one").end = None;
+        story
+    }
+
+    /// The last operation was sent again.
+    fn sent_again(mut self) -> Story {
+        let operation = self.history.operations.last_mut().expect("it has one");
+        operation.notes.push((operation.invoked, Note::Disconnected));
+        self
+    }
+
+    /// A session has the lock from about 10 ms on, with token 1.
+    fn held() -> Story {
+        let open = Call::OpenSession { ttl_ms: TTL_MS };
+        let story = Story::default().tell(open, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }));
+        story.grant("s1", 1, 9, 10)
+    }
+
+    fn grant(self, session: &str, token: u64, from: u64, to: u64) -> Story {
+        let mut acquire = Call::acquire_one("k".into(), 50_000, None);
+        if let Call::Acquire { session: of, .. } = &mut acquire {
+            *of = Some(session.into());
+        }
+        self.tell(acquire, from, to, End::Ok(Answer::Granted { session: session.into(), token }))
+    }
+
+    fn release(self, from: u64, to: u64) -> Story {
+        let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
+        self.tell(release, from, to, End::Ok(Answer::Released))
+    }
+
+    /// What the checker finds; the history must be well-formed, and nothing for others to accuse.
+    fn finds(self) -> Vec<String> {
+        let mut history = History::from_events(self.history.events()).expect("it is well-formed");
+        history.operations.sort_by_key(|operation| operation.invoked);
+        let mut found = Vec::new();
+        for verdict in check_fast(&history) {
+            let violations = verdict.violations.into_iter().map(|violation| violation.0);
+            if verdict.checker == NAME {
+                found.extend(violations);
+            } else {
+                assert_eq!(violations.collect::<Vec<_>>(), [""; 0], "{}", verdict.checker);
+            }
+        }
+        found
+    }
+
+    #[track_caller]
+    fn is_right(self) {
+        assert_eq!(self.finds(), [""; 0]);
+    }
+
+    #[track_caller]
+    fn is_wrong(self, says: &str) {
+        let found = self.finds();
+        assert!(found.iter().any(|violation| violation.contains(says)), "{found:?}");
+    }
+}
+
+#[test]
+fn right_answers_are_accepted() {
+    Story::held()
+        .tell(append("a;", Some(1)), 20, 30, written(1))
+        .tell(append("b;", Some(1)), 31, 40, written(2))
+        .tell(read(), 41, 50, shows(2, "a;b;"))
+        .release(51, 60)
+        .tell(append("late;", Some(1)), 61, 70, End::Fail(Refusal::StaleToken))
+        .tell(write(Change::Delete, None, None), 71, 80, written(3))
+        .tell(read(), 81, 90, End::Ok(Answer::NoRecord))
+        .tell(put("c;"), 91, 100, written(4))
+        .tell(read(), 101, 110, shows(4, "c;"))
+        .is_right();
+    // Changes that overlap have any order, and one without an answer may be there or not, or have removed the others.
+    Story::default()
+        .tell(append("a;", None), 10, 50, written(2))
+        .tell(append("b;", None), 20, 40, written(1))
+        .unanswered(append("c;", None), 30)
+        .tell(read(), 60, 70, shows(3, "b;a;c;"))
+        .is_right();
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(1))
+        .unanswered(put("b;"), 30)
+        .tell(read(), 40, 50, shows(1, "a;"))
+        .tell(append("c;", None), 60, 70, written(3))
+        .tell(read(), 80, 90, shows(3, "b;c;"))
+        .is_right();
+    // Without a number each sending may be done.
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(2))
+        .sent_again()
+        .tell(read(), 30, 40, shows(2, "a;a;"))
+        .is_right();
+    // A stale read may show anything that was there.
+    let stale = Call::ReadRecord { record: "k".into(), stale: true };
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(1))
+        .tell(append("b;", None), 30, 40, written(2))
+        .tell(stale, 50, 60, shows(1, "a;"))
+        .is_right();
+}
+
+#[test]
+fn versions_that_fall_or_are_given_twice_are_found() {
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(2))
+        .tell(append("b;", None), 30, 40, written(1))
+        .is_wrong("a later change has a greater version");
+    Story::default()
+        .tell(append("a;", None), 10, 40, written(2))
+        .tell(append("b;", None), 20, 30, written(2))
+        .is_wrong("two changes have different versions");
+}
+
+#[test]
+fn changes_of_those_who_do_not_hold_the_lock_are_found() {
+    Story::held()
+        .release(20, 30)
+        .tell(append("late;", Some(1)), 40, 50, written(1))
+        .is_wrong("while its grant lasts, but this one had ended");
+    // The later holder is known; how the former lost the lock is not.
+    Story::held()
+        .tell(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
+        .grant("s2", 2, TTL_MS, TTL_MS + 100)
+        .tell(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
+        .tell(append("late;", Some(1)), TTL_MS + 120, TTL_MS + 190, written(2))
+        .is_wrong("a former holder writes nothing after its successor");
+    Story::default()
+        .tell(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
+        .tell(append("early;", Some(1)), 2, 5, written(1))
+        .grant("s1", 1, 9, 10)
+        .is_wrong("after the grant of the token");
+    Story::held()
+        .tell(append("a;", Some(1)), 20, 30, End::Fail(Refusal::StaleToken))
+        .is_wrong("a holder's change is not refused");
+}
+
+#[test]
+fn reads_of_the_past_and_of_the_future_are_found() {
+    let two = || {
+        Story::default()
+            .tell(append("a;", None), 10, 20, written(1))
+            .tell(append("b;", None), 30, 40, written(2))
+    };
+    let old = "a read shows what was there before it began";
+    two().tell(read(), 50, 60, shows(1, "a;")).is_wrong(old);
+    two().tell(read(), 50, 60, End::Ok(Answer::NoRecord)).is_wrong(old);
+    two().unanswered(append("c;", None), 41).tell(read(), 50, 60, shows(3, "a;b;c;")).tell(read(), 61, 70, shows(2, "a;b;")).is_wrong(old);
+    let deleted = || two().tell(write(Change::Delete, None, None), 50, 60, written(3));
+    deleted().tell(read(), 70, 80, shows(2, "a;b;")).is_wrong(old);
+    deleted().tell(read(), 70, 80, shows(3, "")).is_wrong("that was deleted");
+    Story::default()
+        .tell(read(), 5, 9, shows(1, "a;"))
+        .tell(append("a;", None), 10, 20, written(1))
+        .is_wrong("nobody made this one");
+}
+
+#[test]
+fn contents_of_other_changes_are_found() {
+    let two = |shown: &str| {
+        Story::default()
+            .tell(append("a;", None), 10, 20, written(1))
+            .tell(append("b;", None), 30, 40, written(2))
+            .tell(read(), 50, 60, shows(2, shown))
+    };
+    two("a;b;").is_right();
+    two("b;a;").is_wrong("ends with its last change");
+    two("b;").is_wrong("one is missing");
+    two("a;a;b;").is_wrong("more often than it was written");
+    two("x;b;").is_wrong("texts that were written");
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(1))
+        .tell(put("b;"), 30, 40, written(2))
+        .tell(read(), 50, 60, shows(2, "a;b;"))
+        .is_wrong("a put replaces the content");
+    Story::default()
+        .tell(append("a;", None), 10, 20, written(1))
+        .tell(append("b;", None), 21, 30, written(2))
+        .tell(append("c;", None), 31, 40, written(3))
+        .tell(read(), 50, 60, shows(3, "b;a;c;"))
+        .is_wrong("in the order of their versions");
+    // With a number it is done once, however often it is sent.
+    Story::held()
+        .tell(write(Change::Append("a;".into()), Some(1), Some(5)), 20, 30, written(1))
+        .sent_again()
+        .tell(read(), 40, 50, shows(1, "a;a;"))
+        .is_wrong("more often than it was written");
+}
+
+#[test]
+fn malformed_texts_are_refused() {
+    for text in ["", "a", "a;b;", "a;b"] {
+        let story = Story::default().tell(append(text, None), 10, 20, written(1));
+        assert!(History::from_events(story.history.events()).is_err(), "{text:?}");
+    }
+}
