@@ -9,9 +9,9 @@ use palisade::recording::{self, Reading};
 use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
 use palisade_client::codec;
 use palisade_spec::lock::{
-    Bytes, Change, Claim, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix, Principal,
-    Proof, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token, Transaction, Ttl,
-    Version, Writer,
+    Bytes, Change, Claim, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix,
+    Principal, Proof, Revision, Right, Rights, Role, RoleMembers, Rule, Rules, Sequence, SessionId, Subject, Token,
+    Transaction, Ttl, Version, Writer,
 };
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, StateMachine, Term,
@@ -84,10 +84,10 @@ fn payloads() -> Vec<Payload<Command>> {
         |keys: &Keys| Command::Acquire { session: session(1), sequence: None, request: request(keys, Mode::SHARED) };
     let once_in =
         |number, keys: &Keys, mode| Command::AcquireOnce { opening: opening(number), request: request(keys, mode) };
-    let put = |key: &Key| Change::Put { record: key.clone(), bytes: Bytes::from(b"content".as_slice()) };
+    let put = |key: &Key| Change::Put { record: key.clone(), bytes: Bytes::from("content") };
     let fenced = Transaction {
         conditions: vec![Condition::Held { lock: a.clone(), token: Token(1) }],
-        changes: vec![put(&a), Change::Append { record: b.clone(), bytes: Bytes::from([0xFF, 0].as_slice()) }],
+        changes: vec![put(&a), Change::Append { record: b.clone(), bytes: Bytes::from(vec![0xFF, 0]) }],
         limit: 1 << 20,
     };
     let compared = Transaction {

@@ -25,9 +25,7 @@ use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
 use crate::connection::{Incoming, Outgoing};
 use crate::options::Share;
-use crate::wire::{
-    Answer, Broken, Code, Keys, LeaderView, MemberView, Op, Outcome, Response, SessionId, Transaction,
-};
+use crate::wire::{Answer, Broken, Code, Keys, LeaderView, MemberView, Op, Outcome, Response, SessionId, Transaction};
 use crate::{Error, Guard, Options, Wait, codec, endpoints};
 
 /// What a holder writes under its grant.

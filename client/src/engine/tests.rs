@@ -332,8 +332,7 @@ fn records_are_written_once_and_only_by_the_holder() {
     let mut answer = scene.write(Write::Records(transaction()));
     let asked = requests(&mut scene.engine).pop().expect("it is asked for");
     let held = Condition::Held { lock: "key".into(), token: 1 };
-    let fenced =
-        Transaction { session: Some(session(7)), conditions: vec![held, version()], changes: changes() };
+    let fenced = Transaction { session: Some(session(7)), conditions: vec![held, version()], changes: changes() };
     let expected = Op::Transact { transaction: fenced, number: Some(2) };
     assert_eq!(asked.op, expected);
     scene.engine.disconnected("cut".into());

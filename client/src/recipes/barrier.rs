@@ -67,7 +67,8 @@ impl Barrier {
                     if listing.begins {
                         arrived.clear();
                     }
-                    arrived.extend(listing.records.iter().filter_map(|record| self.name(&record.key)).map(str::to_owned));
+                    arrived
+                        .extend(listing.records.iter().filter_map(|record| self.name(&record.key)).map(str::to_owned));
                     is_listed = listing.complete;
                 }
                 Watched::Event(Event { key, change, .. }) => match (self.name(&key), change) {
@@ -88,7 +89,8 @@ impl Barrier {
     pub async fn arrived(&self) -> Result<Vec<String>, Error> {
         let (mut names, mut after) = (Vec::new(), None);
         loop {
-            let query = ListRecords { prefix: self.prefix.clone(), limit: Some(1_000), after, ..ListRecords::default() };
+            let query =
+                ListRecords { prefix: self.prefix.clone(), limit: Some(1_000), after, ..ListRecords::default() };
             let page = self.client.list_records(query).await?;
             names.extend(page.records.iter().filter_map(|record| self.name(&record.key)).map(str::to_owned));
             after = page.next_after;

@@ -274,6 +274,9 @@ fn told() -> Vec<Answer> {
         Change::Expired { session, token: Some(token) },
         Change::Expired { session, token: None },
         Change::Broken { session, token },
+        Change::Put { version: 7, fence: Some(token) },
+        Change::Put { version: 7, fence: None },
+        Change::Deleted { version: 8 },
     ];
     changes.extend(because.map(|because| Change::Released { session, token, because }));
     changes.extend(because.map(|because| Change::Withdrawn { session, because }));
@@ -282,9 +285,16 @@ fn told() -> Vec<Answer> {
         Answer::Watched(Watched::Event(Event { id, key: "key/ä".into(), change }))
     });
     let locks = vec![LockView { key: "key".into(), ..LockView::default() }];
+    let records = vec![RecordSummary { key: "key".into(), version: 7, fence: None, bytes: 5 }];
     let rest = [
-        Answer::Watched(Watched::Listing(Listing { revision: 300, begins: true, locks, complete: false })),
-        Answer::Watched(Watched::Listing(Listing { revision: 301, begins: false, locks: vec![], complete: true })),
+        Answer::Watched(Watched::Listing(Listing { revision: 300, begins: true, locks, records, complete: false })),
+        Answer::Watched(Watched::Listing(Listing {
+            revision: 301,
+            begins: false,
+            locks: vec![],
+            records: vec![],
+            complete: true,
+        })),
         Answer::Watched(Watched::Compacted { floor: 299 }),
         Answer::Unwatched,
     ];

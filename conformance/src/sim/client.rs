@@ -512,7 +512,10 @@ impl Client {
                 return Some((self.translated(Op::Transact { transaction, number }), Duration::ZERO));
             }
             Operation::ReadRecord { record, consistency } => {
-                return Some((Request::Read(Query::Record(record), consistency, self.principal.clone()), Duration::ZERO));
+                return Some((
+                    Request::Read(Query::Record(record), consistency, self.principal.clone()),
+                    Duration::ZERO,
+                ));
             }
             // Operators' commands have no session, and their secrets are never used.
             Operation::Break { key, token } => {

@@ -230,7 +230,14 @@ impl Load {
     }
 
     /// Uses the resource, holds the lock for a while, uses it again, and releases the lock.
-    async fn hold(&self, mut guard: Guard, asked: &Asked, name: &history::Client, random: &mut SmallRng, ttl: Duration) {
+    async fn hold(
+        &self,
+        mut guard: Guard,
+        asked: &Asked,
+        name: &history::Client,
+        random: &mut SmallRng,
+        ttl: Duration,
+    ) {
         let key = &asked.keys[random.random_range(0..asked.keys.len())];
         let access = |guard: &Guard| self.access(key, asked, guard.token(), name, || guard.is_valid());
         access(&guard);

@@ -121,7 +121,7 @@ pub struct Report {
     /// Whether a signal ended the faults early.
     early: bool,
     faults: Vec<(&'static str, u64)>,
-    load: [(&'static str, u64); 19],
+    load: [(&'static str, u64); 22],
     lost: String,
     left_out: Vec<&'static str>,
     granted: Duration,
@@ -253,6 +253,8 @@ fn by_kind(history: &History) -> BTreeMap<&'static str, u64> {
             Call::Read { stale: false, .. } => "reads",
             Call::Read { stale: true, .. } => "stale reads",
             Call::Access { .. } => "accesses to the resource",
+            Call::WriteRecord { .. } => "changes of records",
+            Call::ReadRecord { .. } => "reads of records",
             Call::NoteLoss { .. } => "losses noted",
         };
         *kinds.entry(kind).or_default() += 1;

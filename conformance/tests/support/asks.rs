@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use palisade_history::{self as history, Call, Key, Keys};
-use palisade_spec::lock::{self, Prefix, Right, Rights, Rule, Rules, Subject};
+use palisade_history::{self as history, Call, Change, Key, Keys};
+use palisade_spec::lock::{self, Prefix, Right, Rights, Rule, Rules, SessionId, Subject};
 use rand::Rng;
 
 use super::{Claims, Granted, World, name, principal, session_name};
@@ -32,6 +32,11 @@ impl World {
         let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());
         let call = match (kind, session) {
             (0..4, _) => Call::OpenSession { ttl_ms },
+            (10..14, _) if self.size.claims == Claims::All => Call::ReadRecord { record: key, stale: false },
+            (14..16, _) if self.size.claims == Claims::All => {
+                let (change, session) = (self.change(), session.filter(|_| self.random.random()));
+                return self.write(client, key, change, None, session);
+            }
             (4..10, _) => {
                 let ttl_ms = Some(ttl_ms);
                 Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false }
@@ -40,6 +45,11 @@ impl World {
             (25..60, _) if grants > 0 => {
                 let grant = self.random.random_range(0..grants);
                 let Granted { session, keys, token, mode } = self.clients[client].grants[grant].clone();
+                if self.size.claims == Claims::All && self.random.random_bool(0.3) {
+                    let record = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
+                    let (change, session) = (self.change(), Some(session).filter(|_| self.random.random_bool(0.7)));
+                    return self.write(client, record, change, Some(token), session);
+                }
                 // Permits of a semaphore fence nothing.
                 let fences = matches!(mode, history::Mode::Exclusive | history::Mode::Shared);
                 if self.size.resource && fences && self.random.random_bool(0.4) {
@@ -64,6 +74,21 @@ impl World {
         };
         let session = session.filter(|_| call.session().is_some());
         self.invoke(client, call, session);
+    }
+
+    fn write(&mut self, client: usize, record: Key, change: Change, token: Option<u64>, session: Option<SessionId>) {
+        let name = session.map(session_name);
+        self.invoke(client, Call::WriteRecord { record, change, token, session: name, number: None }, session);
+    }
+
+    /// No two changes write the same text.
+    fn change(&mut self) -> Change {
+        let text = format!("{};", self.next).as_str().into();
+        match self.random.random_range(0..20) {
+            0 => Change::Delete,
+            1..4 => Change::Put(text),
+            _ => Change::Append(text),
+        }
     }
 
     /// The keys and the mode of an acquire of this key, perhaps with another one.
@@ -113,7 +138,7 @@ impl World {
             subject,
             rights: Rights::of(rights.iter().copied()),
         };
-        let all = rule("", Subject::Everyone, &[Right::Acquire, Right::Break]);
+        let all = rule("", Subject::Everyone, &[Right::Acquire, Right::Break, Right::Write]);
         let but = match self.random.random_range(0..3) {
             0 => return None,
             1 => {

@@ -9,11 +9,12 @@ mod asks;
 use std::collections::BTreeMap;
 
 use palisade_history::{
-    self as history, Answer, Call, Client, Event, History, Holder, Key, Keys, Note, OpId, Refusal, Session, Time,
+    self as history, Answer, Call, Change, Client, Event, History, Holder, Key, Keys, Note, OpId, Refusal, Session,
+    Time,
 };
 use palisade_spec::lock::{
-    self, Claim, Command, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Principal, Proof, Reply, Revision,
-    Sequence, SessionId, Token, Ttl,
+    self, Claim, Command, Condition, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Principal, Proof, Reply,
+    Revision, Sequence, SessionId, Token, Transaction, Ttl, Writer,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -188,8 +189,10 @@ impl World {
         let member = &mut self.clients[client];
         if let Some((_, last)) = member.sessions.iter_mut().find(|(known, _)| Some(*known) == session)
             && alone
-            && let Call::Acquire { number, .. } | Call::Release { number, .. } | Call::Withdraw { number, .. } =
-                &mut call
+            && let Call::Acquire { number, .. }
+            | Call::Release { number, .. }
+            | Call::Withdraw { number, .. }
+            | Call::WriteRecord { number, .. } = &mut call
         {
             *last += 1;
             *number = Some(*last);
@@ -272,6 +275,32 @@ impl World {
                     RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
             }
+            Call::WriteRecord { record, change, token, .. } => {
+                let writer = match session {
+                    Some(session) => Writer::Session { session, sequence },
+                    None => Writer::Client(principal.clone()),
+                };
+                let (record, bytes) = (of(&record), |text: &str| lock::Bytes::from(text));
+                let held = token.map(|token| Condition::Held { lock: record.clone(), token: Token(token) });
+                let change = match change {
+                    Change::Put(text) => lock::Change::Put { record, bytes: bytes(&text) },
+                    Change::Append(text) => lock::Change::Append { record, bytes: bytes(&text) },
+                    Change::Delete => lock::Change::Delete { record },
+                };
+                let (conditions, limit) = (held.into_iter().collect(), u64::MAX);
+                (
+                    Command::Transact { writer, transaction: Transaction { conditions, changes: vec![change], limit } },
+                    false,
+                )
+            }
+            Call::ReadRecord { record, .. } => {
+                let view = self.table.record(&of(&record)).map_or(Answer::NoRecord, |record| {
+                    let value = std::str::from_utf8(record.bytes.as_slice()).expect("texts are written").into();
+                    Answer::Record { version: record.version.0, value }
+                });
+                self.requests[place].state = RequestState::Answered(Ok(view));
+                return;
+            }
             Call::NoteLoss { .. } => unreachable!("generated clients make no notes"),
         };
         let outcome = self.table.apply(self.stamp(), &command);
@@ -323,7 +352,9 @@ impl World {
             (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
-            (Call::Acquire { .. }, Reply::NoSession) => Err(Refusal::NoSession),
+            (Call::Acquire { .. } | Call::WriteRecord { .. }, Reply::NoSession) => Err(Refusal::NoSession),
+            (_, Reply::Written { version }) => Ok(Answer::Written { version: version.0 }),
+            (_, Reply::NotHeld { .. } | Reply::Fenced { .. }) => Err(Refusal::StaleToken),
             (_, Reply::Broken { session, .. }) => Ok(Answer::Broken { session: session_name(session) }),
             (Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),
             (_, Reply::AccessSet { revision }) => Ok(Answer::AccessSet { revision: revision.0 }),
@@ -411,8 +442,11 @@ impl World {
                 }
                 // Without a number, or without a session, an earlier sending may have been carried
                 // out.
-                let is_certain =
-                    request.sequence.is_some() && !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. });
+                let is_certain = request.sequence.is_some()
+                    && match &request.call {
+                        Call::WriteRecord { .. } => error == Refusal::StaleToken,
+                        _ => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
+                    };
                 if request.resent && !is_certain {
                     Event::Info { op, time, why: format!("refused, and sent before: {error}") }
                 } else {

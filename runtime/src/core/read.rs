@@ -4,8 +4,8 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, RecordPage, SessionView, Stale,
-    WaiterView, Watched,
+    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, RecordPage, SessionView,
+    Stale, WaiterView, Watched,
 };
 use palisade_spec::lock::{
     Access, Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, SharedMap, Value,

@@ -204,7 +204,8 @@ pub(super) fn list(
         None => Bound::Included(&prefix_key),
     };
     let readable = readable_from(table.records(), table.access(), reader, start.cloned());
-    let mut matching = readable.take_while(|(key, _)| key.as_str().starts_with(prefix)).map(|(key, record)| summary(key, record));
+    let mut matching =
+        readable.take_while(|(key, _)| key.as_str().starts_with(prefix)).map(|(key, record)| summary(key, record));
     let records: Vec<RecordSummary> = matching.by_ref().take(limit).collect();
     let next_after = matching.next().and_then(|_| Some(records.last()?.key.clone()));
     RecordPage { records, next_after, stored_bytes: table.stored_bytes() }

@@ -72,7 +72,11 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     }
     violations.truncate(MOST);
     let (writes, reads) = (count(writes, "change"), count(reads, "read"));
-    Verdict { checker: NAME, checked: format!("{writes} and {reads} of {}", count(records.len(), "record")), violations }
+    Verdict {
+        checker: NAME,
+        checked: format!("{writes} and {reads} of {}", count(records.len(), "record")),
+        violations,
+    }
 }
 
 /// The operations on one record, in the order of their invocations.
@@ -120,11 +124,13 @@ fn versions_are_one_order(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
             last = last.filter(|last| last.0 >= before.0).or(Some(before));
         }
         if let Some((_, before)) = last.filter(|last| last.0 >= version) {
-            violations
-                .push(Violation(format!("a later change has a greater version, but not this one: {before}; {operation}")));
+            violations.push(Violation(format!(
+                "a later change has a greater version, but not this one: {before}; {operation}"
+            )));
         }
         if let Some(other) = seen.insert(version, operation) {
-            violations.push(Violation(format!("two changes have different versions, but not these: {other}; {operation}")));
+            violations
+                .push(Violation(format!("two changes have different versions, but not these: {other}; {operation}")));
         }
     }
 }
@@ -141,7 +147,9 @@ fn only_holders_write(facts: &Facts<'_>, record: &Record<'_>, violations: &mut V
         let (operation, grant) = (facts.operation(write.place), write.token.and_then(|token| facts.grant_of(token)));
         let Some(grant) = grant else { continue };
         if operation.answer().is_some() && operation.completed() < grant.not_before {
-            violations.push(Violation(format!("a record is written after the grant of the token, but not here: {operation}")));
+            violations.push(Violation(format!(
+                "a record is written after the grant of the token, but not here: {operation}"
+            )));
         }
         if let Some((ended, by)) = grant.ended
             && operation.answer().is_some()
@@ -212,7 +220,9 @@ fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Ve
         };
         if is_old {
             let before = facts.operation(before);
-            violations.push(Violation(format!("a read shows what was there before it began, but not this one: {before}; {operation}")));
+            violations.push(Violation(format!(
+                "a read shows what was there before it began, but not this one: {before}; {operation}"
+            )));
         }
     }
 }

@@ -142,7 +142,7 @@ fn listings_show_locks_and_records_up_to_the_same_key() {
         let mut table = table(&held);
         for key in &written {
             let record = Key::from(key.as_str());
-            let changes = vec![Change::Put { record, bytes: Bytes::from(b"1".as_slice()) }];
+            let changes = vec![Change::Put { record, bytes: Bytes::from("1") }];
             let transaction = Transaction { conditions: Vec::new(), changes, limit: 1 << 20 };
             let writer = Writer::Client(Principal::from("admin/root"));
             table.apply(Stamp(0), &Command::Transact { writer, transaction });

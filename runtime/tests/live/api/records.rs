@@ -90,8 +90,7 @@ fn numbered_transaction_is_done_once_across_a_failover() {
     let node = Node(cluster.client_addr(leader));
     let session = node.open_session("writer");
     let append = json!({ "append": { "key": "log", "value": "line;" } });
-    let transact =
-        |number: u64| json!({ "transact": { "transaction": { "session": session, "changes": [append] }, "number": number } });
+    let transact = |number: u64| json!({ "transact": { "transaction": { "session": session, "changes": [append] }, "number": number } });
     let first = WebSocket::open(&node.0).ask(1, &transact(1));
     assert!(first["ok"]["written"]["version"].is_u64(), "{first}");
     cluster.kill(leader);

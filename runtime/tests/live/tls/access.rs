@@ -251,7 +251,8 @@ fn records_need_a_right_of_their_own() {
     let none = "no rule for this key applies to it";
     denied(&worker.send("DELETE", "/v1/kv/hr%2Fa", &Value::Null), &format!("worker-7 may not write hr/a: {none}"));
     denied(&worker.get("/v1/kv/hr%2Fa"), &format!("worker-7 may not read hr/a: {none}"));
-    let compared = json!({ "conditions": [{ "version": { "key": "hr/a", "version": 1 } }], "changes": [put("billing/b")] });
+    let compared =
+        json!({ "conditions": [{ "version": { "key": "hr/a", "version": 1 } }], "changes": [put("billing/b")] });
     denied(&worker.post("/v1/kv", &compared), &format!("worker-7 may not read hr/a: {none}"));
     let listed = worker.get("/v1/kv").ok();
     assert_eq!((&listed["records"][0]["key"], listed["records"].as_array().unwrap().len()), (&json!("billing/a"), 1));

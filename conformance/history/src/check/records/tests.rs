@@ -188,15 +188,16 @@ fn changes_of_those_who_do_not_hold_the_lock_are_found() {
 
 #[test]
 fn reads_of_the_past_and_of_the_future_are_found() {
-    let two = || {
-        Story::default()
-            .tell(append("a;", None), 10, 20, written(1))
-            .tell(append("b;", None), 30, 40, written(2))
-    };
+    let two =
+        || Story::default().tell(append("a;", None), 10, 20, written(1)).tell(append("b;", None), 30, 40, written(2));
     let old = "a read shows what was there before it began";
     two().tell(read(), 50, 60, shows(1, "a;")).is_wrong(old);
     two().tell(read(), 50, 60, End::Ok(Answer::NoRecord)).is_wrong(old);
-    two().unanswered(append("c;", None), 41).tell(read(), 50, 60, shows(3, "a;b;c;")).tell(read(), 61, 70, shows(2, "a;b;")).is_wrong(old);
+    two()
+        .unanswered(append("c;", None), 41)
+        .tell(read(), 50, 60, shows(3, "a;b;c;"))
+        .tell(read(), 61, 70, shows(2, "a;b;"))
+        .is_wrong(old);
     let deleted = || two().tell(write(Change::Delete, None, None), 50, 60, written(3));
     deleted().tell(read(), 70, 80, shows(2, "a;b;")).is_wrong(old);
     deleted().tell(read(), 70, 80, shows(3, "")).is_wrong("that was deleted");
@@ -208,12 +209,13 @@ fn reads_of_the_past_and_of_the_future_are_found() {
 
 #[test]
 fn contents_of_other_changes_are_found() {
-    let two = |shown: &str| {
-        Story::default()
-            .tell(append("a;", None), 10, 20, written(1))
-            .tell(append("b;", None), 30, 40, written(2))
-            .tell(read(), 50, 60, shows(2, shown))
-    };
+    let two =
+        |shown: &str| {
+            Story::default()
+                .tell(append("a;", None), 10, 20, written(1))
+                .tell(append("b;", None), 30, 40, written(2))
+                .tell(read(), 50, 60, shows(2, shown))
+        };
     two("a;b;").is_right();
     two("b;a;").is_wrong("ends with its last change");
     two("b;").is_wrong("one is missing");
