@@ -105,8 +105,9 @@ async fn barrier_survives_a_failover() {
         barrier.wait().await
     };
     let first = Barrier::new(&clients[0], "round-1", PARTIES);
-    for number in 0..PARTIES / 2 {
-        parties.spawn(arrive(clients[number].clone(), number));
+    let (early, late) = clients.split_at(PARTIES / 2);
+    for (number, client) in (0..).zip(early) {
+        parties.spawn(arrive(client.clone(), number));
     }
     timeout(PATIENCE, async {
         while first.arrived().await.unwrap().len() < PARTIES / 2 {
@@ -116,8 +117,8 @@ async fn barrier_survives_a_failover() {
     .await
     .expect("half of them arrive");
     cluster.kill(leader);
-    for number in PARTIES / 2..PARTIES {
-        parties.spawn(arrive(clients[number].clone(), number));
+    for (number, client) in (early.len()..).zip(late) {
+        parties.spawn(arrive(client.clone(), number));
     }
     all(parties).await;
     assert_eq!(first.arrived().await.unwrap().len(), PARTIES);

@@ -214,7 +214,7 @@ fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Ve
             None => {
                 let is_there = |write: &Write<'_>| write.version == Some(version) && *write.change != Change::Delete;
                 let is_shown = record.reads.iter().any(|read| read.shown.is_some_and(|(shown, _)| shown == version));
-                (is_shown || record.writes.iter().any(|write| is_there(write)))
+                (is_shown || record.writes.iter().any(is_there))
                     && !record.writes.iter().any(|write| may_remove(facts, write, version, operation))
             }
         };

@@ -82,7 +82,7 @@ impl Story {
     }
 
     /// What the checker finds; the history must be well-formed, and nothing for others to accuse.
-    fn finds(self) -> Vec<String> {
+    fn finds(&self) -> Vec<String> {
         let mut history = History::from_events(self.history.events()).expect("it is well-formed");
         history.operations.sort_by_key(|operation| operation.invoked);
         let mut found = Vec::new();
@@ -98,12 +98,12 @@ impl Story {
     }
 
     #[track_caller]
-    fn is_right(self) {
+    fn is_accepted(&self) {
         assert_eq!(self.finds(), [""; 0]);
     }
 
     #[track_caller]
-    fn is_wrong(self, says: &str) {
+    fn is_refused(&self, says: &str) {
         let found = self.finds();
         assert!(found.iter().any(|violation| violation.contains(says)), "{found:?}");
     }
@@ -121,34 +121,34 @@ fn right_answers_are_accepted() {
         .tell(read(), 81, 90, End::Ok(Answer::NoRecord))
         .tell(put("c;"), 91, 100, written(4))
         .tell(read(), 101, 110, shows(4, "c;"))
-        .is_right();
+        .is_accepted();
     // Changes that overlap have any order, and one without an answer may be there or not, or have removed the others.
     Story::default()
         .tell(append("a;", None), 10, 50, written(2))
         .tell(append("b;", None), 20, 40, written(1))
         .unanswered(append("c;", None), 30)
         .tell(read(), 60, 70, shows(3, "b;a;c;"))
-        .is_right();
+        .is_accepted();
     Story::default()
         .tell(append("a;", None), 10, 20, written(1))
         .unanswered(put("b;"), 30)
         .tell(read(), 40, 50, shows(1, "a;"))
         .tell(append("c;", None), 60, 70, written(3))
         .tell(read(), 80, 90, shows(3, "b;c;"))
-        .is_right();
+        .is_accepted();
     // Without a number each sending may be done.
     Story::default()
         .tell(append("a;", None), 10, 20, written(2))
         .sent_again()
         .tell(read(), 30, 40, shows(2, "a;a;"))
-        .is_right();
+        .is_accepted();
     // A stale read may show anything that was there.
     let stale = Call::ReadRecord { record: "k".into(), stale: true };
     Story::default()
         .tell(append("a;", None), 10, 20, written(1))
         .tell(append("b;", None), 30, 40, written(2))
         .tell(stale, 50, 60, shows(1, "a;"))
-        .is_right();
+        .is_accepted();
 }
 
 #[test]
@@ -156,11 +156,11 @@ fn versions_that_fall_or_are_given_twice_are_found() {
     Story::default()
         .tell(append("a;", None), 10, 20, written(2))
         .tell(append("b;", None), 30, 40, written(1))
-        .is_wrong("a later change has a greater version");
+        .is_refused("a later change has a greater version");
     Story::default()
         .tell(append("a;", None), 10, 40, written(2))
         .tell(append("b;", None), 20, 30, written(2))
-        .is_wrong("two changes have different versions");
+        .is_refused("two changes have different versions");
 }
 
 #[test]
@@ -168,22 +168,22 @@ fn changes_of_those_who_do_not_hold_the_lock_are_found() {
     Story::held()
         .release(20, 30)
         .tell(append("late;", Some(1)), 40, 50, written(1))
-        .is_wrong("while its grant lasts, but this one had ended");
+        .is_refused("while its grant lasts, but this one had ended");
     // The later holder is known; how the former lost the lock is not.
     Story::held()
         .tell(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
         .grant("s2", 2, TTL_MS, TTL_MS + 100)
         .tell(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
         .tell(append("late;", Some(1)), TTL_MS + 120, TTL_MS + 190, written(2))
-        .is_wrong("a former holder writes nothing after its successor");
+        .is_refused("a former holder writes nothing after its successor");
     Story::default()
         .tell(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
         .tell(append("early;", Some(1)), 2, 5, written(1))
         .grant("s1", 1, 9, 10)
-        .is_wrong("after the grant of the token");
+        .is_refused("after the grant of the token");
     Story::held()
         .tell(append("a;", Some(1)), 20, 30, End::Fail(Refusal::StaleToken))
-        .is_wrong("a holder's change is not refused");
+        .is_refused("a holder's change is not refused");
 }
 
 #[test]
@@ -191,20 +191,20 @@ fn reads_of_the_past_and_of_the_future_are_found() {
     let two =
         || Story::default().tell(append("a;", None), 10, 20, written(1)).tell(append("b;", None), 30, 40, written(2));
     let old = "a read shows what was there before it began";
-    two().tell(read(), 50, 60, shows(1, "a;")).is_wrong(old);
-    two().tell(read(), 50, 60, End::Ok(Answer::NoRecord)).is_wrong(old);
+    two().tell(read(), 50, 60, shows(1, "a;")).is_refused(old);
+    two().tell(read(), 50, 60, End::Ok(Answer::NoRecord)).is_refused(old);
     two()
         .unanswered(append("c;", None), 41)
         .tell(read(), 50, 60, shows(3, "a;b;c;"))
         .tell(read(), 61, 70, shows(2, "a;b;"))
-        .is_wrong(old);
+        .is_refused(old);
     let deleted = || two().tell(write(Change::Delete, None, None), 50, 60, written(3));
-    deleted().tell(read(), 70, 80, shows(2, "a;b;")).is_wrong(old);
-    deleted().tell(read(), 70, 80, shows(3, "")).is_wrong("that was deleted");
+    deleted().tell(read(), 70, 80, shows(2, "a;b;")).is_refused(old);
+    deleted().tell(read(), 70, 80, shows(3, "")).is_refused("that was deleted");
     Story::default()
         .tell(read(), 5, 9, shows(1, "a;"))
         .tell(append("a;", None), 10, 20, written(1))
-        .is_wrong("nobody made this one");
+        .is_refused("nobody made this one");
 }
 
 #[test]
@@ -216,28 +216,28 @@ fn contents_of_other_changes_are_found() {
                 .tell(append("b;", None), 30, 40, written(2))
                 .tell(read(), 50, 60, shows(2, shown))
         };
-    two("a;b;").is_right();
-    two("b;a;").is_wrong("ends with its last change");
-    two("b;").is_wrong("one is missing");
-    two("a;a;b;").is_wrong("more often than it was written");
-    two("x;b;").is_wrong("texts that were written");
+    two("a;b;").is_accepted();
+    two("b;a;").is_refused("ends with its last change");
+    two("b;").is_refused("one is missing");
+    two("a;a;b;").is_refused("more often than it was written");
+    two("x;b;").is_refused("texts that were written");
     Story::default()
         .tell(append("a;", None), 10, 20, written(1))
         .tell(put("b;"), 30, 40, written(2))
         .tell(read(), 50, 60, shows(2, "a;b;"))
-        .is_wrong("a put replaces the content");
+        .is_refused("a put replaces the content");
     Story::default()
         .tell(append("a;", None), 10, 20, written(1))
         .tell(append("b;", None), 21, 30, written(2))
         .tell(append("c;", None), 31, 40, written(3))
         .tell(read(), 50, 60, shows(3, "b;a;c;"))
-        .is_wrong("in the order of their versions");
+        .is_refused("in the order of their versions");
     // With a number it is done once, however often it is sent.
     Story::held()
         .tell(write(Change::Append("a;".into()), Some(1), Some(5)), 20, 30, written(1))
         .sent_again()
         .tell(read(), 40, 50, shows(1, "a;a;"))
-        .is_wrong("more often than it was written");
+        .is_refused("more often than it was written");
 }
 
 #[test]
