@@ -171,7 +171,7 @@ impl Hub {
 
     /// Looks through the next batches, and notes at each watcher what concerns it. The watchers of a key that
     /// has few are woken, those of others are put into the queue. Returns whether there may be more batches.
-    fn look_through(&self, access: &mut u64, queue: &mut VecDeque<Arc<Slot>>) -> bool {
+    pub(super) fn look_through(&self, access: &mut u64, queue: &mut VecDeque<Arc<Slot>>) -> bool {
         let mut directory = self.directory.lock();
         let (found, floor, revision) = {
             let shared = self.shared.lock();
@@ -211,19 +211,19 @@ impl Hub {
 }
 
 /// Spreads wakes over time.
-struct Pace {
+pub(super) struct Pace {
     /// Wakes that are still allowed at once.
     allowed: f64,
     at: Instant,
 }
 
 impl Pace {
-    fn new(at: Instant) -> Pace {
+    pub(super) fn new(at: Instant) -> Pace {
         Pace { allowed: limits::WATCH_BURST, at }
     }
 
     /// How long to wait after so many wakes.
-    fn after(&mut self, wakes: usize, now: Instant) -> Duration {
+    pub(super) fn after(&mut self, wakes: usize, now: Instant) -> Duration {
         let passed = now.saturating_duration_since(self.at).as_secs_f64();
         self.at = now;
         #[expect(clippy::cast_precision_loss, reason = "a group is small")]

@@ -1,7 +1,10 @@
 //! The hub, with events of a real table.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::FutureExt;
 use palisade_client::wire::{Because, Change, EventId};
 use palisade_spec::lock::{
     Access, Claim, Command, Keys, LockRequest, LockTable, Opening, Owner, Prefix, Principal, Proof, Right, Rights,
@@ -9,6 +12,7 @@ use palisade_spec::lock::{
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 
+use super::dispatch::Pace;
 use super::history::Entry;
 use super::*;
 use crate::metrics::Metrics;
@@ -355,7 +359,7 @@ async fn only_those_who_follow_a_key_are_woken() {
     let woken = async |watchers: &mut Vec<Follower>| {
         let mut woken = Vec::new();
         for watcher in watchers {
-            woken.push(tokio::time::timeout(std::time::Duration::from_millis(100), watcher.wait()).await.is_ok());
+            woken.push(tokio::time::timeout(Duration::from_millis(100), watcher.wait()).await.is_ok());
         }
         woken
     };
@@ -412,7 +416,7 @@ async fn watcher_of_a_quiet_key_is_not_too_slow() {
     let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
     let mut watcher = source.follow(key("quiet"), "2");
     for _ in 0..5 {
-        let nothing = tokio::time::timeout(std::time::Duration::from_millis(20), watcher.follow()).await;
+        let nothing = tokio::time::timeout(Duration::from_millis(20), watcher.follow()).await;
         assert!(nothing.is_err(), "{nothing:?}");
         for _ in 0..100 {
             source.acquire(1, &["busy"]);
@@ -428,41 +432,47 @@ async fn watcher_of_a_quiet_key_is_not_too_slow() {
     dispatcher.abort();
 }
 
-/// Goal: ten thousand watchers of a key are woken in bursts, and those of another key do not wait for them.
-#[tokio::test]
-async fn wakes_of_a_crowd_are_spread() {
+/// Goal: the watchers of a key that ten thousand follow stand in a queue, once each, and those of another key do not wait
+/// for them.
+#[test]
+fn watchers_of_a_crowded_key_stand_in_a_queue() {
     let mut source = Source::with_sessions(1 << 20, 1);
-    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
     let reached = source.applied.to_string();
-    let crowd = (0..10_000).map(|_| source.follow(key("k"), &reached));
-    let mut crowd: Vec<Follower> = crowd.collect();
+    let mut crowd: Vec<Follower> = (0..10_000).map(|_| source.follow(key("k"), &reached)).collect();
     let mut other = source.follow(key("other"), &reached);
     for watcher in crowd.iter_mut().chain([&mut other]) {
-        watcher.wait().await;
-        assert!(matches!(watcher.next(None), Progress::CaughtUp));
+        assert!(watcher.wait().now_or_never().is_some() && matches!(watcher.next(None), Progress::CaughtUp));
+        assert!(watcher.wait().now_or_never().is_none(), "there is nothing more to read");
     }
-    let begin = tokio::time::Instant::now();
-    for round in 0..4 {
-        if round % 2 == 0 {
-            source.acquire(1, &["k"])
-        } else {
-            source.release(1, &["k"])
-        };
-        for watcher in &mut crowd {
-            watcher.wait().await;
-            assert_eq!(read(watcher).len(), 1);
-        }
-    }
-    // 40,000 wakes, 20,000 of them at once, and 20,000 a second.
-    let took = begin.elapsed().as_millis();
-    assert!(took >= 900, "{took} ms");
-    source.release(1, &["k"]);
+    let mut queue = VecDeque::new();
+    let mut look_through = |source: &Source| while source.hub.look_through(&mut 0, &mut queue) {};
     source.acquire(1, &["k"]);
+    look_through(&source);
+    source.release(1, &["k"]);
     source.acquire(1, &["other"]);
-    let before = tokio::time::Instant::now();
-    other.wait().await;
+    look_through(&source);
+    assert!(other.wait().now_or_never().is_some());
     assert_eq!(names(&mut other).len(), 1);
-    // A crowd waits for half of a second.
-    assert!(before.elapsed().as_millis() < 100, "{:?}", before.elapsed());
-    dispatcher.abort();
+    assert_eq!(queue.len(), crowd.len(), "a watcher that is in the queue is not put into it again");
+    // Whoever is woken reads all events.
+    for watcher in &mut crowd {
+        assert!(watcher.wait().now_or_never().is_some());
+        assert_eq!(names(watcher).len(), 2);
+    }
+}
+
+/// Goal: 40,000 wakes, of which 20,000 may come at once, and then 20,000 a second, take a second; after a pause a burst
+/// comes at once again.
+#[test]
+fn wakes_are_spread() {
+    let begin = tokio::time::Instant::now();
+    let (mut now, mut pace) = (begin, Pace::new(begin));
+    for wakes in [64; 625] {
+        now += pace.after(wakes, now);
+    }
+    let took = (now - begin).as_secs_f64();
+    assert!((took - 1.0).abs() < 0.001, "{took} s");
+    now += Duration::from_secs(60);
+    let waits = [64; 313].map(|wakes| pace.after(wakes, now));
+    assert!(waits[..312].iter().all(Duration::is_zero) && !waits[312].is_zero(), "{waits:?}");
 }
