@@ -112,11 +112,14 @@ impl Guard {
     /// very moment, and once, however often the request has to be sent. So no record is changed by a holder that has lost
     /// its lock, whatever clocks do.
     ///
-    /// If the future is dropped half-way, the changes may be made, or not, and never after later ones of this guard.
+    /// A transaction has one condition more than it says, that the lock is held: so at most 31 of its own conditions and
+    /// changes. If the future is dropped half-way, the changes may be made, or not, and never after later ones of this
+    /// guard.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more: nothing was changed,
-    /// unless an attempt whose answer was lost has done it before. [`Error::Refused`] and the others as those of
+    /// unless an attempt whose answer was lost has done it before. [`Error::Refused`] with [`Code::Gone`](crate::wire::Code)
+    /// if such an attempt was decided, and no record shows its result: all were deleted, by it or since. [`Error::Refused`] and the others as those of
     /// [`Client::transact`](crate::Client::transact).
     pub async fn transact(&mut self, transaction: Transaction) -> Result<u64, Error> {
         match self.write(Write::Records(transaction)).await? {

@@ -47,6 +47,8 @@ pub struct Watcher {
     connection: Option<Connection>,
     outbox: VecDeque<Outgoing>,
     inbox: Vec<Incoming>,
+    /// When the node was last heard of.
+    heard: Instant,
     /// What has arrived and is not returned yet.
     ready: VecDeque<Watched>,
     /// Whether a listing has begun, and is not complete.
@@ -74,6 +76,7 @@ impl Watcher {
             connection: None,
             outbox: VecDeque::new(),
             inbox: Vec::new(),
+            heard: Instant::now(),
             ready: VecDeque::new(),
             is_listing: false,
             trouble: String::new(),
@@ -82,7 +85,7 @@ impl Watcher {
     }
 
     /// The ID after which the watch would be resumed: that of the last event that was returned, or the end of the last
-    /// listing. `None` before the first listing is complete. With it, another process can go on
+    /// listing. `None` before the first listing is complete, and after [`Watched::Compacted`] until the next one is. With it, another process can go on
     /// ([`Watch::after`](Watch::after)).
     pub fn position(&self) -> Option<EventId> {
         self.watch.after
@@ -126,7 +129,8 @@ impl Watcher {
                     self.watch.after = Some(EventId::end_of(listing.revision));
                 }
             }
-            Watched::Compacted { .. } => self.is_listing = true,
+            // Without an ID: if the listing does not come from this node, it comes from the next one.
+            Watched::Compacted { .. } => (self.is_listing, self.watch.after) = (true, None),
         }
     }
 
@@ -142,6 +146,7 @@ impl Watcher {
                 self.outbox.clear();
                 self.outbox.push_back(Outgoing::Frame(frame));
                 self.inbox.clear();
+                self.heard = Instant::now();
                 self.is_listing = self.watch.after.is_none();
                 self.connection = Some(connection);
                 self.refusals = 0;
@@ -162,11 +167,14 @@ impl Watcher {
 
     /// Waits until frames have come, or says why the connection is of no use any more.
     async fn receive(&mut self) -> Result<(), String> {
-        let Watcher { connection, outbox, inbox, .. } = self;
+        let Watcher { connection, outbox, inbox, heard, .. } = self;
         let Some(connection) = connection else { return Ok(()) };
         let frames = poll_fn(|context| connection.poll(context, outbox, inbox));
-        match timeout_at(Instant::now() + SILENCE, frames).await {
-            Ok(received) => received,
+        match timeout_at(*heard + SILENCE, frames).await {
+            Ok(received) => {
+                *heard = Instant::now();
+                received
+            }
             Err(_) => Err(format!("the node sent nothing for {} s", SILENCE.as_secs())),
         }
     }
@@ -230,5 +238,36 @@ impl Watcher {
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").field("watch", &self.watch).field("trouble", &self.trouble).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::wire::{Change, Event, EventId, Listing};
+
+    /// Goal: when events were missed, the watch is resumed with a listing, at whatever node it goes on, until one is
+    /// complete.
+    #[tokio::test]
+    async fn what_was_missed_is_listed_at_the_next_node() {
+        let mut watcher = Watcher::new(vec!["127.0.0.1:9".into()], Options::default(), Watch::key("k"));
+        let listing =
+            |revision, complete| Watched::Listing(Listing { revision, begins: true, complete, ..Listing::default() });
+        watcher.note(&listing(7, true));
+        assert_eq!(watcher.position(), Some(EventId::end_of(7)));
+        let event = |revision| Event {
+            id: EventId::end_of(revision),
+            key: "k".into(),
+            change: Change::Deleted { version: revision },
+        };
+        watcher.note(&Watched::Event(event(9)));
+        assert_eq!(watcher.position(), Some(EventId::end_of(9)));
+        watcher.note(&Watched::Compacted { floor: 20 });
+        assert_eq!(watcher.position(), None);
+        watcher.note(&listing(25, false));
+        watcher.note(&Watched::Event(event(26)));
+        assert_eq!(watcher.position(), None, "the listing is not complete");
+        watcher.note(&listing(27, true));
+        assert_eq!(watcher.position(), Some(EventId::end_of(27)));
     }
 }

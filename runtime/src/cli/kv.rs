@@ -49,7 +49,7 @@ enum KvCommand {
     },
     /// Write a record
     Put(Written),
-    /// Add to a record
+    /// Add to a record: twice if an answer is lost, unless --if-version is given
     Append(Written),
     /// Delete a record
     Delete {

@@ -44,7 +44,7 @@ pub struct Room {
     pub request: OwnedSemaphorePermit,
     /// A permit for one open read.
     pub read: Option<OwnedSemaphorePermit>,
-    /// Permits for the contents of a transaction.
+    /// Permits for the contents of a transaction, until it is answered.
     pub contents: Option<OwnedSemaphorePermit>,
 }
 
@@ -96,6 +96,14 @@ impl Responder {
         Responder { client, turn, ..self }
     }
 
+    /// The same for a transaction, whose contents have these permits.
+    pub fn with_contents(mut self, permits: Option<OwnedSemaphorePermit>) -> Responder {
+        if let Channel::Stream { room: Some(room), .. } = &mut self.channel {
+            room.contents = permits;
+        }
+        self
+    }
+
     /// Whether the client can no longer receive the answer. On a WebSocket on which a request was
     /// rejected because this node does not lead, this includes every later request: none may be
     /// done after an earlier one was not (docs/protocol.md, "Exactly once").
@@ -125,6 +133,8 @@ impl Responder {
                     Ok(answer) => Outcome::Ok(answer),
                     Err(failure) => Outcome::Error(failure),
                 };
+                // The contents have been written, or dropped; the answer is small.
+                let room = room.map(|room| Room { contents: None, ..room });
                 let pushed = outbox.push(StreamReply { response: Response { id, result }, text, room });
                 // No answer may be missing in the middle: a client too slow for its outbox loses
                 // the connection.

@@ -189,14 +189,20 @@ impl App {
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
     /// withdraws its wait.
     async fn send(&self, op: Op) -> Result<Answer, Failure> {
-        let _contents = self.room_for_contents(&op).await;
+        let bytes = content_bytes(&op);
         let request = self.validate(op)?;
-        self.send_request(request).await
+        self.send_with_contents(request, bytes).await
     }
 
     /// The same for a request of the core.
     async fn send_request(&self, request: Request) -> Result<Answer, Failure> {
+        self.send_with_contents(request, 0).await
+    }
+
+    /// The same for a request with so many bytes of contents.
+    async fn send_with_contents(&self, request: Request, bytes: usize) -> Result<Answer, Failure> {
         let turn = self.turn().await;
+        let _contents = self.room_for_contents(bytes).await;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
@@ -211,12 +217,12 @@ impl App {
     }
 
     /// Waits until there is room for the contents of a transaction, which may be large, beside those of the
-    /// transactions that are not answered.
-    async fn room_for_contents(&self, op: &Op) -> Option<OwnedSemaphorePermit> {
-        let Op::Transact { transaction, .. } = op else { return None };
+    /// transactions that are not answered. Its client has its turn: so no client takes more of the room than
+    /// it may have requests under way.
+    async fn room_for_contents(&self, bytes: usize) -> Option<OwnedSemaphorePermit> {
         // A transaction with more is refused, whatever room there is.
-        let bytes = transaction.content_bytes().min(limits::TRANSACTION_BYTES);
-        Arc::clone(&self.contents).acquire_many_owned(u32::try_from(bytes).ok()?).await.ok()
+        let bytes = u32::try_from(bytes.min(limits::TRANSACTION_BYTES)).ok().filter(|bytes| *bytes > 0)?;
+        Arc::clone(&self.contents).acquire_many_owned(bytes).await.ok()
     }
 
     /// Completes what the core has answered, on its way to the client.
@@ -243,6 +249,14 @@ impl App {
 
 /// The state of the handlers, with the client that sent the request.
 struct Caller(App);
+
+/// Bytes of contents in an operation.
+fn content_bytes(op: &Op) -> usize {
+    match op {
+        Op::Transact { transaction, .. } => transaction.content_bytes(),
+        _ => 0,
+    }
+}
 
 impl FromRequestParts<App> for Caller {
     type Rejection = Infallible;

@@ -6,7 +6,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use palisade_client::wire::{Answer, Code, Failure, Outcome, Response, Watch, Watched};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::App;
@@ -75,17 +75,22 @@ impl SocketWatches {
     }
 
     async fn show(self: Arc<SocketWatches>, id: u64, mut watcher: Watcher, text: bool) {
-        while let Some(part) = watcher.next().await {
+        loop {
+            // Before the listing is made. The semaphore is never closed.
+            let read = if watcher.is_listing() { Arc::clone(&self.reads).acquire_owned().await.ok() } else { None };
+            let Some(part) = watcher.next().await else { return };
             match part {
                 // Pings say that the connection lives.
                 Part::Quiet(_) => {}
                 Part::Events(events) => {
+                    // While they wait for their turn, they keep nothing of the history in memory.
+                    let events: Vec<_> = events.into_iter().map(|shown| shown.event()).collect();
                     for event in events {
-                        self.tell(id, Watched::Event(event.event()), text).await;
+                        self.tell(id, Watched::Event(event), text, None).await;
                     }
                 }
-                Part::Listing(listing) => self.tell(id, Watched::Listing(listing), text).await,
-                Part::Compacted(floor) => self.tell(id, Watched::Compacted { floor }, text).await,
+                Part::Listing(listing) => self.tell(id, Watched::Listing(listing), text, read).await,
+                Part::Compacted(floor) => self.tell(id, Watched::Compacted { floor }, text, None).await,
                 Part::End(failure) => {
                     let mut tasks = self.tasks.lock();
                     if tasks.remove(&id).is_some() {
@@ -97,13 +102,9 @@ impl SocketWatches {
     }
 
     /// Hands a frame over when the frames before it are written.
-    async fn tell(&self, id: u64, told: Watched, text: bool) {
-        // Neither semaphore is ever closed.
+    async fn tell(&self, id: u64, told: Watched, text: bool, read: Option<OwnedSemaphorePermit>) {
+        // The semaphore is never closed.
         let Ok(request) = Arc::clone(&self.frames).acquire_owned().await else { return };
-        let read = match &told {
-            Watched::Listing(_) => Arc::clone(&self.reads).acquire_owned().await.ok(),
-            Watched::Event(_) | Watched::Compacted { .. } => None,
-        };
         // Under the lock: a watch that was ended tells nothing more.
         let tasks = self.tasks.lock();
         if tasks.contains_key(&id) {

@@ -135,6 +135,11 @@ fn no_leader() -> Failure {
 }
 
 impl Watcher {
+    /// Whether the next part may be one of a listing.
+    pub(super) fn is_listing(&self) -> bool {
+        matches!(self.phase, Phase::Listing { .. })
+    }
+
     /// The next part; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Part> {
         let part = match &self.phase {
@@ -266,7 +271,8 @@ impl Part {
             }
             Part::Compacted(floor) => {
                 let message = "events after the one that was named are not there any more; a listing follows";
-                format!("event: compacted\ndata: {}\n\n", json!({ "floor": floor, "message": message })).into()
+                // A client that reconnects before the listing is complete resumes at no earlier event.
+                format!("id:\nevent: compacted\ndata: {}\n\n", json!({ "floor": floor, "message": message })).into()
             }
             Part::Quiet(reached) => format!(": {reached}\n\n").into(),
             Part::End(failure) => {

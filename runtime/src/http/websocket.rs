@@ -27,7 +27,7 @@ use super::client_limits::gives_back;
 use super::listen::ConnectionPermit;
 use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
-use super::{App, Caller, not_taken, reply};
+use super::{App, Caller, content_bytes, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
@@ -195,8 +195,7 @@ impl Connection {
             | Op::ShowAccess => Arc::clone(&self.reads).acquire_owned().await.ok(),
             _ => None,
         };
-        let contents = self.app.room_for_contents(op).await;
-        Some(Room { request, read, contents })
+        Some(Room { request, read, contents: None })
     }
 
     /// For a request that arrives now.
@@ -244,10 +243,12 @@ impl Connection {
             tokio::spawn(async move { responder.answer(app.request(request.op).await) });
             return;
         }
+        let bytes = content_bytes(&request.op);
         match self.app.validate(request.op) {
             Ok(accepted) => {
                 // Later requests of the connection stay unread meanwhile, and so in order.
                 let responder = responder.of(self.app.account_name(), self.app.turn().await);
+                let responder = responder.with_contents(self.app.room_for_contents(bytes).await);
                 if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
                     self.responder(request.id, text, None).answer(Err(not_taken(why)));
                 }

@@ -22,7 +22,7 @@ use super::hub::Hub;
 use crate::limits;
 
 /// Batches that are looked through at a time.
-const BATCHES: usize = 64;
+const BATCHES: usize = 8;
 /// Wakes between two moments at which other tasks may run.
 const GROUP: usize = 64;
 
@@ -154,7 +154,9 @@ impl Hub {
                 () = self.news.notified() => {}
                 () = sleep_until(next_group), if !queue.is_empty() => {}
             }
-            while self.look_through(&mut access, &mut queue) {}
+            while self.look_through(&mut access, &mut queue) {
+                yield_now().await;
+            }
             if self.shared.lock().closed {
                 return;
             }
@@ -196,8 +198,9 @@ impl Hub {
             }
         }
         for (key, revision) in keys {
-            let has_few = directory.of(key).nth(GROUP).is_none();
-            for slot in directory.of(key).filter(|slot| slot.note(revision)) {
+            let slots: Vec<&Arc<Slot>> = directory.of(key).collect();
+            let has_few = slots.len() <= GROUP;
+            for slot in slots.into_iter().filter(|slot| slot.note(revision)) {
                 if has_few {
                     slot.woken.notify_one();
                 } else {

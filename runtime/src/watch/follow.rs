@@ -31,6 +31,8 @@ pub struct Follower {
     /// Whether it has looked at everything that it was woken for. The history may then forget what comes
     /// after the cursor: it is not of this watch.
     is_idle: bool,
+    /// Whether it has been shown everything that there was when it looked last.
+    is_caught_up: bool,
     id: u64,
     slot: Arc<Slot>,
 }
@@ -82,7 +84,17 @@ impl Follower {
         after: EventId,
         (id, slot): (u64, Arc<Slot>),
     ) -> Follower {
-        Follower { hub, filter, reader, cursor: after, listed: Listed::All, is_idle: false, id, slot }
+        Follower {
+            hub,
+            filter,
+            reader,
+            cursor: after,
+            listed: Listed::All,
+            is_idle: false,
+            is_caught_up: false,
+            id,
+            slot,
+        }
     }
 
     /// What it follows.
@@ -115,6 +127,8 @@ impl Follower {
             }
             let (batches, end) = match read {
                 Ok(read) => read,
+                // What came since was dropped before the watcher was woken: that is not its fault.
+                Err(Missing::Dropped) if self.is_caught_up => return Progress::NeverHad(floor),
                 Err(Missing::Dropped) => return Progress::Dropped(floor),
                 Err(Missing::NeverHad) => return Progress::NeverHad(floor),
             };
@@ -122,6 +136,7 @@ impl Follower {
             let end = until.map_or(end, |until| end.min(until));
             let shown = self.read(&batches, &access, end);
             if !shown.is_empty() {
+                self.is_caught_up = false;
                 return Progress::Events(shown);
             }
             if batches.len() < BATCHES || until.is_some_and(|until| self.cursor >= until) {
@@ -135,7 +150,7 @@ impl Follower {
         loop {
             if !self.is_idle {
                 match self.next(None) {
-                    Progress::CaughtUp => self.is_idle = true,
+                    Progress::CaughtUp => (self.is_idle, self.is_caught_up) = (true, true),
                     progress => return progress,
                 }
             }

@@ -100,18 +100,15 @@ impl Told {
 
     /// The keys of the claim, if the event shows them and there are several.
     pub(super) fn keys<'a>(&self, events: &'a [Event]) -> Vec<&'a Key> {
-        let keys: Vec<&Key> = match &events[self.source] {
-            // The events of one claim follow one another.
-            Event::Granted { token, .. } => {
-                let same = |event: &&Event| matches!(event, Event::Granted { token: other, .. } if other == token);
-                events.iter().filter(same).filter_map(key).collect()
-            }
-            Event::Queued { session, .. } => {
-                let same = |event: &&Event| matches!(event, Event::Queued { session: other, .. } if other == session);
-                events.iter().filter(same).filter_map(key).collect()
-            }
-            _ => Vec::new(),
+        let is_same = |event: &Event| match (&events[self.source], event) {
+            (Event::Granted { token, .. }, Event::Granted { token: other, .. }) => token == other,
+            (Event::Queued { session, .. }, Event::Queued { session: other, .. }) => session == other,
+            _ => false,
         };
+        // The events of one claim follow one another.
+        let before = events[..self.source].iter().rev().take_while(|event| is_same(event)).count();
+        let claim = events[self.source - before..].iter().take_while(|event| is_same(event));
+        let keys: Vec<&Key> = claim.filter_map(key).collect();
         if keys.len() > 1 { keys } else { Vec::new() }
     }
 

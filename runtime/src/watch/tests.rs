@@ -264,6 +264,28 @@ fn history_is_bounded_and_a_gap_is_noticed() {
     assert_eq!(first.0, (floor + 1).to_string());
 }
 
+/// Goal: a watcher that had seen everything, and was not woken before the events after that were dropped, is not too
+/// slow: it is told that they are gone, as after a snapshot. One that has stopped reading is.
+#[test]
+fn watcher_that_was_not_woken_in_time_is_not_too_slow() {
+    let mut source = Source::with_sessions(10_000, 1);
+    let mut watchers = [source.follow(key("k"), "0"), source.follow(key("k"), "0")];
+    source.acquire(1, &["k"]);
+    for watcher in &mut watchers {
+        assert!(matches!(watcher.follow().now_or_never(), Some(Progress::Events(_))));
+    }
+    let [waiting, reading] = &mut watchers;
+    assert!(waiting.follow().now_or_never().is_none());
+    for _ in 0..200 {
+        source.release(1, &["k"]);
+        source.acquire(1, &["k"]);
+    }
+    while source.hub.look_through(&mut 0, &mut VecDeque::new()) {}
+    let floor = source.hub.shared.lock().history.floor();
+    assert!(matches!(waiting.follow().now_or_never(), Some(Progress::NeverHad(at)) if at == floor));
+    assert!(matches!(reading.follow().now_or_never(), Some(Progress::Dropped(at)) if at == floor));
+}
+
 /// Goal: behind a snapshot of a leader the history begins anew, and no watcher misses that.
 #[test]
 fn history_begins_anew_behind_a_snapshot() {

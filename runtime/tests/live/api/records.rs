@@ -69,7 +69,7 @@ fn former_holder_writes_nothing() {
 #[test]
 fn paused_holder_writes_nothing() {
     let (_cluster, node) = calm();
-    let paused = node.acquire("report", &json!({ "ttl_ms": 300, "owner": "paused" })).ok();
+    let paused = node.acquire("report", &json!({ "ttl_ms": 2_000, "owner": "paused" })).ok();
     node.put("report", Some(&paused["token"]), "one").ok();
     eventually("its lease ends", || (node.lock("report")["held"] == false).then_some(()));
     // Nobody else has come yet: the greatest token known there is the record's.

@@ -142,6 +142,18 @@ fn right_answers_are_accepted() {
         .sent_again()
         .tell(read(), 30, 40, shows(2, "a;a;"))
         .is_accepted();
+    Story::default()
+        .tell(append("a;", None), 10, 40, written(2))
+        .sent_again()
+        .tell(read(), 20, 30, shows(1, "a;"))
+        .is_accepted();
+    Story::default()
+        .tell(append("a;", None), 1, 5, written(1))
+        .tell(put("b;"), 10, 60, written(4))
+        .sent_again()
+        .tell(append("c;", None), 20, 30, written(3))
+        .tell(read(), 40, 50, shows(3, "b;c;"))
+        .is_accepted();
     // A stale read may show anything that was there.
     let stale = Call::ReadRecord { record: "k".into(), stale: true };
     Story::default()
