@@ -177,8 +177,7 @@ mod tests {
         assert!(!has_revision && rules.enabled && rules.revision == 0);
         let Document { rules, has_revision } = parse(r#"{"revision": 7, "enabled": false}"#).unwrap();
         assert!(has_revision && !rules.enabled && rules.revision == 7);
-        for bad in ["", "[]", r#"{"rule": []}"#, r#"{"rules": [{"subject": "a", "prefix": "", "rights": ["write"]}]}"#]
-        {
+        for bad in ["", "[]", r#"{"rule": []}"#, r#"{"rules": [{"subject": "a", "prefix": "", "rights": ["own"]}]}"#] {
             assert!(parse(bad).is_err(), "{bad}");
         }
     }

@@ -164,7 +164,7 @@ mod tests {
         let commands = program.render_long_help().to_string();
         let options = program.find_subcommand_mut("serve").unwrap().render_long_help().to_string();
         assert!(commands.contains("serve") && options.contains("--snapshot-interval"));
-        for hidden in ["record", "step-node", "run-with-parent", "watchdog", "for tests", "stdin"] {
+        for hidden in ["--record", "keep-recording", "step-node", "run-with-parent", "watchdog", "for tests", "stdin"] {
             let shown = [&commands, &options].into_iter().find(|help| help.contains(hidden));
             assert_eq!(shown, None, "`{hidden}` is shown");
         }
