@@ -15,9 +15,9 @@ use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::{http, https};
 
-/// With 15 KiB each, these have more than half of the 32 MiB of a port: what one loopback address may
+/// With 15 KiB each, these have more than half of the 48 MiB of a port: what one loopback address may
 /// have.
-const STRANGERS: usize = 1_300;
+const STRANGERS: usize = 1_900;
 
 /// Most of a request's head, without its end.
 fn half_a_head(bytes: usize) -> Vec<u8> {
