@@ -201,8 +201,8 @@ fn one_lost_keepalive_is_no_loss() {
 }
 
 /// Goal: a node refuses an acquire for the moment, and the wait ends before the next attempt is sent: while the loop
-/// slept, or because the pause is longer than what is left of the wait. The caller learns of the refusal then, and does
-/// not wait for an answer that nobody was asked for. An earlier attempt, which may still be applied, is withdrawn.
+/// slept, or because the pause is longer than what is left of the wait. The caller learns of the refusal then: the client
+/// has asked no node for another answer. It withdraws an earlier attempt, which a node may still apply.
 #[test]
 fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
     let wait = Duration::from_millis(100);
