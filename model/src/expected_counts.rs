@@ -23,6 +23,8 @@ const UNIQUE: &[(&str, usize)] = &[
     ("locks-hostile", 3_845),
     ("locks-broken", 58_199),
     ("locks-denied", 36_192),
+    ("locks-once-denied", 8_128),
+    ("locks-several-denied", 37_296),
     ("locks-shared", 22_635),
     ("locks-permits", 27_567),
     ("locks-several", 151_542),

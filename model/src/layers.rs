@@ -135,6 +135,20 @@ pub(crate) const LOCKS_SEVERAL: locks::Bounds = locks::Bounds {
     ..UNNUMBERED
 };
 
+/// Claims on two keys together, and on the first, by sessions of two clients; operators that break them, and access
+/// rules.
+pub(crate) const LOCKS_SEVERAL_DENIED: locks::Bounds = locks::Bounds {
+    sessions: 1,
+    openings: &[Start::Wait],
+    keys: 2,
+    wanted: &[Wanted { keys: &[0, 1], ..WANTED }, WANTED],
+    unnumbered: &[Operation::Wait, Operation::Release],
+    grants: 3,
+    breaks: true,
+    revisions: 2,
+    ..UNNUMBERED
+};
+
 /// Claims of every kind, on up to three keys.
 pub(crate) const ALL_KINDS: [Wanted; 8] = [
     WANTED,

@@ -9,9 +9,9 @@ use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
     ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, FENCED, JOINED, LEASES, LOCKS,
-    LOCKS_PERMITS, LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE, REPLACED, STORE,
-    STORE_REPEATED, STORE_SIZES, STORE_WHOLE, WITH_WRITES, cluster, heard, late, membership, prompt, raft, reads,
-    transfer,
+    LOCKS_PERMITS, LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SEVERAL_DENIED, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE,
+    REPLACED, STORE, STORE_REPEATED, STORE_SIZES, STORE_WHOLE, WITH_WRITES, cluster, heard, late, membership, prompt,
+    raft, reads, transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -256,6 +256,28 @@ fn lock_table() -> Vec<Named> {
             "locks-denied",
             "as locks-hostile, with breaks, and access rules that any client sets twice at any moment, instead of strangers",
             || Locks::new(locks::Bounds { breaks: true, revisions: 2, ..NUMBERED_AND_ONCE }),
+        ),
+        holds(
+            Tier::Full,
+            "locks-once-denied",
+            "a session, and 2 that acquires open; acquires, withdrawals and releases at any moment; access rules that any client sets twice, 3 grants",
+            || {
+                Locks::new(locks::Bounds {
+                    sessions: 1,
+                    openings: &[Start::Wait],
+                    operations: 0,
+                    unnumbered: &[Operation::Wait, Operation::Try, Operation::Release, Operation::Leave],
+                    grants: 3,
+                    revisions: 2,
+                    ..LOCKS
+                })
+            },
+        ),
+        holds(
+            Tier::Full,
+            "locks-several-denied",
+            "a session, and 2 that acquires open; 2 keys, claims on one and on both: acquires and releases at any moment; operators that break any past grant, access rules that any client sets twice, 3 grants",
+            || Locks::new(LOCKS_SEVERAL_DENIED),
         ),
         holds(
             Tier::Full,

@@ -39,10 +39,7 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
             }
         }
         (Some(Command::Break { key, token, principal }), Some(reply)) => {
-            match step.permits(Some(principal), Right::Break, key) {
-                true => step.break_reply_matches(key, *token, reply),
-                false => *reply == Reply::Denied,
-            }
+            step.break_reply_matches(key, *token, principal, reply)
         }
         (Some(Command::Transact { writer, transaction }), Some(reply)) => {
             *reply == step.transaction_reply(writer, transaction)
@@ -224,10 +221,14 @@ impl Step<'_> {
         }
     }
 
-    /// Whether the reply to a break is true, and the session ends if that was its only claim. Another
-    /// property judges what observers are told.
-    fn break_reply_matches(&self, key: &Key, token: Token, reply: &Reply) -> bool {
+    /// Whether the reply to a break is true, and the session ends if that was its only claim. The rules must
+    /// permit it for all keys of the grant. Another property judges what observers are told.
+    fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
         let held = Standing::all(self.found, key).into_iter().find(|(_, claim)| claim.token == Some(token));
+        let keys = held.as_ref().map_or_else(|| Keys::from(key.clone()), |(_, claim)| claim.keys.clone());
+        if !keys.iter().all(|key| self.permits(Some(principal), Right::Break, key)) {
+            return *reply == Reply::Denied;
+        }
         match (held, reply) {
             (Some((holder, claim)), Reply::Broken { session, .. }) => {
                 let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys.as_slice());

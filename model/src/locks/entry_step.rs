@@ -16,9 +16,10 @@ pub(super) struct Step<'a> {
 }
 
 impl Step<'_> {
-    /// Whether the session can act: a session that is due cannot, whether or not it was swept.
+    /// Whether the session can act: a session that is due cannot, whether or not it was swept; nor can one
+    /// that ends as time passes, because it was opened for a lock that it is denied now.
     pub(super) fn lives(&self, id: SessionId) -> bool {
-        self.before.session(id).is_some_and(|session| session.deadline >= self.at)
+        self.found.session(id).is_some_and(|session| session.deadline >= self.at)
     }
 
     /// Whether the session has done the operation of this number before, or a later one.

@@ -199,16 +199,16 @@ fn attributes(session: &Session) -> (&Owner, &Principal, Ttl, bool) {
 
 /// Checks that a claim, held or waiting, keeps its mode, its keys, and the number of the last request for
 /// it, which identifies repetitions; a new claim has those of its request. A refused acquire changes no
-/// claim.
+/// claim. A claim that ends as time passes, before the command is executed, is none that is kept.
 fn claims_are_as_asked(step: &Step<'_>) -> Check {
     let request = match step.command {
         Some(Command::Acquire { request, .. } | Command::AcquireOnce { request, .. }) => Some(request),
         _ => None,
     };
     for key in step.after.locks().keys() {
-        let before: BTreeMap<_, _> = Standing::all(step.before, key).into_iter().collect();
+        let found: BTreeMap<_, _> = Standing::all(step.found, key).into_iter().collect();
         for (id, claim) in Standing::all(step.after, key) {
-            let known = before.get(&id);
+            let known = found.get(&id);
             let number = known.and_then(|known| known.sequence);
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, request })

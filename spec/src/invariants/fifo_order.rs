@@ -33,7 +33,7 @@ struct Step<'a> {
 /// that remain keep their order, before all new ones. A new session is in the line because of this very
 /// command. A session holds the lock only if no waiter that stood before it still waits. A session that
 /// left either gave up its claim by this command, or its session ended, or its turn came while it was
-/// due or denied; and the events report it.
+/// due or denied; and the events report it. If this command then asks for other keys, the session comes anew.
 pub fn fifo_order(
     before: &LockTable,
     at: Stamp,
@@ -45,12 +45,13 @@ pub fn fifo_order(
     for key in changed(before, after) {
         step.check(key)?;
     }
-    withdrawn_once(before, events, after)
+    step.withdrawn_once()
 }
 
 impl Step<'_> {
     fn check(&self, key: &Key) -> Check {
-        let (old, new) = (line(self.before, key), line(self.after, key));
+        let (mut old, new) = (line(self.before, key), line(self.after, key));
+        old.waiters.retain(|(session, ..)| !self.comes_anew(*session, key));
         let was_there = |session: SessionId| old.sessions().any(|other| other == session);
         let holders: BTreeSet<SessionId> = new.holders.iter().map(|(session, ..)| *session).collect();
         let waiting: BTreeSet<SessionId> = new.waiters.iter().map(|(session, ..)| *session).collect();
@@ -107,6 +108,19 @@ impl Step<'_> {
         Ok(())
     }
 
+    /// Whether the rules denied the session what it waited for, and then this very command asked for another
+    /// claim on the key.
+    fn comes_anew(&self, session: SessionId, key: &Key) -> bool {
+        let now = line(self.after, key);
+        let holds = now.holders.iter().any(|(holder, ..)| *holder == session);
+        let is_told = |event: &Event| matches!(event, Event::Withdrawn { key: left, session: it } if (left, *it) == (key, session));
+        self.events.iter().any(is_told)
+            && self.was_passed_over(session, key)
+            && now.claims().any(|(claiming, mode, keys)| {
+                claiming == session && has_asked(self.before, self.command, session, (mode, keys), holds)
+            })
+    }
+
     /// Whether the turn of a waiter came at one of its keys, and it was due, or the rules in force deny it
     /// what it waited for.
     fn was_passed_over(&self, session: SessionId, key: &Key) -> bool {
@@ -147,6 +161,22 @@ impl Step<'_> {
             _ => false,
         };
         self.events.iter().any(is_told)
+    }
+
+    /// A session that is reported as withdrawn had a queue position, has none unless it comes anew, and is
+    /// reported once.
+    fn withdrawn_once(&self) -> Check {
+        let mut told = BTreeSet::new();
+        for event in self.events {
+            let Event::Withdrawn { key, session } = event else { continue };
+            let waited = self.before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
+            require!(NAME, waited, "session {session} lost a place at {key} that it never had")?;
+            let is_there = line(self.after, key).sessions().any(|other| other == *session);
+            let is_gone = !is_there || self.comes_anew(*session, key);
+            require!(NAME, is_gone, "session {session} lost its place at {key} and is there")?;
+            require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice")?;
+        }
+        Ok(())
     }
 }
 
@@ -237,31 +267,18 @@ fn leaves(event: &Event, key: &Key, id: SessionId) -> bool {
     }
 }
 
-/// A session that is reported as withdrawn had a queue position, has none, and is reported once.
-fn withdrawn_once(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
-    let mut told = BTreeSet::new();
-    for event in events {
-        let Event::Withdrawn { key, session } = event else { continue };
-        let waited = before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
-        require!(NAME, waited, "session {session} lost a place at {key} that it never had")?;
-        require!(
-            NAME,
-            line(after, key).sessions().all(|other| other != *session),
-            "session {session} lost its place at {key} and is there"
-        )?;
-        require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice")?;
-    }
-    Ok(())
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::ToString;
+    use alloc::sync::Arc;
     use alloc::vec;
 
     use super::*;
     use crate::invariants::states;
-    use crate::lock::{Claim, LockRequest, Opening, Owner, Principal, Proof, Token, Ttl};
+    use crate::lock::{
+        Claim, LockRequest, Opening, Owner, Prefix, Principal, Proof, Revision, Rights, Rule, Rules, Subject, Token,
+        Ttl,
+    };
     use crate::raft::{Stamp, StateMachine};
 
     fn id(number: u64) -> SessionId {
@@ -394,6 +411,48 @@ mod tests {
         let mut gone = due.clone();
         let events = gone.apply(Stamp(10), &release(2)).events;
         refused(fifo_order(&due, at, None, &events, &gone), "without a cause");
+    }
+
+    /// Session 1 holds k and l, session 2 waits for both, session 3 for k. Then nobody may acquire l, session 1
+    /// is due, and session 2 asks for k alone.
+    #[test]
+    fn denied_waiter_comes_anew_and_is_last() {
+        let both = |number| states::acquire_all(number, &["k", "l"], Mode::EXCLUSIVE);
+        let open =
+            || Command::Open { opening: Opening { principal: Principal::from("bob"), ttl: Ttl(100), ..opening() } };
+        let mut before = opened(0);
+        for command in [open(), open(), open(), both(1), both(2), acquire(3, true)] {
+            before.apply(Stamp(0), &command);
+        }
+        before.apply(Stamp(50), &Command::KeepAlive { sessions: vec![id(2), id(3)] });
+        let rights = Rights::of([Right::Acquire]);
+        let rule = Rule { prefix: Prefix::from("k"), subject: Subject::Everyone, rights };
+        let rules = Some(Arc::new(Rules::new(vec![], vec![rule])));
+        let (principal, revision) = (Principal::from("admin/eve"), Revision(0));
+        let mut denying = before.clone();
+        denying.apply(Stamp(50), &Command::SetAccess { principal, revision, rules });
+
+        let (at, asks, tries, mut after) = (Stamp(101), acquire(2, true), acquire(2, false), denying.clone());
+        let events = after.apply(at, &asks).events;
+        assert_eq!(line(&after, &key()).sessions().collect::<Vec<_>>(), [id(3), id(2)]);
+        let judge = |told, events: &[Event], after| fifo_order(&denying, at, told, events, after);
+        assert_eq!(judge(Some(&asks), &events, &after), Ok(()));
+        refused(judge(None, &events, &after), "has another claim on k than before");
+        refused(judge(Some(&tries), &events, &after), "has another claim on k than before");
+        refused(fifo_order(&before, at, Some(&asks), &events, &after), "has another claim on k than before");
+        let untold: Vec<Event> =
+            events.iter().filter(|event| !matches!(event, Event::Withdrawn { .. })).cloned().collect();
+        refused(judge(Some(&asks), &untold, &after), "has another claim on k than before");
+        // Its former place is lost.
+        let mut first = denying.clone();
+        let keys = Keys::new(vec![key(), Key::from("l")]).expect("they differ");
+        let leave = Command::Release { session: id(2), sequence: None, keys, claim: Claim::Waiting };
+        for command in [leave, release(3), acquire(2, true), acquire(3, true)] {
+            first.apply(Stamp(100), &command);
+        }
+        first.apply(at, &Command::Close { session: id(1) });
+        assert_eq!(line(&first, &key()).sessions().collect::<Vec<_>>(), [id(2), id(3)]);
+        refused(judge(Some(&asks), &events, &first), "session 2.0 was granted k while 3.0 waited before it");
     }
 
     #[test]
