@@ -51,7 +51,7 @@ use crate::sync::Mutex;
 use crate::tls::Tls;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 8;
+const VERSION: u16 = 9;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.

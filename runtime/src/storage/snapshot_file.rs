@@ -21,7 +21,7 @@ use std::io::{self, Read, Write};
 use palisade_client::codec::{self, CodecError};
 use std::sync::Arc;
 
-use palisade_spec::lock::{EarlierTable, LockTable};
+use palisade_spec::lock::{EarlierTable, LockTable, TableWithoutModes};
 use palisade_spec::raft::{Members, Position, Snapshot, Stamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -31,9 +31,9 @@ use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
 /// The format that this program writes.
-pub(super) const FORMAT: u32 = 5;
-/// The format before it, which this program reads, too: only the state differs.
-const EARLIER_FORMAT: u32 = 4;
+pub(super) const FORMAT: u32 = 6;
+/// The oldest format that this program reads. Only the state differs from one to the next.
+const OLDEST_FORMAT: u32 = 4;
 /// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// Maximum header length, in bytes; a greater length is damage.
@@ -45,12 +45,23 @@ const END: usize = 4 + 8 + 32;
 
 /// A state that snapshots hold.
 pub trait Stored: DeserializeOwned {
-    /// The state in the form in which the format before the present one has it.
-    type Earlier: DeserializeOwned + Into<Self>;
+    /// Reads a state as files of this format have it.
+    ///
+    /// # Errors
+    /// As [`codec::decode_from`].
+    fn decode(_format: u32, from: &mut impl Read) -> Result<Self, CodecError> {
+        codec::decode_from(from)
+    }
 }
 
 impl Stored for LockTable {
-    type Earlier = EarlierTable;
+    fn decode(format: u32, from: &mut impl Read) -> Result<LockTable, CodecError> {
+        match format {
+            4 => codec::decode_from::<TableWithoutModes>(from).map(Into::into),
+            5 => codec::decode_from::<EarlierTable>(from).map(Into::into),
+            _ => codec::decode_from(from),
+        }
+    }
 }
 
 /// All of a snapshot except the state.
@@ -107,7 +118,7 @@ pub enum SnapshotFlaw {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
     /// The file is in a format that this program does not know.
-    #[error("it is in format {0}; this program knows the formats {EARLIER_FORMAT} and {FORMAT}")]
+    #[error("it is in format {0}; this program knows the formats {OLDEST_FORMAT} to {FORMAT}")]
     UnknownFormat(u32),
     /// The file belongs to another cluster.
     #[error("it belongs to cluster {0:016x}")]
@@ -166,10 +177,7 @@ pub fn read<S: Stored>(from: impl Read, cluster: Option<u64>) -> Result<(Snapsho
     let mut file = Hashed { inner: from, hash: Sha256::new(), bytes: 0 };
     let (format, header) = read_head(&mut file, cluster)?;
     let mut chunks = ChunkReader { file, chunk: Vec::new(), at: 0, chunk_at: 0, flaw: None, is_over: false };
-    let decoded: Result<S, CodecError> = match format {
-        EARLIER_FORMAT => codec::decode_from::<S::Earlier>(&mut chunks).map(Into::into),
-        _ => codec::decode_from(&mut chunks),
-    };
+    let decoded = S::decode(format, &mut chunks);
     // A flaw of a chunk is the cause, and the decoder's error only its consequence.
     if let Some(flaw) = chunks.flaw.take() {
         return Err(flaw);
@@ -209,7 +217,7 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<(u32,
         return Err(damaged("its header does not match its checksum"));
     }
     let format = u32::from_le_bytes(field(head, 8));
-    if ![EARLIER_FORMAT, FORMAT].contains(&format) {
+    if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
         return Err(SnapshotFlaw::UnknownFormat(format));
     }
     let found = u64::from_le_bytes(field(head, 12));
@@ -384,24 +392,16 @@ fn chunk_sum(length: [u8; 4], bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-impl<T: DeserializeOwned> Stored for Vec<T> {
-    type Earlier = Vec<T>;
-}
+impl<T: DeserializeOwned> Stored for Vec<T> {}
 
 #[cfg(test)]
-impl Stored for () {
-    type Earlier = ();
-}
+impl Stored for () {}
 
 #[cfg(test)]
-impl Stored for String {
-    type Earlier = String;
-}
+impl Stored for String {}
 
 #[cfg(test)]
-impl Stored for super::testing::Tape {
-    type Earlier = super::testing::Tape;
-}
+impl Stored for super::testing::Tape {}
 
 #[cfg(test)]
 mod tests {
@@ -484,11 +484,11 @@ mod tests {
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
         let mut later = head(CLUSTER, &Header::of(&snapshot(())));
-        later[8] = 6;
+        later[8] = 7;
         let end = later.len() - 4;
         let sum = crc32c::crc32c(&later[..end]);
         later[end..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(6))));
+        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(7))));
     }
 
     #[test]
@@ -509,8 +509,8 @@ mod tests {
         assert_eq!(
             hex,
             concat!(
-                "50414c49534e415005000000c1000000000000000900000003fbbc02fb3930000069f3cdf60500000054247613046865",
-                "6c64000000005e0000000000000015926c55ea0444dcd0962855c12c2b37a8c6ac3bfe726f684dd90faaa1c6fb46",
+                "50414c49534e415006000000c1000000000000000900000003fbbc02fb39300000ceaf90840500000054247613046865",
+                "6c64000000005e0000000000000009b1eebe9744d564f92fe19ad68816755a7df7c32d9e3fd7da148745b903727c",
             )
         );
         assert!(hex.ends_with(&info.hash.to_string()));

@@ -26,9 +26,7 @@ use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use testing::Tape;
 
-impl Stored for testing::Tape {
-    type Earlier = testing::Tape;
-}
+impl Stored for testing::Tape {}
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;

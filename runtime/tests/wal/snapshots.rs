@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Stored, Wal, read_snapshot};
-use palisade_spec::lock::{Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
+use palisade_spec::lock::{
+    Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl, Value,
+};
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
@@ -27,9 +29,7 @@ use super::{FRAMES_AT, SECTOR, SEGMENT, directory, identity, new_segment_front, 
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Digest(u64);
 
-impl Stored for Digest {
-    type Earlier = Digest;
-}
+impl Stored for Digest {}
 
 impl StateMachine for Digest {
     type Command = Vec<u8>;
@@ -487,10 +487,10 @@ fn measure_snapshots() {
     }
 }
 
-/// A snapshot of version 0.1.0, in which a lock had one holder: ann holds `billing`, for which bob and carl
-/// wait, and `report`.
+/// A snapshot from the time when a lock had one holder: ann holds `billing`, for which bob and carl wait, and
+/// `report`.
 #[test]
-fn snapshot_in_the_format_before_is_read() {
+fn snapshot_in_format_4_is_read() {
     let file = include_bytes!("files/format-4.snapshot");
     let (snapshot, _) = read_snapshot::<LockTable>(file.as_slice(), None).unwrap();
     let table = snapshot.machine;
@@ -509,6 +509,33 @@ fn snapshot_in_the_format_before_is_read() {
     let ann = "ann".to_owned();
     assert_eq!(lines, [("billing", ann.clone(), Token(1), "bob carl".into()), ("report", ann, Token(2), "".into())]);
     assert_eq!((table.next_token(), table.contended().len()), (Token(3), 1));
+    for cut in 0..file.len() {
+        assert!(read_snapshot::<LockTable>(&file[..cut], None).is_err(), "{cut} bytes of it");
+    }
+}
+
+/// A snapshot from the time when there was no store: ann, with the value `one`, and bob share `billing`, and
+/// carl waits for it together with `report`, with the value `both`.
+#[test]
+fn snapshot_in_format_5_is_read() {
+    let file = include_bytes!("files/format-5.snapshot");
+    let (snapshot, _) = read_snapshot::<LockTable>(file.as_slice(), None).unwrap();
+    let table = snapshot.machine;
+    assert_eq!(palisade_spec::invariants::table_is_sound(&table), Ok(()));
+    assert_eq!((table.records().len(), table.next_version().0, table.next_token()), (0, 1, Token(3)));
+    let lines: Vec<String> = table
+        .locks()
+        .iter()
+        .map(|(key, lock)| {
+            let owner = |session| table.session(session).unwrap().owner.to_string();
+            let value = |value: Option<&Value>| value.map_or("-".to_owned(), |value| value.as_str().to_owned());
+            let holders = lock.holders.iter().map(|it| format!("{}={}", owner(it.session), value(it.value())));
+            let waiters =
+                lock.queue.iter().map(|it| format!("{}={} {}", owner(it.session), value(it.value()), it.keys(key)));
+            format!("{key}: {} < {}", holders.collect::<Vec<_>>().join(" "), waiters.collect::<Vec<_>>().join(" "))
+        })
+        .collect();
+    assert_eq!(lines, ["billing: ann=one bob=- < carl=both billing+report", "report:  < carl=both billing+report"]);
     for cut in 0..file.len() {
         assert!(read_snapshot::<LockTable>(&file[..cut], None).is_err(), "{cut} bytes of it");
     }

@@ -252,7 +252,7 @@ impl From<Encoded> for Command {
 
 /// A lock with one holder in exclusive mode.
 #[derive(Clone, Deserialize)]
-pub(super) struct EarlierLock {
+pub struct EarlierLock {
     holder: EarlierHolder,
     queue: VecDeque<EarlierWaiter>,
 }

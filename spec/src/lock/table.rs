@@ -62,21 +62,23 @@ struct Stored<L = Lock, S = Store> {
     store: S,
 }
 
-/// A table in the form in which snapshots had it when a lock had one holder, which had all of it, and there
-/// was no store.
+/// A table in the form in which snapshots had it before there was a store.
 #[derive(Deserialize)]
-#[serde(transparent)]
-pub struct EarlierTable(Stored<EarlierLock, ()>);
+#[serde(transparent, bound(deserialize = "L: Clone + Deserialize<'de>"))]
+pub struct EarlierTable<L = Lock>(Stored<L, ()>);
 
-impl From<EarlierTable> for LockTable {
-    fn from(EarlierTable(stored): EarlierTable) -> LockTable {
+/// A table in the form in which snapshots had it when a lock had one holder, which had all of it.
+pub type TableWithoutModes = EarlierTable<EarlierLock>;
+
+impl<L: Clone + Into<Lock>> From<EarlierTable<L>> for LockTable {
+    fn from(EarlierTable(stored): EarlierTable<L>) -> LockTable {
         let Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks: earlier, access, .. } =
             stored;
-        let store = Store::default();
         let mut locks = SharedMap::new();
         for (key, lock) in earlier.iter() {
-            locks.insert(key.clone(), Lock::from(lock.clone()));
+            locks.insert(key.clone(), lock.clone().into());
         }
+        let store = Store::default();
         LockTable::from(Stored {
             sweep,
             next_session,
