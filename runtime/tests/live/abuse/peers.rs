@@ -60,7 +60,7 @@ impl Hello {
         let start = (start.count, start.recent);
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 8, cluster, from, to, incarnation, purpose: 0, start }
+        Hello { magic: *b"PALISADE", version: 9, cluster, from, to, incarnation, purpose: 0, start }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
