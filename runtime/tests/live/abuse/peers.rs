@@ -156,7 +156,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 9, ..good.clone() }, "version 9"),
+        (Hello { version: 10, ..good.clone() }, "version 10"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
