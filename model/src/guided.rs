@@ -94,7 +94,7 @@ pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     }
     let way = search.violation.take();
     let violated = watched.shown(true).zip(way).map(|(property, choices)| {
-        let trace = retrace(&watched.model, property.name, &choices).expect("the way leads there again");
+        let trace = retrace(&*watched.model, property.name, &choices).expect("the way leads there again");
         (property.name.to_string(), trace.to_string())
     });
     Walks {

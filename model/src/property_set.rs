@@ -4,13 +4,14 @@
 //! each time. With two dozen properties that takes as long as everything else. So the checker gets
 //! a model with a single property, which evaluates all of them and records each result.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use stateright::{Expectation, Model, Property};
 
 /// A model whose properties are evaluated together.
 pub(crate) struct PropertySet<M: Model> {
-    pub(crate) model: M,
+    pub(crate) model: Arc<M>,
     properties: Vec<(Property<M>, AtomicBool)>,
     /// Number of undecided properties: neither violated nor met so far.
     open: AtomicUsize,
@@ -22,8 +23,7 @@ pub(crate) struct PropertySet<M: Model> {
 pub(crate) enum Way {
     /// Exhaustively, until every property has been violated or met.
     Everywhere,
-    /// At random, until a violation. Only actions with a successor may be chosen: stateright cannot
-    /// replay a path along actions without one.
+    /// At random, until a violation.
     AtRandom,
 }
 
@@ -39,7 +39,7 @@ impl<M: Model> PropertySet<M> {
         let properties: Vec<_> = model.properties().into_iter().map(|known| (known, AtomicBool::new(false))).collect();
         let eventual = |(property, _): &(Property<M>, _)| matches!(property.expectation, Expectation::Eventually);
         assert!(!properties.iter().any(eventual), "only `always` and `sometimes` properties can be evaluated");
-        PropertySet { model, open: AtomicUsize::new(properties.len()), properties, way }
+        PropertySet { model: Arc::new(model), open: AtomicUsize::new(properties.len()), properties, way }
     }
 
     /// Evaluates a state. Returns whether no property is violated there, and records violated and
@@ -51,7 +51,7 @@ impl<M: Model> PropertySet<M> {
             if !must_hold && shown.load(Ordering::Relaxed) {
                 continue;
             }
-            if (property.condition)(&self.model, state) != must_hold {
+            if (property.condition)(&*self.model, state) != must_hold {
                 sound &= !must_hold;
                 if !shown.swap(true, Ordering::Relaxed) {
                     self.open.fetch_sub(1, Ordering::Relaxed);
@@ -92,13 +92,7 @@ impl<M: Model<Action: Clone>> Model for PropertySet<M> {
     }
 
     fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
-        let begin = actions.len();
         self.model.actions(state, actions);
-        if self.way == Way::AtRandom {
-            let mut possible = actions.split_off(begin);
-            possible.retain(|action| self.model.next_state(state, action.clone()).is_some());
-            actions.append(&mut possible);
-        }
     }
 
     fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {

@@ -5,7 +5,7 @@ use palisade_model::expected_counts;
 use palisade_model::models::models;
 
 /// Number of states up to which a model is small.
-const SMALL: usize = 50_000;
+const SMALL: usize = 20_000;
 
 #[test]
 fn small_models_are_exhausted() {

@@ -55,9 +55,12 @@ pub fn judge(
     transactions_are_whole(before, at, command, outcome, after)?;
     changes_are_told(before, &outcome.events, after)?;
     deadlines_follow_signs_of_life(step)?;
-    table_is_sound(after)?;
-    no_needless_wait(after)?;
-    no_deadlock(after)?;
+    // An unchanged table was checked when it came about.
+    if before != after {
+        table_is_sound(after)?;
+        no_needless_wait(after)?;
+        no_deadlock(after)?;
+    }
     session_attributes_are_constant(step)?;
     claims_are_as_asked(step)?;
     reply_matches_table(step)

@@ -376,9 +376,9 @@ impl<K, V> Clone for SharedMap<K, V> {
     }
 }
 
-impl<K: PartialEq, V: PartialEq> PartialEq for SharedMap<K, V> {
+impl<K: Eq, V: Eq> PartialEq for SharedMap<K, V> {
     fn eq(&self, other: &Self) -> bool {
-        self.len == other.len && self.iter().eq(other.iter())
+        Arc::ptr_eq(&self.root, &other.root) || self.len == other.len && self.iter().eq(other.iter())
     }
 }
 
