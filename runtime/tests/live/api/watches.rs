@@ -1,8 +1,9 @@
 //! `GET /v1/watch`, and watches over a WebSocket: events in order, each with its ID, at every node, and
 //! resumed without a gap or repetition.
 
-use std::io::Write;
+use std::io::{BufRead, BufReader, Write};
 use std::net::TcpStream;
+use std::process::Stdio;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread;
@@ -50,20 +51,27 @@ fn said(event: &Event) -> Value {
     json!([event.name, data])
 }
 
+/// Waits until every node has applied the grant of this lock: a listing begins with what its node has applied.
+fn held_everywhere(cluster: &Cluster, key: &str) {
+    for node in cluster.endpoints() {
+        eventually("the node has applied the grant", || {
+            let lock = http::get(&node, &format!("/v1/locks/{key}?consistency=stale")).ok()?.json();
+            (lock["held"] == true).then_some(())
+        });
+    }
+}
+
 /// Every kind of event, at a leader and at a follower: the same events with the same IDs, which only grow.
 #[test]
 fn each_node_tells_the_same_events_in_order() {
     let (cluster, node) = calm();
     let held = node.acquire("before", &json!({ "owner": "early", "value": "here" })).ok();
+    held_everywhere(&cluster, "before");
     let mut streams: Vec<Events> = cluster
         .ids()
         .into_iter()
         .map(|id| {
             let address = cluster.client_addr(id);
-            eventually("the node has applied the first grant", || {
-                let lock = http::get(&address, "/v1/locks/before?consistency=stale").ok()?.json();
-                (lock["held"] == true).then_some(())
-            });
             let mut events = Events::open(&address, "prefix=");
             let (_, locks) = events.listing();
             assert_eq!(locks.as_array().unwrap().len(), 1);
@@ -534,31 +542,28 @@ async fn rust_client_goes_on_at_another_node() {
 fn command_prints_events() {
     let (cluster, node) = calm();
     let held = node.acquire("jobs%2Fa", &json!({ "owner": "me" })).ok();
+    held_everywhere(&cluster, "jobs%2Fa");
     let run = |words: &[&str]| {
         let mut command = palisade();
         command.args(["watch", "--endpoints", &cluster.endpoints().join(",")]).args(words);
         command
     };
-    let mut watching = run(&["--prefix", "jobs/", "--limit", "2"]);
-    let watching = watching.stdout(std::process::Stdio::piped()).spawn().unwrap();
-    eventually("it watches", || {
-        let watchers = cluster.endpoints().iter().map(|node| metrics::value(node, "palisade_watchers")).sum::<f64>();
-        (watchers > 0.0).then_some(())
-    });
+    let mut watching = run(&["--prefix", "jobs/", "--limit", "2"]).stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines();
+    let mut printed = || -> Value { serde_json::from_str(&lines.next().expect("it prints").unwrap()).unwrap() };
+    let lock = printed();
+    assert_eq!((&lock["event"], &lock["key"]), (&json!("lock"), &json!("jobs/a")));
+    assert_eq!(lock["holder"]["owner"], "me");
+    let listed = printed();
+    assert_eq!(listed["event"], "listed");
     node.release("jobs%2Fa", &held["session"], &held["token"]).ok();
     node.acquire("jobs%2Fb", &json!({})).ok();
-    let printed = watching.wait_with_output().unwrap();
-    assert!(printed.status.success());
-    let lines: Vec<Value> =
-        String::from_utf8(printed.stdout).unwrap().lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let names: Vec<&str> = lines.iter().map(|line| line["event"].as_str().unwrap()).collect();
-    let names_at_once = ["lock", "listed", "released", "granted"];
-    assert_eq!(names, names_at_once, "{lines:?}");
-    assert_eq!((&lines[0]["key"], &lines[0]["holder"]["owner"]), (&json!("jobs/a"), &json!("me")));
-    let id = lines[1]["id"].as_str().unwrap();
+    let (released, granted) = (printed(), printed());
+    assert_eq!((&released["event"], &granted["event"]), (&json!("released"), &json!("granted")));
+    assert!(lines.next().is_none() && watching.wait().unwrap().success());
+    let id = listed["id"].as_str().unwrap();
     let again = output(&mut run(&["jobs/b", "--after", id, "--limit", "1"]));
-    let again: Value = serde_json::from_slice(&again.stdout).unwrap();
-    assert_eq!(again, lines[3]);
+    assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), granted);
     for words in [&[][..], &["k", "--prefix", "k"], &["k", "--after", "x"]] {
         assert_eq!(output(&mut run(words)).status.code(), Some(2), "{words:?}");
     }
