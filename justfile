@@ -133,8 +133,9 @@ doc:
 lab: programs
     cargo test --profile lab -p palisade-lab -- --test-threads 1
 
-# Needs protoc and Redis.
-# The lab's tests that need no other service than Redis (one round of `pause`, `prediction` and `redlock` among them), and `pause` on Redis and Palisade.
+# Needs protoc and Redis; the tests on etcd and ZooKeeper say so if they are not installed.
+# The lab's tests that the gate runs: its own, those on etcd and ZooKeeper, and `pause` on Redis and Palisade.
 lab-fast: programs
     cargo test --profile lab -p palisade-lab --lib --test resource --test pages
+    cargo test --profile lab -p palisade-lab --test servers --test dlock -- --test-threads 1 etcd zookeeper
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
