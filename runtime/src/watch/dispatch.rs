@@ -6,7 +6,7 @@
 //! part of the processors, and read several events at a time instead. Those of keys with few watchers do
 //! not wait for that.
 
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -52,8 +52,8 @@ impl Slot {
         self.woken.notified().await;
     }
 
-    /// Notes that there is something to read; whether the watcher is to be woken for that. Of several entries
-    /// the first counts, in whatever order they are noted.
+    /// Notes that there is something to read; whether the watcher is to be woken for that. Entries are noted
+    /// in their order: the watcher may look at any moment, and skips what comes before the first one noted.
     fn note(&self, revision: u64) -> bool {
         self.pending.fetch_min(revision, Ordering::SeqCst) == NOTHING
     }
@@ -191,13 +191,13 @@ impl Hub {
             let from = directory.dispatched + 1;
             queue.extend(directory.all().filter(|slot| slot.note(from)).cloned());
         }
-        let mut keys = HashMap::<&str, u64>::new();
-        for entry in batches.iter().flat_map(|batch| &batch.entries) {
-            for key in entry.keys() {
-                keys.entry(key.as_str()).or_insert(entry.revision);
-            }
-        }
-        for (key, revision) in keys {
+        // In the order of the entries: a watcher that looks meanwhile goes on at the first one that was noted.
+        let mut keys = HashSet::<&str>::new();
+        let noted = batches
+            .iter()
+            .flat_map(|batch| &batch.entries)
+            .flat_map(|entry| entry.keys().map(move |key| (key.as_str(), entry.revision)));
+        for (key, revision) in noted.filter(|(key, _)| keys.insert(key)) {
             let slots: Vec<&Arc<Slot>> = directory.of(key).collect();
             let has_few = slots.len() <= GROUP;
             for slot in slots.into_iter().filter(|slot| slot.note(revision)) {

@@ -403,8 +403,7 @@ async fn only_those_who_follow_a_key_are_woken() {
     assert_eq!(source.hub.metrics.watchers.get(), 0);
 }
 
-/// Goal: of an iteration with many entries, a watcher of a prefix is shown all, although the dispatcher looks them
-/// up in no particular order.
+/// Goal: of an iteration with many entries, a watcher of a prefix is shown all.
 #[tokio::test]
 async fn first_of_many_entries_counts() {
     let mut source = Source::with_sessions(1 << 20, 1);
@@ -426,6 +425,49 @@ async fn first_of_many_entries_counts() {
         source.hub.news.notify_one();
         watcher.wait().await;
         assert_eq!(read(&mut watcher).len(), 10, "in round {round}");
+    }
+    dispatcher.abort();
+}
+
+/// Goal: watchers that look while the dispatcher notes the entries of an iteration are shown all of them. The
+/// dispatcher once noted them in no order, and a watcher that was woken for a later entry skipped the earlier
+/// ones.
+#[tokio::test(flavor = "multi_thread", worker_threads = 4)]
+async fn watchers_that_look_while_entries_are_noted_skip_none() {
+    const WATCHERS: usize = 8;
+    const ENTRIES: u64 = 40;
+    let mut source = Source::with_sessions(1 << 20, 1);
+    let reached = source.applied.to_string();
+    let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
+    let (sender, mut receiver) = tokio::sync::mpsc::channel(WATCHERS);
+    for _ in 0..WATCHERS {
+        let (mut watcher, sender) = (source.follow(prefix(""), &reached), sender.clone());
+        tokio::spawn(async move {
+            let mut seen = 0;
+            while let Progress::Events(events) = watcher.follow().await {
+                seen += events.len() as u64;
+                if seen.is_multiple_of(ENTRIES) && sender.send(()).await.is_err() {
+                    return;
+                }
+            }
+        });
+    }
+    for round in 0..200 {
+        let first = source.applied + 1;
+        let entries = (0..ENTRIES).map(|number| {
+            let keys = Keys::new(vec![format!("{round}/{number}").as_str().into()]).unwrap();
+            let acquire =
+                Command::Acquire { session: id(1), sequence: None, request: LockRequest::exclusive(keys, true) };
+            Entry::new(first + number, source.table.apply(Stamp(0), &acquire).events)
+        });
+        let entries = entries.collect();
+        source.applied += ENTRIES;
+        source.hub.shared.lock().history.append(entries, source.applied);
+        source.hub.news.notify_one();
+        for watcher in 0..WATCHERS {
+            let all = tokio::time::timeout(Duration::from_secs(20), receiver.recv()).await;
+            assert!(all.is_ok(), "only {watcher} watchers were shown all entries of round {round}");
+        }
     }
     dispatcher.abort();
 }
