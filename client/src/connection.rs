@@ -9,7 +9,7 @@ use futures_util::{Sink, Stream};
 use tokio::time::timeout;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
-use tokio_tungstenite::tungstenite::http::{HeaderValue, StatusCode};
+use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
 use tokio_tungstenite::tungstenite::{self, Bytes, Message};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
@@ -20,6 +20,9 @@ use crate::tls::{DialError, Security, Stream as Line};
 const LARGEST_ANSWER: usize = 64 << 20;
 /// So many frames are taken in before they are handled and answered, so that a busy connection cannot starve the rest.
 const FRAMES_AT_ONCE: usize = 256;
+
+/// Asks a node that follows not to forward a request to the leader.
+const X_FORWARD: HeaderName = HeaderName::from_static("x-forward");
 
 /// Something to write.
 #[derive(Debug, PartialEq, Eq)]
@@ -45,9 +48,15 @@ pub(crate) struct Connection {
 }
 
 impl Connection {
-    /// Opens a WebSocket to `endpoint`, or says in a sentence why not.
-    pub(crate) async fn dial(endpoint: &str, security: &Security, patience: Duration) -> Result<Connection, DialError> {
-        match timeout(patience, open(endpoint, security)).await {
+    /// Opens a WebSocket to `endpoint`, or says in a sentence why not. If it is `forwarded`, a node that follows connects
+    /// it with the leader; otherwise that node itself answers.
+    pub(crate) async fn dial(
+        endpoint: &str,
+        security: &Security,
+        patience: Duration,
+        forwarded: bool,
+    ) -> Result<Connection, DialError> {
+        match timeout(patience, open(endpoint, security, forwarded)).await {
             Ok(Ok(stream)) => Ok(Connection { stream }),
             Ok(Err(DialError { why, refused })) => {
                 Err(DialError { why: format!("{endpoint} did not open a WebSocket: {why}"), refused })
@@ -109,7 +118,7 @@ impl Connection {
     }
 }
 
-async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Line>, DialError> {
+async fn open(endpoint: &str, security: &Security, forwarded: bool) -> Result<WebSocketStream<Line>, DialError> {
     let line = security.dial(endpoint).await?;
     let scheme = if line.is_tls() { "wss" } else { "ws" };
     let request = format!("{scheme}://{endpoint}/v1/ws").into_client_request();
@@ -117,6 +126,9 @@ async fn open(endpoint: &str, security: &Security) -> Result<WebSocketStream<Lin
     if let Some(token) = security.token().map_err(DialError::network)? {
         let value = HeaderValue::try_from(format!("Bearer {token}"));
         request.headers_mut().insert(AUTHORIZATION, value.map_err(DialError::network)?);
+    }
+    if !forwarded {
+        request.headers_mut().insert(X_FORWARD, HeaderValue::from_static("never"));
     }
     // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
     let config = WebSocketConfig::default()

@@ -59,7 +59,7 @@ impl Security {
     ) -> Result<(), Error> {
         let endpoint = endpoints::target(endpoint, self)?;
         let unreachable = |trouble| Error::Unreachable { after: at_most, trouble };
-        let connection = Connection::dial(&endpoint, self, at_most).await.map_err(|error| match error {
+        let connection = Connection::dial(&endpoint, self, at_most, false).await.map_err(|error| match error {
             DialError { why: trouble, refused: true } => Error::Unauthenticated { trouble },
             DialError { why, refused: false } => unreachable(why),
         })?;

@@ -24,6 +24,10 @@ pub struct Options {
     /// How long a connection in use may be silent before it is probed; if nothing is heard for an `attempt_timeout`
     /// after that, it is given up. 2 s.
     pub probe_after: Duration,
+    /// Whether every node may forward this client's requests to the leader. By default the client goes to the leader
+    /// itself, and lets a node forward its requests only if the leader's address leads nowhere. For a client that
+    /// reaches the cluster at one address (a load balancer, a Kubernetes Service). `false`.
+    pub forwarded: bool,
     /// What connections are secured with, to the endpoints and to every node that the cluster names. No TLS.
     pub security: Security,
 }
@@ -37,6 +41,7 @@ impl Default for Options {
             dial_timeout: Duration::from_secs(1),
             ask_again: Duration::from_secs(2),
             probe_after: Duration::from_secs(2),
+            forwarded: false,
             security: Security::plain(),
         }
     }

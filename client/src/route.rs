@@ -5,6 +5,8 @@
 //! with the row of disappointments, from 20 ms to at most 250 ms. Members that came since the client was started take
 //! their turn after the endpoints. A useful answer ends the row. Two nodes that name one
 //! another cannot send a client back and forth without pause: only the first name in a row is followed at once.
+//!
+//! A leader whose address leads nowhere is reached through the nodes that name it: they may forward what the client asks.
 
 use std::time::Duration;
 
@@ -17,6 +19,19 @@ const LONGEST: Duration = Duration::from_millis(250);
 /// In a row of disappointments, so many named leaders are followed at once.
 const HOPS_AT_ONCE: u32 = 2;
 
+/// The address of a leader leads nowhere if so many attempts to reach it have failed.
+const ATTEMPTS: u32 = 2;
+
+/// A node to dial.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Hop {
+    pub(crate) endpoint: String,
+    /// How long to wait before.
+    pub(crate) pause: Duration,
+    /// Whether it may forward to the leader.
+    pub(crate) forwarded: bool,
+}
+
 /// Where the leader was looked for, and where to look next.
 pub(crate) struct Route {
     endpoints: Vec<String>,
@@ -24,6 +39,10 @@ pub(crate) struct Route {
     learned: Vec<String>,
     next: usize,
     named: Option<String>,
+    /// The leader that was named last, and how often it could not be reached.
+    leader: Option<(String, u32)>,
+    /// Whether the node that was dialed last was the named leader.
+    is_at_named: bool,
     /// Disappointments since the last useful answer.
     row: u32,
     /// Named leaders followed since the last useful answer.
@@ -35,21 +54,25 @@ impl Route {
     pub(crate) fn new(endpoints: Vec<String>) -> Route {
         assert!(!endpoints.is_empty(), "a route needs an endpoint");
         let next = rand::rng().random_range(0..endpoints.len());
-        Route { endpoints, learned: Vec::new(), next, named: None, row: 0, hops: 0 }
+        Route { endpoints, learned: Vec::new(), next, named: None, leader: None, is_at_named: false, row: 0, hops: 0 }
     }
 
-    /// The endpoint to dial next, and how long to wait before.
-    pub(crate) fn next(&mut self) -> (String, Duration) {
-        if let Some(named) = self.named.take() {
+    /// The node to dial next.
+    pub(crate) fn next(&mut self) -> Hop {
+        let forwarded = self.leader.as_ref().is_some_and(|(_, failures)| *failures >= ATTEMPTS);
+        self.is_at_named = false;
+        if let Some(named) = self.named.take().filter(|_| !forwarded) {
+            self.is_at_named = true;
             self.hops += 1;
             let pause = if self.hops <= HOPS_AT_ONCE { Duration::ZERO } else { backoff(self.row) };
-            return (named, pause);
+            return Hop { endpoint: named, pause, forwarded: false };
         }
         let places = self.places();
         let endpoint = self.endpoints.iter().chain(&self.learned).nth(self.next % places);
         let endpoint = endpoint.expect("the places are counted").clone();
         self.next = (self.next + 1) % places;
-        (endpoint, if self.row == 0 { Duration::ZERO } else { backoff(self.row) })
+        let pause = if self.row == 0 { Duration::ZERO } else { backoff(self.row) };
+        Hop { endpoint, pause, forwarded }
     }
 
     /// How many addresses take turns.
@@ -68,18 +91,27 @@ impl Route {
     /// The node that was dialed does not lead, and names the leader if it knows it.
     pub(crate) fn redirected(&mut self, leader: Option<String>) {
         self.row = self.row.saturating_add(1);
+        if self.leader.as_ref().map(|(known, _)| known) != leader.as_ref() {
+            self.leader = leader.clone().map(|leader| (leader, 0));
+        }
         self.named = leader;
     }
 
     /// The node that was dialed could not be reached, or went silent, or closed.
     pub(crate) fn failed(&mut self) {
         self.row = self.row.saturating_add(1);
+        if let (true, Some((_, failures))) = (self.is_at_named, &mut self.leader) {
+            *failures = failures.saturating_add(1);
+        }
     }
 
     /// The node that was dialed answers like a leader.
     pub(crate) fn arrived(&mut self) {
         self.row = 0;
         self.hops = 0;
+        if self.is_at_named {
+            self.leader = None;
+        }
     }
 }
 
@@ -102,7 +134,13 @@ fn grown(row: u32, longest: Duration) -> Duration {
 mod tests {
     use std::time::Duration;
 
-    use super::{LONGEST, Route, SHORTEST, backoff_within};
+    use super::{Hop, LONGEST, Route, SHORTEST, backoff_within};
+
+    /// The node to dial next, and the pause before it.
+    fn next(route: &mut Route) -> (String, Duration) {
+        let Hop { endpoint, pause, .. } = route.next();
+        (endpoint, pause)
+    }
 
     fn route() -> Route {
         let mut route = Route::new(vec!["a:1".into(), "b:2".into()]);
@@ -113,10 +151,10 @@ mod tests {
     #[test]
     fn endpoints_take_turns_with_a_pause_after_a_failure() {
         let mut route = route();
-        assert_eq!(route.next(), ("a:1".into(), Duration::ZERO));
+        assert_eq!(next(&mut route), ("a:1".into(), Duration::ZERO));
         for expected in ["b:2", "a:1", "b:2"] {
             route.failed();
-            let (endpoint, pause) = route.next();
+            let (endpoint, pause) = next(&mut route);
             assert_eq!(endpoint, expected);
             assert!((SHORTEST..=LONGEST).contains(&pause));
         }
@@ -127,29 +165,29 @@ mod tests {
         let mut route = route();
         for _ in 0..2 {
             route.redirected(Some("c:3".into()));
-            assert_eq!(route.next(), ("c:3".into(), Duration::ZERO));
+            assert_eq!(next(&mut route), ("c:3".into(), Duration::ZERO));
         }
         route.redirected(Some("c:3".into()));
-        assert!(route.next().1 >= SHORTEST);
+        assert!(route.next().pause >= SHORTEST);
         route.arrived();
         route.redirected(Some("d:4".into()));
-        assert_eq!(route.next(), ("d:4".into(), Duration::ZERO));
+        assert_eq!(next(&mut route), ("d:4".into(), Duration::ZERO));
     }
 
     #[test]
     fn members_that_came_later_take_their_turn() {
         let mut route = route();
         route.learn(vec!["b:2".into(), "c:3".into()]);
-        let mut dialed = || route.next().0;
+        let mut dialed = || route.next().endpoint;
         assert_eq!([dialed(), dialed(), dialed(), dialed()], ["a:1", "b:2", "c:3", "a:1"]);
         route.learn(vec!["d:4".into(), "e:5".into()]);
-        let mut dialed = || route.next().0;
+        let mut dialed = || route.next().endpoint;
         assert_eq!([dialed(), dialed(), dialed(), dialed()], ["b:2", "d:4", "e:5", "a:1"]);
         route.learn(vec![]);
         assert_eq!(route.learned, ["d:4", "e:5"], "a node without members to name changes nothing");
         route.next = 3;
         route.learn(vec!["a:1".into()]);
-        assert_eq!(route.next().0, "b:2");
+        assert_eq!(route.next().endpoint, "b:2");
     }
 
     #[test]
@@ -168,6 +206,32 @@ mod tests {
         route.redirected(Some("c:3".into()));
         route.next();
         route.failed();
-        assert_eq!(route.next().0, "a:1");
+        assert_eq!(route.next().endpoint, "a:1");
+    }
+
+    /// Goal: behind a load balancer or a NAT, where the leader's own address leads nowhere, the client lets the nodes
+    /// that it reaches forward its requests, and goes to the next leader itself.
+    #[test]
+    fn leader_whose_address_leads_nowhere_is_reached_through_other_nodes() {
+        let mut route = route();
+        for _ in 0..2 {
+            assert!(!route.next().forwarded);
+            route.redirected(Some("c:3".into()));
+            let hop = route.next();
+            assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("c:3", false));
+            route.failed();
+        }
+        let hop = route.next();
+        assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("a:1", true));
+        route.arrived();
+        // The connection breaks: the client knows the way.
+        route.failed();
+        let hop = route.next();
+        assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("b:2", true));
+        route.redirected(Some("d:4".into()));
+        let hop = route.next();
+        assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("d:4", false));
+        route.arrived();
+        assert!(!route.next().forwarded);
     }
 }

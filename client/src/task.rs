@@ -15,7 +15,7 @@ use crate::Options;
 use crate::clock::RECHECK_EVERY;
 use crate::connection::{Connection, Incoming};
 use crate::engine::{Command, Engine, Verdict};
-use crate::route::Route;
+use crate::route::{Hop, Route};
 use crate::tls::DialError;
 
 /// So many commands are taken before their frames are written.
@@ -108,13 +108,14 @@ fn pause(engine: &Engine) -> Duration {
 }
 
 fn dial(route: &mut Route, options: &Options) -> Line {
-    let (endpoint, pause) = route.next();
+    let Hop { endpoint, pause, forwarded } = route.next();
+    let forwarded = forwarded || options.forwarded;
     let (address, security, patience) = (endpoint.clone(), options.security.clone(), options.dial_timeout);
     let connection = Box::pin(async move {
         if !pause.is_zero() {
             sleep(pause).await;
         }
-        Connection::dial(&address, &security, patience).await.map(Box::new)
+        Connection::dial(&address, &security, patience, forwarded).await.map(Box::new)
     });
     Line::Dialing { endpoint, connection }
 }

@@ -12,7 +12,7 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, timeout_at};
 
 use crate::connection::{Connection, Incoming, Outgoing};
-use crate::route::Route;
+use crate::route::{Hop, Route};
 use crate::tls::DialError;
 use crate::wire::{Answer, Code, EventId, Failure, Op, Outcome, Request, Response, Watch, Watched};
 use crate::{Error, Options, codec};
@@ -135,11 +135,11 @@ impl Watcher {
     }
 
     async fn dial(&mut self) -> Result<(), Error> {
-        let (endpoint, pause) = self.route.next();
+        let Hop { endpoint, pause, .. } = self.route.next();
         if !pause.is_zero() {
             sleep(pause).await;
         }
-        match Connection::dial(&endpoint, &self.options.security, self.options.dial_timeout).await {
+        match Connection::dial(&endpoint, &self.options.security, self.options.dial_timeout, false).await {
             Ok(connection) => {
                 let (mut frame, op) = (Vec::new(), Op::Watch(self.watch.clone()));
                 codec::encode_into(&Request { id: ID, op }, &mut frame);

@@ -56,7 +56,7 @@ pub(super) fn handshake(data: &[u8]) -> bool {
 pub(super) fn handshake_seeds() -> Vec<Vec<u8>> {
     let hello = Hello {
         magic: *b"PALISADE",
-        version: 9,
+        version: 10,
         cluster: 7,
         from: NodeId(1),
         to: NodeId(2),

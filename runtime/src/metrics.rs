@@ -82,6 +82,8 @@ pub struct Metrics {
     pub audit_dropped: Counter,
     /// Requests that waited because their client had its share of unanswered requests.
     pub requests_delayed: Counter,
+    /// Requests and WebSockets that this node has forwarded to the leader.
+    pub forwarded: Counter,
     /// Watches that are open.
     pub watchers: Gauge,
     /// Events that watches were shown.
@@ -129,6 +131,7 @@ impl Metrics {
             audit_records: Counter::default(),
             audit_dropped: Counter::default(),
             requests_delayed: Counter::default(),
+            forwarded: Counter::default(),
             watchers: Gauge::default(),
             watch_events: Counter::default(),
             watchers_cut_off: Counter::default(),
@@ -200,6 +203,11 @@ impl Metrics {
             "requests_delayed",
             "Requests that waited because their client had its share of unanswered requests",
             self.requests_delayed.clone(),
+        );
+        r.register(
+            "requests_forwarded",
+            "Requests and WebSockets that this node has forwarded to the leader",
+            self.forwarded.clone(),
         );
         r.register("watchers", "Watches that are open", self.watchers.clone());
         r.register("watch_events", "Events that watches were shown", self.watch_events.clone());

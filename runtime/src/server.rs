@@ -15,7 +15,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, NodeId};
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 use tokio::task::{JoinSet, spawn_blocking};
 use tokio::time::sleep;
 use tracing::{info, warn};
@@ -36,6 +36,8 @@ use crate::storage::{Identity, LockedDir, RecoveryReport, Space, Start, StorageE
 use crate::tls::{self, Tls, TlsError, TlsFiles};
 use crate::watch::{Feed, Hub};
 
+/// Connections of other nodes, over which they forward requests, that are about to be served.
+const FORWARDED_AT_ONCE: usize = 64;
 /// How often the free disk space is measured.
 const SPACE_CHECKED_EVERY: Duration = Duration::from_secs(1);
 
@@ -391,7 +393,8 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let thread = core::start(events, parts).map_err(ServeError::Thread)?;
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
-    links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors));
+    let (forwarding, forwarded) = mpsc::channel(FORWARDED_AT_ONCE);
+    links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors, forwarding));
     links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(Arc::clone(&hub).dispatch());
     links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
@@ -401,11 +404,12 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
-    let setup = Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub) };
+    let setup = Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), permits: permits.clone() };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };
     listening.spawn(http::listen(app.at(at), clients, permits.clone(), stopped.clone()));
+    listening.spawn(http::accept_forwarded(app.clone(), forwarded, permits.clone(), stopped.clone()));
     if let Some(admin) = admin {
         listening.spawn(http::listen(app.at(Listener::Administration), admin, permits, stopped));
     }

@@ -79,6 +79,9 @@ pub(super) struct Bench {
     /// Start the nodes with this signing key, from `palisade fence issue --cluster dev`
     #[arg(long, conflicts_with = "running", value_name = "FILE")]
     sign_grants: Option<PathBuf>,
+    /// Connect the clients to the followers, which forward their requests to the leader
+    #[arg(long)]
+    forwarded: bool,
     #[command(flatten)]
     endpoints: Endpoints,
 }
@@ -89,6 +92,8 @@ pub(super) struct Target {
     security: Security,
     /// What the flood connects with: another name, with TLS.
     flood_security: Security,
+    /// Whether the clients connect to followers.
+    forwarded: bool,
 }
 
 /// How to end the leader.
@@ -124,7 +129,8 @@ impl Bench {
                             .to_owned(),
                     );
                 }
-                let target = Target { endpoints, security, flood_security: Security::plain() };
+                let target =
+                    Target { endpoints, security, flood_security: Security::plain(), forwarded: self.forwarded };
                 return self.measure(&target, None).await;
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
@@ -145,7 +151,12 @@ impl Bench {
             let mut cluster =
                 Cluster::start(Plan { nodes, port, data: None, arguments: &arguments, tls, audit }).await?;
             let (endpoints, security) = (cluster.endpoints(), cluster.security());
-            let target = Target { endpoints, security, flood_security: cluster.security_of("flood")? };
+            let target = Target {
+                endpoints,
+                security,
+                flood_security: cluster.security_of("flood")?,
+                forwarded: self.forwarded,
+            };
             let result = if self.end_leader.is_some() {
                 tokio::select! {
                     result = self.measure(&target, None) => result,
@@ -285,9 +296,14 @@ async fn closed_loop(
     until: impl Future<Output = ()>,
 ) -> Result<(Vec<(Instant, Duration)>, Duration), String> {
     let mut connected = Vec::new();
-    let options = Options { security: target.security.clone(), ..Options::default() };
+    let options = Options { security: target.security.clone(), forwarded: target.forwarded, ..Options::default() };
+    let mut endpoints = target.endpoints.clone();
+    if target.forwarded {
+        let leader = leader(target).await?;
+        endpoints.retain(|endpoint| *endpoint != leader);
+    }
     for _ in 0..clients {
-        let client = Client::connect(&target.endpoints, options.clone()).await;
+        let client = Client::connect(&endpoints, options.clone()).await;
         connected.push(client.map_err(|error| error.to_string())?);
     }
     // The first pair of each client also opens its session; the warm-up excludes it.

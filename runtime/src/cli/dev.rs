@@ -250,7 +250,7 @@ impl Cluster {
         let scheme = if self.certificates.is_some() { "https" } else { "http" };
         let urls: Vec<String> = self.nodes.iter().map(|node| format!("{scheme}://{}", node.client_addr)).collect();
         let (curl, flags) = self.certificates.as_ref().map_or_else(
-            || ("curl -sL".to_owned(), String::new()),
+            || ("curl -s".to_owned(), String::new()),
             |certificates| (certificates.curl(), certificates.flags()),
         );
         let Some(url) = urls.first() else { return };

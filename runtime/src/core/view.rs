@@ -1,10 +1,12 @@
 //! The core's published state, for status pages and metrics.
 
+use std::mem;
 use std::sync::Arc;
 
 use palisade_client::wire::MemberView;
 use palisade_spec::lock::{Access, LockTable};
 use palisade_spec::raft::{Member, Members, Node, NodeId, Role, Standing};
+use tokio::sync::watch;
 
 use crate::member_address::MemberAddress;
 use crate::sync::Mutex;
@@ -46,26 +48,35 @@ pub struct View {
 
 /// The view that the core publishes and others read.
 #[derive(Debug, Default)]
-pub struct SharedView(Mutex<View>);
+pub struct SharedView {
+    view: Mutex<View>,
+    leader: watch::Sender<Option<NodeId>>,
+}
 
 impl SharedView {
     /// A copy of the view.
     pub fn get(&self) -> View {
-        self.0.lock().clone()
+        self.view.lock().clone()
     }
 
     /// The leader, if known; it may be this node itself.
     pub fn leader(&self) -> Option<NodeId> {
-        self.0.lock().leader
+        *self.leader.borrow()
+    }
+
+    /// The leader from now on, and whenever another one is known, or none.
+    pub fn watch_leader(&self) -> watch::Receiver<Option<NodeId>> {
+        self.leader.subscribe()
     }
 
     /// The access rules that this node has applied.
     pub fn access(&self) -> Access {
-        self.0.lock().access.clone()
+        self.view.lock().access.clone()
     }
 
     pub(super) fn publish(&self, node: &Node<LockTable>, waits: usize, log_bytes: u64, waiting_for: Option<&[NodeId]>) {
-        let mut view = self.0.lock();
+        self.leader.send_if_modified(|leader| mem::replace(leader, node.leader()) != node.leader());
+        let mut view = self.view.lock();
         view.role = if waiting_for.is_some() { "founding" } else { node.role().name() };
         view.waiting_for = waiting_for.unwrap_or_default().to_vec();
         view.term = node.term().0;

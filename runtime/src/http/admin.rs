@@ -11,11 +11,13 @@
 
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, MembersView, Op};
 
+use serde::{Deserialize, Serialize};
+
 use super::App;
 use crate::core::not_leading;
 
 /// The listener at which a request arrives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Listener {
     /// The only one of its node.
     Only,

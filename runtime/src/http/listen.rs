@@ -1,5 +1,6 @@
 //! A listening socket for clients or operators, and the limits on each connection.
 
+use std::convert::Infallible;
 use std::error::Error;
 use std::io::{self, ErrorKind};
 use std::net::{IpAddr, SocketAddr};
@@ -7,12 +8,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use axum::response::Response;
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::{Service, service_fn};
 use hyper::{Request, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::service::TowerToHyperService;
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
@@ -54,6 +57,11 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
         let permit = ConnectionPermit::new(permit, &app.metrics);
         connections.spawn(serve(app.clone(), (stream, address), router.clone(), permit, stop.clone()));
     }
+    finish(connections).await;
+}
+
+/// Lets connections finish.
+pub(super) async fn finish(mut connections: JoinSet<()>) {
     let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
 }
 
@@ -69,7 +77,7 @@ pub(super) struct ConnectionPermit {
 }
 
 impl ConnectionPermit {
-    fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
+    pub(super) fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
         ConnectionPermit {
@@ -88,7 +96,7 @@ impl Drop for ConnectionPermit {
 }
 
 /// Resolves when the node stops.
-async fn stopped(stop: &mut watch::Receiver<bool>) {
+pub(super) async fn stopped(stop: &mut watch::Receiver<bool>) {
     let _ = stop.wait_for(|&stop| stop).await;
 }
 
@@ -148,9 +156,25 @@ async fn serve(
             answer
         }
     });
+    run(&app, stream, service, &of_connection, Some(limits::HEAD_TIMEOUT), stop).await;
+}
+
+/// Speaks HTTP on a connection until it ends. A head must come within `head_timeout`, if there is one.
+pub(super) async fn run<I, S>(
+    app: &App,
+    stream: I,
+    service: S,
+    permit: &ConnectionPermit,
+    head_timeout: Option<Duration>,
+    mut stop: watch::Receiver<bool>,
+) where
+    I: AsyncRead + AsyncWrite + Send + 'static,
+    S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
+    S::Future: Send + 'static,
+{
     let connection = http1::Builder::new()
         .timer(TokioTimer::new())
-        .header_read_timeout(limits::HEAD_TIMEOUT)
+        .header_read_timeout(head_timeout)
         .max_buf_size(limits::HEAD_BYTES)
         .serve_connection(TokioIo::new(Box::pin(stream)), service)
         .with_upgrades();
@@ -168,7 +192,7 @@ async fn serve(
         }
         let cause = error.source().map(|cause| match cause.downcast_ref::<io::Error>() {
             Some(cause) if is_write_timeout(cause) => {
-                if of_connection.watches.load(Ordering::Relaxed) {
+                if permit.watches.load(Ordering::Relaxed) {
                     app.metrics.watchers_cut_off.inc();
                 }
                 "the client does not read its answers".to_owned()

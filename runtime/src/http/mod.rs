@@ -9,6 +9,7 @@ mod admission;
 mod auditing;
 mod body;
 mod client_limits;
+mod forward;
 mod handshakes;
 mod intake;
 mod kv;
@@ -44,6 +45,7 @@ use palisade_spec::lock::Principal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub use admin::Listener;
+pub use forward::accept as accept_forwarded;
 pub use listen::listen;
 pub use site::HostNames;
 
@@ -57,6 +59,7 @@ use crate::addresses::RemoteAddress;
 use crate::audit::Audit;
 use crate::budget::Budget;
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
+use crate::descriptors::ConnectionLimit;
 use crate::grant_signer::GrantSigner;
 use crate::limits;
 use crate::log_pause::LogPause;
@@ -109,6 +112,8 @@ pub struct App {
     /// Limits the number of watches.
     watches: Arc<Semaphore>,
     metrics_page: Arc<MetricsPage>,
+    /// Connections over which requests are forwarded.
+    lines: Arc<forward::Lines>,
     next_connection: Arc<AtomicU64>,
 }
 
@@ -125,12 +130,14 @@ pub struct Setup {
     pub accounts: Accounts,
     /// The events that watches show.
     pub hub: Arc<Hub>,
+    /// Counts the connections of clients.
+    pub permits: ConnectionLimit,
 }
 
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { host_names, signer, audit, accounts, hub } = setup;
+        let Setup { host_names, signer, audit, accounts, hub, permits } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -156,6 +163,7 @@ impl App {
             hub,
             watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
+            lines: Arc::new(forward::Lines::new(permits)),
             next_connection: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -262,6 +270,9 @@ impl FromRequestParts<App> for Caller {
     type Rejection = Infallible;
 
     async fn from_request_parts(parts: &mut Parts, app: &App) -> Result<Caller, Infallible> {
+        if let Some(origin) = parts.extensions.get::<forward::Origin>() {
+            return Ok(Caller(app.for_origin(origin)));
+        }
         let mut app = app.clone();
         let connection = parts.extensions.get::<Arc<Account>>();
         if let Some(verified) = parts.extensions.get::<tls::Principal>() {
@@ -316,10 +327,26 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     reply::response(result, uri)
 }
 
-/// All paths and their handlers.
+/// All paths and their handlers, for requests of clients at this node.
 fn router(app: App) -> Router {
     let has_tls = app.peers.roster().tls.is_some();
-    let router = Router::new()
+    let forwarding = middleware::from_fn_with_state(app.clone(), forward::to_leader);
+    let router = of_the_leader().route_layer(forwarding).merge(of_each_node());
+    let router = with_fallbacks(router).layer(middleware::from_fn_with_state(app.clone(), site::check));
+    // Without TLS no request takes this way.
+    let router =
+        if has_tls { router.layer(middleware::from_fn_with_state(app.clone(), admission::admit)) } else { router };
+    router.with_state(app)
+}
+
+/// The same for requests that other nodes forward: those have checked where they come from.
+fn forwarded_router(app: App) -> Router {
+    with_fallbacks(of_the_leader()).with_state(app)
+}
+
+/// The paths that the leader answers, or any node if a request asks for that.
+fn of_the_leader() -> Router<App> {
+    Router::new()
         .route("/v1/acquire", post(locks::acquire_several))
         .route("/v1/release", post(locks::release_several))
         .route("/v1/locks", get(locks::list))
@@ -328,41 +355,44 @@ fn router(app: App) -> Router {
         .route("/v1/locks/{key}/release", post(locks::release))
         .route("/v1/locks/{key}/proclaim", post(locks::proclaim))
         .route("/v1/locks/{key}/break", post(locks::break_grant))
-        // An empty key matches none of the paths above: report an invalid key, not an unknown path.
-        .route("/v1/locks/", any(locks::no_key))
-        .route("/v1/locks//acquire", any(locks::no_key))
-        .route("/v1/locks//release", any(locks::no_key))
-        .route("/v1/locks//proclaim", any(locks::no_key))
-        .route("/v1/locks//break", any(locks::no_key))
         .route("/v1/kv", get(kv::list).post(kv::transact))
         .route("/v1/kv/{key}", get(kv::show).put(kv::put).delete(kv::delete))
         .route("/v1/kv/{key}/append", post(kv::append))
-        .route("/v1/kv/", any(kv::no_key))
-        .route("/v1/kv//append", any(kv::no_key))
         .route("/v1/sessions", post(sessions::open))
         .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
         .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
-        .route("/v1/members", get(members::list).post(members::add))
+        .route("/v1/members", post(members::add))
         .route("/v1/members/{id}", delete(members::remove))
         .route("/v1/members/{id}/promote", post(members::promote))
         .route("/v1/members/{id}/replace", post(members::replace))
         .route("/v1/leader/transfer", post(members::transfer))
         .route("/v1/access", get(access::show).put(access::set))
         .route("/v1/access/test", get(access::test))
+        .route("/v1/ws", any(websocket::upgrade))
+}
+
+/// The paths that each node answers itself.
+fn of_each_node() -> Router<App> {
+    Router::new()
+        // An empty key matches none of the paths above: report an invalid key, not an unknown path.
+        .route("/v1/locks/", any(locks::no_key))
+        .route("/v1/locks//acquire", any(locks::no_key))
+        .route("/v1/locks//release", any(locks::no_key))
+        .route("/v1/locks//proclaim", any(locks::no_key))
+        .route("/v1/locks//break", any(locks::no_key))
+        .route("/v1/kv/", any(kv::no_key))
+        .route("/v1/kv//append", any(kv::no_key))
+        .route("/v1/members", get(members::list))
         .route("/v1/status", get(node::status))
         .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
         .route("/v1/watch", get(watch::watch))
-        .route("/v1/ws", any(websocket::upgrade))
         .route("/healthz", get(node::health))
         .route("/readyz", get(node::ready))
         .route("/metrics", get(node::metrics))
-        .fallback(reply::not_found)
-        .method_not_allowed_fallback(reply::method_not_allowed)
-        .layer(middleware::from_fn_with_state(app.clone(), site::check));
-    // Without TLS no request takes this way.
-    let router =
-        if has_tls { router.layer(middleware::from_fn_with_state(app.clone(), admission::admit)) } else { router };
-    router.with_state(app)
+}
+
+fn with_fallbacks(router: Router<App>) -> Router<App> {
+    router.fallback(reply::not_found).method_not_allowed_fallback(reply::method_not_allowed)
 }
 
 #[cfg(test)]

@@ -7,8 +7,9 @@ use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
 use palisade_spec::raft::NodeId;
+use serde::Deserialize;
 
-use super::{App, Caller, reply};
+use super::{App, Caller, body, reply};
 use crate::core::{Contact, member_views};
 use crate::storage::SpaceView;
 
@@ -59,11 +60,19 @@ pub(super) async fn health() -> &'static str {
     "ok\n"
 }
 
-/// `GET /readyz`: ready while the node knows a leader, as it can then serve or redirect clients. A
-/// node whose disk is nearly full reports that and stays ready: holders of locks must be able to
-/// reach it.
+/// `GET /readyz`: ready while the node knows a leader, as it can then serve clients or forward their
+/// requests; with `?leader=1`, while it leads. A node whose disk is nearly full reports that and stays
+/// ready: holders of locks must be able to reach it.
 pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
+    let asked: Ready = match body::query(&uri) {
+        Ok(asked) => asked,
+        Err(failure) => return reply::response(Err(failure), &uri),
+    };
     match app.core.view().leader() {
+        Some(leader) if asked.leader == 1 && leader != app.peers.roster().node => {
+            let message = format!("this node does not lead: node {leader} does");
+            reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
+        }
         Some(_) if app.space.is_low() => {
             let DiskView { free_bytes, low_water_bytes, obstacle, .. } = app.disk();
             let free = free_bytes.map_or_else(|| "unknown".into(), |free| free.to_string());
@@ -85,6 +94,15 @@ pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
             reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
         }
     }
+}
+
+/// What `GET /readyz` is asked.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Ready {
+    /// 1: whether the node leads.
+    #[serde(default)]
+    leader: u8,
 }
 
 /// `GET /metrics`

@@ -8,14 +8,15 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::mpsc;
 use tokio::time::{sleep, timeout};
 use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::intake::{Intake, ReadFailure};
 use super::{
-    Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome, expected_incarnation,
-    snapshots,
+    Forwarded, Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome,
+    expected_incarnation, snapshots,
 };
 use crate::addresses::ClientAddress;
 use crate::core::{Core, NotTaken};
@@ -38,6 +39,8 @@ enum Ended {
     WrongSender(NodeId),
     #[error("a snapshot came on the connection for messages")]
     SnapshotAsMessage,
+    #[error("a request came before the answer to the hello")]
+    RequestBeforeWelcome,
     #[error("refused: {0}")]
     Refused(String),
     #[error("no handshake within {HELLO_TIMEOUT:?}")]
@@ -49,9 +52,11 @@ enum Ended {
 impl Ended {
     /// Whether the other side has broken the protocol or was refused: the operator is to know.
     fn is_to_blame(&self) -> bool {
-        use Ended::{Closed, Frame, Io, Refused, Silent, SnapshotAsMessage, Stranger, WrongSender};
+        use Ended::{
+            Closed, Frame, Io, Refused, RequestBeforeWelcome, Silent, SnapshotAsMessage, Stranger, WrongSender,
+        };
         match self {
-            Frame(_) | WrongSender(_) | SnapshotAsMessage | Refused(_) | Stranger(_) => true,
+            Frame(_) | WrongSender(_) | SnapshotAsMessage | RequestBeforeWelcome | Refused(_) | Stranger(_) => true,
             Io(_) | Closed | Silent => false,
         }
     }
@@ -59,7 +64,14 @@ impl Ended {
 
 /// Accepts connections from peers for as long as the task lives: at most `descriptors.unidentified`
 /// that have not completed the handshake, and `descriptors.peers` that have.
-pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descriptors: Descriptors) {
+/// Connections over which other nodes forward requests go to `forwarded`, where they count among those of clients.
+pub async fn accept(
+    peers: Arc<Peers>,
+    core: Core,
+    listener: TcpListener,
+    descriptors: Descriptors,
+    forwarded: mpsc::Sender<Forwarded>,
+) {
     let refused = &peers.metrics.peer_connections_refused;
     let unidentified =
         ConnectionLimit::new(descriptors.unidentified, "nodes that have not completed the handshake", refused);
@@ -78,10 +90,12 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
         let dialler = ClientAddress::from(address);
         let Some(permit) = unidentified.take_at(dialler) else { continue };
         let (peers, core, identified) = (Arc::clone(&peers), core.clone(), identified.clone());
+        let forwarded = forwarded.clone();
         tokio::spawn(async move {
             let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
             // Held until the connection ends. It replaces the permit of an unidentified connection.
             let _permit = match &greeted {
+                Ok(Ok((_, Purpose::Requests, _))) => None,
                 Ok(Ok(_)) => match identified.take() {
                     Some(permit) => Some(permit),
                     None => return,
@@ -93,6 +107,12 @@ pub async fn accept(peers: Arc<Peers>, core: Core, listener: TcpListener, descri
                 Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes, .. }))) => {
                     return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
                 }
+                Ok(Ok((link, Purpose::Requests, Connection { stream, bytes, is_certified }))) if bytes.is_empty() => {
+                    // If nothing receives it, this node is stopping.
+                    drop(forwarded.send(Forwarded::new(&link, stream, is_certified)).await);
+                    return;
+                }
+                Ok(Ok((_, Purpose::Requests, _))) => Ended::RequestBeforeWelcome,
                 Ok(Ok((link, _, connection))) => {
                     let intake = Intake::new(&peers, link.peer, dialler, connection.is_certified);
                     receive_as(&peers, &link, connection, intake, core).await
@@ -165,10 +185,17 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
     let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello));
     let admitted = match hello.purpose {
         Purpose::Introduction => checked.map(|()| None),
-        Purpose::Messages | Purpose::Snapshot => match checked.and_then(|()| check_identity(peers, &hello)) {
-            Ok(()) => peers.admit(&hello).await.map(Some),
-            Err(refusal) => Err(refusal),
-        },
+        purpose => {
+            let checked = checked.and_then(|()| check_identity(peers, &hello));
+            let checked = checked.and_then(|()| match purpose {
+                Purpose::Requests => peers.may_forward(hello.from),
+                _ => Ok(()),
+            });
+            match checked {
+                Ok(()) => peers.admit(&hello).await.map(Some),
+                Err(refusal) => Err(refusal),
+            }
+        }
     };
     let Roster { incarnation, client_addr, start, admin_addr, .. } = peers.roster.clone();
     let introduction = Introduction { incarnation, client_addr, start, admin_addr };

@@ -4,7 +4,7 @@
 //! the connections that others dialled. Delivery is "at most once, in order while a connection
 //! lasts": Raft repairs the rest, so nothing is retried here, and messages without a connection or
 //! without room in the outbox are dropped and counted. Snapshots have a connection of their own
-//! (`snapshots`).
+//! (`snapshots`), and so have requests of clients that a follower forwards to the leader (`forward`).
 //!
 //! The log names the nodes to dial ([`Peers::set_members`]). An inbound connection is accepted if
 //! its node belongs to this cluster and was not removed: it may be a member that this node has not
@@ -13,6 +13,7 @@
 //! ([`identity`]), unless the cluster has replaced it by a new member.
 
 mod dial;
+mod forward;
 pub mod frame;
 mod identity;
 mod inbound;
@@ -29,10 +30,11 @@ use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
 pub use dial::{DialError, introduction};
+pub use forward::{Forwarded, PeerStream};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
@@ -51,7 +53,7 @@ use crate::sync::Mutex;
 use crate::tls::Tls;
 
 /// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 9;
+const VERSION: u16 = 10;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
@@ -94,6 +96,8 @@ pub enum Purpose {
     /// A query for the addresses of the answering node. Every node of the cluster may ask
     /// without being admitted: above all one that has lost its log.
     Introduction,
+    /// Requests of clients that the dialling node forwards, and their answers.
+    Requests,
 }
 
 /// The answer to a [`Hello`]: the answering node's introduction, or why it rejects the dialling
@@ -199,6 +203,8 @@ struct Link {
     /// The term of the requested snapshot transfer.
     snapshots: Outbox<Term>,
     state: Mutex<LinkState>,
+    /// Whether the peer was removed: ends what it forwards, and what is forwarded to it.
+    ended: watch::Sender<bool>,
 }
 
 impl Link {
@@ -206,6 +212,7 @@ impl Link {
     fn end(&self) {
         self.outbox.close();
         self.snapshots.close();
+        self.ended.send_replace(true);
         if let Some(inbound) = self.state.lock().inbound.take() {
             inbound.abort();
         }
@@ -328,7 +335,8 @@ impl Peers {
         }
         let state = LinkState { address: address.to_owned(), ..LinkState::default() };
         let (outbox, snapshots) = (Outbox::new(limits::PEER_OUTBOX), Outbox::new(1));
-        let link = Arc::new(Link { peer, outbox, snapshots, state: Mutex::new(state) });
+        let link =
+            Arc::new(Link { peer, outbox, snapshots, state: Mutex::new(state), ended: watch::Sender::default() });
         links.insert(peer, Arc::clone(&link));
         // If `dial_all` has ended, the node is stopping.
         let _ = self.to_dial.send(Arc::clone(&link));

@@ -172,7 +172,7 @@ fn client_address_refuses_administration() {
     for path in ["/v1/status", "/v1/members", "/v1/locks?consistency=stale", "/healthz", "/readyz"] {
         assert_eq!(http::get(&address(follower), path).unwrap().status, 200, "{path}");
     }
-    let elsewhere = http::get(&address(follower), "/v1/locks/k").unwrap();
+    let elsewhere = http::send_unforwarded(&address(follower), "GET", "/v1/locks/k", "").unwrap();
     let there = format!("http://{}/v1/locks/k", address(leader));
     assert_eq!((elsewhere.status, elsewhere.header("location")), (307, Some(there.as_str())));
     eventually("the operator reads it", || {
@@ -230,7 +230,7 @@ fn follower_redirects_to_the_leaders_admin_address() {
             ("GET", "/v1/locks/k", Value::Null),
         ] {
             let body = if body.is_null() { String::new() } else { body.to_string() };
-            let response = http::send(at, method, path, &body).unwrap();
+            let response = http::send_unforwarded(at, method, path, &body).unwrap();
             let refused = response.refused(307, "not_leader");
             let there = format!("http://{}{path}", guarded.admin(leader));
             assert_eq!(response.header("location"), Some(there.as_str()));
@@ -274,7 +274,7 @@ fn leader_without_an_admin_address_is_redirected_to() {
         assert_eq!(guarded.cluster.wait_ready(), 1);
     }
     let redirected_to = |guarded: &Guarded, leader: &str| {
-        let redirect = http::get(guarded.admin(2), "/v1/access").unwrap();
+        let redirect = http::send_unforwarded(guarded.admin(2), "GET", "/v1/access", "").unwrap();
         redirect.refused(307, "not_leader");
         assert_eq!(redirect.header("location"), Some(format!("http://{leader}/v1/access").as_str()));
     };
@@ -381,7 +381,7 @@ fn identities_are_checked_at_the_admin_address_too() {
     get(guarded.admin(leader), &ours.anonymous(), "/metrics").refused(401, "unauthenticated");
     assert_eq!(get(guarded.admin(leader), &ours.anonymous(), "/healthz").status, 200);
     assert_eq!(get(guarded.admin(leader), &worker, "/metrics").status, 200);
-    let redirect = get(guarded.admin(follower), &alice, "/v1/access");
+    let redirect = https::get_unforwarded(guarded.admin(follower), &alice, "/v1/access").unwrap();
     let there = format!("https://{}/v1/access", guarded.admin(leader));
     assert_eq!((redirect.status, redirect.header("location")), (307, Some(there.as_str())));
     let own = "/v1/access/test?principal=worker-7&right=acquire&key=x";

@@ -254,7 +254,7 @@ fn plain_requests_find_their_places_again() {
     }
 }
 
-/// Goal: every follower redirects to the current leader, with the same path and query.
+/// Goal: every follower forwards to the current leader, or redirects to it, with the same path and query.
 #[test]
 fn followers_send_to_the_leader() {
     let mut cluster = Cluster::start(3);
@@ -266,11 +266,13 @@ fn followers_send_to_the_leader() {
             // The address travels from node to node on their own connections; it may be a moment
             // behind the election.
             let response = eventually("the follower knows where the leader is", || {
-                http::get(&cluster.client_addr(follower), path).ok().filter(|response| response.status != 503)
+                let response = http::send_unforwarded(&cluster.client_addr(follower), "GET", path, "");
+                response.ok().filter(|response| response.status != 503)
             });
             let body = response.refused(307, "not_leader");
             assert_eq!(body["leader"], json!({"id": leader, "client_addr": leader_addr}));
             assert_eq!(response.header("location"), Some(format!("http://{leader_addr}{path}").as_str()));
+            assert_eq!(http::get(&cluster.client_addr(follower), path).unwrap().ok()["key"], "a key/with signs");
         }
         assert_eq!(http::get(&leader_addr, path).unwrap().ok()["key"], "a key/with signs");
         cluster.kill(leader);

@@ -11,6 +11,7 @@ mod durability;
 mod exactly_once;
 mod examples;
 mod failover;
+mod forwarding;
 mod founding;
 mod ledger;
 mod lock_command;

@@ -109,6 +109,6 @@ impl Certificates {
 
     /// The beginning of a command with curl.
     pub(super) fn curl(&self) -> String {
-        format!("curl -sL{}", self.flags().replacen(" --ca ", " --cacert ", 1))
+        format!("curl -s{}", self.flags().replacen(" --ca ", " --cacert ", 1))
     }
 }

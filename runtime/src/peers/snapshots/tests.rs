@@ -93,7 +93,8 @@ impl Fixture {
         let network = Arc::new(Network { cuts: parking_lot::Mutex::new(cuts.to_vec()), ..Network::default() });
         tokio::spawn(carry_all(Arc::clone(&network), proxy, back.to_string()));
         let (core, inbox) = Core::channel();
-        tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE));
+        let (forwarded, _) = tokio::sync::mpsc::channel(1);
+        tokio::spawn(accept(Arc::clone(&receiver), core, listener, Descriptors::AT_EASE, forwarded));
         let link = sender.get_or_create_link(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));

@@ -111,7 +111,7 @@ impl Victim {
 
 /// Sends bytes, says that there is nothing more, and waits until the other side has had enough.
 /// Returns what it said.
-fn send_and_finish(address: &str, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn send_and_finish(address: &str, bytes: &[u8]) -> Vec<u8> {
     let mut stream = TcpStream::connect(address).expect("the node accepts connections");
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     // A node that has had enough may reset the connection at any point.

@@ -60,7 +60,7 @@ impl Hello {
         let start = (start.count, start.recent);
         let number = |field: &str| identity[field].as_u64().unwrap();
         let (cluster, incarnation) = (number("cluster"), number("incarnation"));
-        Hello { magic: *b"PALISADE", version: 9, cluster, from, to, incarnation, purpose: 0, start }
+        Hello { magic: *b"PALISADE", version: 10, cluster, from, to, incarnation, purpose: 0, start }
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
@@ -156,7 +156,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 10, ..good.clone() }, "version 10"),
+        (Hello { version: 11, ..good.clone() }, "version 11"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),

@@ -4,13 +4,13 @@ use serde_json::{Value, json};
 
 use super::{Node, calm, fields};
 use crate::support::cluster::Cluster;
-use crate::support::eventually;
 use crate::support::websocket::WebSocket;
+use crate::support::{eventually, http};
 
 const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
-/// Everything that only a leader can answer is sent on to it, path, query and all; the rest each
-/// node answers itself.
+/// A client that asks for it is redirected to the leader for everything that only the leader can answer, path,
+/// query and all; the rest each node answers itself.
 #[test]
 fn a_follower_sends_clients_to_the_leader() {
     let (cluster, leader) = calm();
@@ -30,7 +30,7 @@ fn a_follower_sends_clients_to_the_leader() {
             ("POST", &keepalive, ""),
         ];
         for (method, path, body) in for_the_leader {
-            let response = node.send(method, path, body);
+            let response = http::send_unforwarded(&node.0, method, path, body).unwrap();
             let refused = response.refused(307, "not_leader");
             assert_eq!(refused["leader"]["client_addr"], leader.0.as_str());
             let expected = format!("http://{}{path}", leader.0);

@@ -3,7 +3,7 @@
 use serde_json::{Value, json};
 
 use super::{Node, calm, fields};
-use crate::support::eventually;
+use crate::support::{eventually, http};
 
 fn keys(page: &Value) -> Vec<&str> {
     page["locks"].as_array().unwrap().iter().map(|lock| lock["key"].as_str().unwrap()).collect()
@@ -106,8 +106,10 @@ fn every_node_answers_stale_reads_and_only_the_leader_others() {
         if node.0 == leader.0 {
             assert_eq!(read.ok()["holder"]["token"], grant["token"]);
         } else {
-            read.refused(307, "not_leader");
-            node.get("/v1/locks").refused(307, "not_leader");
+            assert_eq!(read.ok()["holder"]["token"], grant["token"], "the leader's answer");
+            for path in ["/v1/locks/k?consistency=linearizable", "/v1/locks"] {
+                http::send_unforwarded(&node.0, "GET", path, "").unwrap().refused(307, "not_leader");
+            }
         }
     }
 }

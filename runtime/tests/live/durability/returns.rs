@@ -217,7 +217,7 @@ fn only_a_node_that_is_gone_and_known_is_replaced() {
     // A follower leaves it to the leader.
     let body = json!({ "generation": 0, "cluster": own, "lost_incarnation": third, "incarnation": new }).to_string();
     let path = format!("/v1/members/{lost}/replace");
-    let redirected = http::post(&cluster.client_addr(lost), &path, &body).expect("it answers");
+    let redirected = http::send_unforwarded(&cluster.client_addr(lost), "POST", &path, &body).expect("it answers");
     assert_eq!(redirected.status, 307, "{}", redirected.body);
     cluster.kill(lost);
     eventually("the leader sees that it is down", || member(&cluster, lost).filter(|member| !member.connected));

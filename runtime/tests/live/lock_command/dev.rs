@@ -154,7 +154,7 @@ fn what_dev_prints_with_tls_works() {
     let urls: Vec<String> = (1..=3).map(|node| format!("https://{}", dev.address(node))).collect();
     assert_eq!(dev.printed.last().unwrap(), &format!("ready {}", urls.join(" ")));
     let proposals = [
-        ("curl -sL", "\"token\":"),
+        ("curl -s", "\"token\":"),
         (" lock ", "token "),
         (" status ", "leader"),
         (" acl set ", "access control is on with 1 rule ("),

@@ -62,11 +62,21 @@ pub fn post(address: &str, path: &str, body: &str) -> std::io::Result<Response> 
     send(address, "POST", path, body)
 }
 
-/// Any method. Redirects are not followed.
+/// Any method. A follower forwards the request to the leader.
 pub fn send(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Response> {
+    send_with(address, method, path, "", body)
+}
+
+/// The same, for the answer of this node itself. Redirects are not followed.
+pub fn send_unforwarded(address: &str, method: &str, path: &str, body: &str) -> std::io::Result<Response> {
+    send_with(address, method, path, "X-Forward: never\r\n", body)
+}
+
+/// Any method, with more headers.
+pub fn send_with(address: &str, method: &str, path: &str, headers: &str, body: &str) -> std::io::Result<Response> {
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
     );
     raw(address, request.as_bytes())
 }

@@ -33,13 +33,30 @@ pub fn post(address: &str, security: &Security, path: &str, body: &str) -> io::R
     send(address, security, "POST", path, body)
 }
 
-/// Any method. Redirects are not followed. An error of TLS is its sentence.
+/// `GET path` of this node itself. Redirects are not followed.
+pub fn get_unforwarded(address: &str, security: &Security, path: &str) -> io::Result<Response> {
+    send_with(address, security, "GET", path, "X-Forward: never\r\n", "")
+}
+
+/// Any method. A follower forwards the request to the leader. An error of TLS is its sentence.
 pub fn send(address: &str, security: &Security, method: &str, path: &str, body: &str) -> io::Result<Response> {
+    send_with(address, security, method, path, "", body)
+}
+
+/// Any method, with more headers.
+pub fn send_with(
+    address: &str,
+    security: &Security,
+    method: &str,
+    path: &str,
+    headers: &str,
+    body: &str,
+) -> io::Result<Response> {
     let token = security.token().map_err(io::Error::other)?;
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
     let length = body.len();
     let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}Content-Length: {length}\r\n\r\n{body}"
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}{headers}Content-Length: {length}\r\n\r\n{body}"
     );
     http::parse(&exchange(address, security, request.as_bytes())?)
 }

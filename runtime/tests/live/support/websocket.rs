@@ -1,21 +1,37 @@
 //! A WebSocket that speaks JSON, a frame at a time.
 
+use std::io::ErrorKind;
 use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::{Value, json};
-use tokio_tungstenite::tungstenite::client::client;
+use tokio_tungstenite::tungstenite::client::{IntoClientRequest, client};
+use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
 /// An open WebSocket to a node.
 pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>);
 
 impl WebSocket {
-    /// Opens one.
+    /// Opens one to this node itself.
     pub fn open(address: &str) -> WebSocket {
+        WebSocket::open_with(address, &[("x-forward", "never")])
+    }
+
+    /// Opens one, which a follower forwards to the leader.
+    pub fn open_forwarded(address: &str) -> WebSocket {
+        WebSocket::open_with(address, &[])
+    }
+
+    /// Opens one with more headers.
+    pub fn open_with(address: &str, headers: &[(&'static str, &str)]) -> WebSocket {
         let stream = TcpStream::connect(address).expect("the node accepts connections");
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let (socket, _) = client(format!("ws://{address}/v1/ws"), stream).expect("the node speaks WebSocket");
+        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        for (name, value) in headers {
+            request.headers_mut().insert(*name, value.parse().unwrap());
+        }
+        let (socket, _) = client(request, stream).expect("the node speaks WebSocket");
         WebSocket(socket)
     }
 
@@ -27,6 +43,20 @@ impl WebSocket {
     /// Sends any text.
     pub fn send_text(&mut self, text: &str) {
         self.0.send(Message::text(text)).expect("the node reads");
+    }
+
+    /// Expects the end of the connection, with or without a farewell of the node.
+    #[track_caller]
+    pub fn expect_end(&mut self) {
+        loop {
+            match self.0.read() {
+                Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return,
+                Err(tungstenite::Error::Protocol(ProtocolError::ResetWithoutClosingHandshake)) => return,
+                Err(tungstenite::Error::Io(error)) if error.kind() == ErrorKind::ConnectionReset => return,
+                Ok(Message::Ping(_) | Message::Pong(_)) => {}
+                other => panic!("not the end: {other:?}"),
+            }
+        }
     }
 
     /// The next answer; `None` when the node has closed the connection.

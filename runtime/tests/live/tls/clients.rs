@@ -152,9 +152,9 @@ fn commands_work_through_a_follower() {
     let saved = run(&cluster, follower, &client, &["snapshot", "save", file.to_str().unwrap()]);
     assert!(saved.status.success(), "{}", said(&saved));
 
-    let redirect = https::post(&cluster.client_addr(follower), &client, "/v1/locks/k/acquire", "{}").unwrap();
+    let redirect = https::get_unforwarded(&cluster.client_addr(follower), &client, "/v1/locks/k").unwrap();
     assert_eq!(redirect.status, 307, "{}", redirect.body);
-    let location = format!("https://{}/v1/locks/k/acquire", cluster.client_addr(leader));
+    let location = format!("https://{}/v1/locks/k", cluster.client_addr(leader));
     assert_eq!(redirect.header("location"), Some(location.as_str()));
 }
 

@@ -1,0 +1,123 @@
+//! A follower's connections to the leader: each carries one request at a time, and is kept for the next one.
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::request::Parts;
+use axum::response::Response;
+use hyper::client::conn::http1::{self, SendRequest};
+use hyper::header::CONTENT_LENGTH;
+use hyper_util::rt::TokioIo;
+use palisade_spec::raft::NodeId;
+use tokio::sync::OwnedSemaphorePermit;
+use tokio::task::JoinHandle;
+use tokio::time::Instant;
+
+use super::{App, Failed, answer, head};
+use crate::descriptors::ConnectionLimit;
+use crate::sync::Mutex;
+
+/// How many connections are kept, at most.
+const KEPT: usize = 16;
+/// How long a connection is kept without a request.
+const KEPT_FOR: Duration = Duration::from_secs(10);
+/// Bytes of an answer, at most: a page of 1,000 locks with full queues stays below it.
+const LARGEST_ANSWER: usize = 64 << 20;
+
+/// The connections to the leader that carry no request at the moment.
+#[derive(Debug)]
+pub(in crate::http) struct Lines {
+    /// Each takes a descriptor, as a connection of a client does.
+    permits: ConnectionLimit,
+    idle: Mutex<Vec<(Line, Instant)>>,
+}
+
+/// A connection to the leader.
+#[derive(Debug)]
+pub(super) struct Line {
+    leader: NodeId,
+    pub(super) sender: SendRequest<Body>,
+    connection: JoinHandle<()>,
+    _permit: OwnedSemaphorePermit,
+}
+
+impl Lines {
+    pub(in crate::http) fn new(permits: ConnectionLimit) -> Lines {
+        Lines { permits, idle: Mutex::default() }
+    }
+
+    /// A connection to this leader that waits for a request.
+    fn take(&self, leader: NodeId) -> Option<Line> {
+        let mut idle = self.idle.lock();
+        let now = Instant::now();
+        idle.retain(|(line, since)| line.leader == leader && !line.sender.is_closed() && now < *since + KEPT_FOR);
+        idle.pop().map(|(line, _)| line)
+    }
+
+    fn put(&self, line: Line) {
+        let mut idle = self.idle.lock();
+        if idle.len() < KEPT && line.sender.is_ready() {
+            idle.push((line, Instant::now()));
+        }
+    }
+
+    /// A connection to this leader, for a request.
+    pub(super) async fn line(&self, app: &App, leader: NodeId) -> Result<Line, Failed> {
+        while let Some(mut line) = self.take(leader) {
+            if line.sender.ready().await.is_ok() {
+                return Ok(line);
+            }
+        }
+        let permit = self.permits.take();
+        let permit = permit.ok_or_else(|| Failed::NotSent("this node has too many connections open".into()))?;
+        let not_sent = |error: &dyn std::fmt::Display| Failed::NotSent(error.to_string());
+        let stream = app.peers.dial_for_requests(leader).await.map_err(|error| not_sent(&error))?;
+        let handshake = http1::handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(|error| not_sent(&error))?;
+        let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
+        Ok(Line { leader, sender, connection, _permit: permit })
+    }
+}
+
+/// A request that is dropped ends at the leader, too, which withdraws its wait.
+impl Drop for Line {
+    fn drop(&mut self) {
+        self.connection.abort();
+    }
+}
+
+impl Line {
+    /// The answer to a request, whose body is yet to be read.
+    pub(super) async fn send(&mut self, request: Request) -> Result<hyper::Response<hyper::body::Incoming>, Failed> {
+        self.sender.try_send_request(request).await.map_err(|mut error| {
+            let why = error.error().to_string();
+            if error.take_message().is_some() { Failed::NotSent(why) } else { Failed::Unknown(why) }
+        })
+    }
+}
+
+/// Sends a request to the leader, and returns its whole answer.
+pub(super) async fn send(app: &App, leader: NodeId, parts: &Parts, body: Bytes) -> Result<Response, Failed> {
+    let exchange = async {
+        let mut line = app.lines.line(app, leader).await?;
+        let mut request = head(app, parts);
+        request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+        let response = line.send(request.map(|()| Body::from(body))).await?;
+        let response = whole(response).await?;
+        app.lines.put(line);
+        Ok(response)
+    };
+    tokio::select! {
+        answered = exchange => answered,
+        () = app.no_longer_follows(leader) => Err(Failed::Unknown("another leader is being elected".into())),
+    }
+}
+
+/// The whole answer.
+pub(super) async fn whole(response: hyper::Response<hyper::body::Incoming>) -> Result<Response, Failed> {
+    let (parts, body) = response.into_parts();
+    let body = axum::body::to_bytes(Body::new(body), LARGEST_ANSWER).await;
+    let body = body.map_err(|error| Failed::Unknown(error.to_string()))?;
+    Ok(answer(Response::from_parts(parts, Body::from(body))))
+}

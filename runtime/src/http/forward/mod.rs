@@ -1,0 +1,196 @@
+//! A follower forwards what only the leader can answer, and passes the answer on, so that a client needs the
+//! address of one node only (decision 0034).
+//!
+//! The request goes to the leader over the port for nodes, with what this node knows of its client
+//! ([`origin`]). The handlers that it meets there do not forward ([`accept`]), so no request goes in a circle.
+//! A request that the leader has not begun to carry out is sent to the next leader; of one that may have been
+//! carried out the client learns that the outcome is unknown, as at a leader that loses its leadership.
+
+mod accept;
+mod lines;
+mod origin;
+mod tunnel;
+
+use std::time::Duration;
+
+use axum::body::{Body, Bytes};
+use axum::extract::Request;
+use axum::http::header::{CONNECTION, UPGRADE};
+use axum::http::request::Parts;
+use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
+use axum::middleware::Next;
+use axum::response::Response;
+use palisade_client::wire::{Code, Failure};
+use palisade_spec::raft::NodeId;
+use tokio::sync::watch;
+use tokio::time::{Instant, sleep};
+use tracing::debug;
+
+pub use self::accept::accept;
+pub(super) use self::lines::Lines;
+pub(super) use self::origin::Origin;
+
+use super::{App, Caller, body, reply};
+use crate::limits;
+
+/// A client that would rather be redirected sends `X-Forward: never`.
+const X_FORWARD: HeaderName = HeaderName::from_static("x-forward");
+/// How long a leader that takes no request is tried, and the next one is waited for.
+const PATIENCE: Duration = Duration::from_secs(1);
+/// The pause between two attempts.
+const PAUSE: Duration = Duration::from_millis(20);
+
+/// How long a leader that was replaced is waited for: it tells what became of the request, unless it hangs.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Why a request was not answered.
+#[derive(Debug)]
+enum Failed {
+    /// The leader has not begun to carry it out.
+    NotSent(String),
+    /// It may have been carried out.
+    Unknown(String),
+}
+
+/// Answers a request at the leader, wherever that is.
+pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next) -> Response {
+    if asks_this_node(request.headers(), request.uri().query()) {
+        return next.run(request).await;
+    }
+    let (mut parts, body) = request.into_parts();
+    let uri = parts.uri.clone();
+    let is_upgrade = parts.headers.contains_key(UPGRADE);
+    // A body that comes slowly must not take a connection to the leader.
+    let body = if is_upgrade { Ok(Vec::new()) } else { body::whole(body, limit(&uri)).await };
+    let body = match body {
+        Ok(body) => Bytes::from(body),
+        Err(failure) => return reply::response(Err(failure), &uri),
+    };
+    let client = tunnel::Client::of(&mut parts);
+    let deadline = Instant::now() + PATIENCE;
+    loop {
+        let leader = app.other_leader();
+        let attempt = match leader {
+            None => {
+                client.return_to(&mut parts);
+                Ok(next.clone().run(Request::from_parts(parts.clone(), Body::from(body.clone()))).await)
+            }
+            Some(leader) if is_upgrade => tunnel::open(&app, leader, &parts, &client).await,
+            Some(leader) => lines::send(&app, leader, &parts, body.clone()).await,
+        };
+        let why = match attempt {
+            // That node has lost its leadership, and has done nothing.
+            Ok(response) if response.status() == StatusCode::TEMPORARY_REDIRECT => "it does not lead".to_owned(),
+            Ok(response) => {
+                if leader.is_some() {
+                    app.metrics.forwarded.inc();
+                }
+                return response;
+            }
+            Err(Failed::NotSent(why)) => why,
+            Err(Failed::Unknown(why)) => {
+                let message = format!(
+                    "the request was forwarded to {}, and its outcome is unknown: {why}; it may have been executed, or \
+                     may still be: repeat it",
+                    name(leader)
+                );
+                return reply::response(Err(Failure::new(Code::LeadershipLost, message)), &uri);
+            }
+        };
+        debug!(leader = name(leader), why, "the leader does not take a request");
+        if Instant::now() >= deadline {
+            let message = format!(
+                "{} leads as far as this node knows, and does not take the request: {why}; try again",
+                name(leader)
+            );
+            return reply::response(Err(Failure::new(Code::NoLeader, message)), &uri);
+        }
+        sleep(PAUSE).await;
+    }
+}
+
+/// Bytes of a body, at most: those of the largest request with this path.
+fn limit(uri: &Uri) -> usize {
+    if uri.path().starts_with("/v1/kv") { limits::TRANSACTION_JSON_BYTES } else { limits::REQUEST_BYTES }
+}
+
+/// A leader, or this node, in a sentence.
+fn name(leader: Option<NodeId>) -> String {
+    leader.map_or_else(|| "this node".to_owned(), |leader| format!("node {leader}"))
+}
+
+/// Whether the client asks for the answer of this node, whatever it is.
+fn asks_this_node(headers: &HeaderMap, query: Option<&str>) -> bool {
+    let never = headers.get(X_FORWARD).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"never"));
+    let stale = query.is_some_and(|query| query.split('&').any(|part| part == "consistency=stale"));
+    never || stale
+}
+
+impl App {
+    /// The leader, if it is another node.
+    fn other_leader(&self) -> Option<NodeId> {
+        self.core.view().leader().filter(|&leader| leader != self.peers.roster().node)
+    }
+
+    /// Resolves when this node no longer follows this leader, and the leader has had time to answer.
+    fn no_longer_follows(&self, leader: NodeId) -> impl Future<Output = ()> + Send + 'static {
+        let mut leaders: watch::Receiver<Option<NodeId>> = self.core.view().watch_leader();
+        async move {
+            drop(leaders.wait_for(|known| *known != Some(leader)).await);
+            sleep(FAREWELL).await;
+        }
+    }
+}
+
+/// The headers of the client's connection, or for the node that it has reached.
+const OF_THE_CONNECTION: [&str; 9] = [
+    "connection",
+    "keep-alive",
+    "proxy-connection",
+    "te",
+    "trailer",
+    "transfer-encoding",
+    "content-length",
+    "expect",
+    "authorization",
+];
+
+/// The head of the request as the leader gets it.
+fn head(app: &App, parts: &Parts) -> Request<()> {
+    let mut request = Request::new(());
+    *request.method_mut() = parts.method.clone();
+    *request.uri_mut() = parts.uri.path_and_query().map_or_else(Default::default, |path| path.clone().into());
+    *request.headers_mut() = parts.headers.clone();
+    OF_THE_CONNECTION.iter().for_each(|name| drop(request.headers_mut().remove(*name)));
+    Origin::of(app).write(request.headers_mut());
+    request
+}
+
+/// The answer without what is of the connection to the leader.
+fn answer(mut response: Response) -> Response {
+    if response.status() != StatusCode::SWITCHING_PROTOCOLS {
+        ["keep-alive", "transfer-encoding"].iter().for_each(|name| drop(response.headers_mut().remove(*name)));
+        response.headers_mut().remove(CONNECTION);
+    }
+    response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn clients_may_ask_the_node_itself() {
+        let asks = |value: Option<&str>, query| {
+            let mut headers = HeaderMap::new();
+            if let Some(value) = value {
+                headers.insert(X_FORWARD, value.parse().unwrap());
+            }
+            asks_this_node(&headers, query)
+        };
+        assert!(asks(Some("never"), None) && asks(Some("Never"), Some("limit=3")));
+        assert!(asks(None, Some("limit=3&consistency=stale")));
+        assert!(!asks(None, None) && !asks(Some("always"), Some("consistency=linearizable")));
+        assert!(!asks(None, Some("prefix=consistency=stale")));
+    }
+}
