@@ -127,6 +127,11 @@ pub const UNREAD_ANSWERS: usize = CONNECTION_WAITS + 2 * OPEN_REQUESTS + WATCH_F
 /// more from it until one is answered. Their answers can be large: 4 MiB for a lock with 1,000 holders
 /// and their values.
 pub const OPEN_READS: usize = 4;
+/// Maximum number of waiting acquires whose connection was lost and whose client may resume them (`http/hold.rs`). The
+/// others leave their queues when their connections are lost.
+pub const DESERTED_WAITS: usize = 10_000;
+/// Maximum number of values that the client of a held lock has sent and that are not answered yet.
+pub const OPEN_VALUES: usize = 16;
 /// Maximum number of open client connections, if the limit of open files allows that many
 /// (`descriptors.rs`).
 pub const CONNECTIONS: usize = 20_000;

@@ -133,6 +133,8 @@ pub enum Code {
     NoRecord,
     /// The store has no room for the change. Nothing was changed.
     StoreFull,
+    /// A later connection of the client has resumed the session that this one held: go on with that one.
+    TakenOver,
 }
 
 impl Failure {

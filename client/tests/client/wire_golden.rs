@@ -339,6 +339,7 @@ fn failures() -> Vec<Failure> {
         Code::OtherVersion,
         Code::NoRecord,
         Code::StoreFull,
+        Code::TakenOver,
     ];
     let mut failures: Vec<Failure> = codes.into_iter().map(|code| Failure::new(code, "a sentence")).collect();
     let mut held = Failure::new(Code::Held, "held");

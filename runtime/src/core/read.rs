@@ -4,14 +4,15 @@ use std::ops::Bound;
 use std::time::Duration;
 
 use palisade_client::wire::{
-    self, AccessVerdict, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, RecordPage, SessionView,
-    Stale, WaiterView, Watched,
+    self, AccessVerdict, Acquired, Answer, Code, Failure, HolderView, Listing, LockPage, LockView, RecordPage,
+    SessionView, Stale, WaiterView, Watched,
 };
 use palisade_spec::lock::{
-    Access, Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, SharedMap, Value,
+    Access, Entries, Key, Keys, Lock, LockTable, Mode, Principal, Proof, Right, SessionId, SharedMap, Token, Value,
 };
 use palisade_spec::raft::{Node, Stamp};
 
+use super::credential::Secret;
 use super::request::Query;
 use super::{access, records};
 use crate::limits;
@@ -26,6 +27,8 @@ pub(super) fn answer(
     let (table, now) = (node.machine(), node.clock());
     match query {
         Query::Session(id) => session(table, now, *id),
+        // Its client may know of its own grant, whatever else it may read.
+        Query::Grant { session, secret, keys } => grant(table, *session, *secret, keys),
         Query::Lock(key) => {
             access::check(table.access(), reader, Right::Read, key.as_str())?;
             let view = lock(table, now, reader, key, table.lock(key));
@@ -135,6 +138,41 @@ pub(super) fn wrong_secret(table: &LockTable, id: SessionId) -> Option<Failure> 
         );
         Failure::new(Code::NoSession, message)
     })
+}
+
+/// The failure of a request that names a grant that its session does not have.
+pub(super) fn not_holder() -> Failure {
+    let message = "the session does not hold the lock with this token: \
+                   the lock was released before, or the session expired";
+    Failure::new(Code::NotHolder, message)
+}
+
+/// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
+/// session has ended in them, so has the grant.
+pub(super) fn acquired(
+    table: &LockTable,
+    keys: &Keys,
+    id: SessionId,
+    secret: Secret,
+    token: Token,
+) -> Result<Answer, Failure> {
+    let ttl_ms = table.session(id).ok_or_else(|| no_session(table, id))?.ttl.0;
+    let keys = match keys.as_slice() {
+        [key] => key.to_string().into(),
+        several => several.iter().map(Key::to_string).collect::<Vec<String>>().into(),
+    };
+    let session = secret.credential(id.number);
+    // Signed off this thread, where the answer is encoded (`crate::grant_signer`).
+    Ok(Answer::Acquired(Acquired { keys, token: token.0, session, ttl_ms, signed: Vec::new() }))
+}
+
+/// The grant by which the session holds exactly these keys. A session whose deadline has passed has it until it is swept:
+/// a renewal of an earlier time may be on its way.
+fn grant(table: &LockTable, id: SessionId, secret: Secret, keys: &Keys) -> Result<Answer, Failure> {
+    table.session(id).ok_or_else(|| no_session(table, id))?;
+    let holders = table.lock(keys.first()).into_iter().flat_map(|lock| lock.holders.iter());
+    let held = holders.filter(|holder| holder.session == id).find(|holder| holder.keys(keys.first()) == *keys);
+    acquired(table, keys, id, secret, held.ok_or_else(not_holder)?.token)
 }
 
 fn session(table: &LockTable, now: Stamp, id: SessionId) -> Result<Answer, Failure> {

@@ -52,6 +52,15 @@ pub enum Request {
 pub enum Query {
     /// One session.
     Session(SessionId),
+    /// The grant by which a session holds exactly these keys.
+    Grant {
+        /// The session.
+        session: SessionId,
+        /// Its secret, for the answer.
+        secret: Secret,
+        /// The keys.
+        keys: Keys,
+    },
     /// One lock.
     Lock(Key),
     /// A page of locks.
@@ -97,6 +106,16 @@ pub enum Query {
 }
 
 impl Request {
+    /// Reads the grant by which a session of `principal` holds exactly these keys.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] with a message that names the keys' bounds.
+    pub fn read_grant(session: wire::SessionId, keys: &wire::Keys, principal: &Principal) -> Result<Request, Failure> {
+        let (id, secret) = (session_id(session, principal.as_str()), Secret::of(session));
+        let query = Query::Grant { session: id, secret, keys: valid_keys(keys)? };
+        Ok(Request::Read(query, Consistency::Linearizable, principal.clone()))
+    }
+
     /// Validates an operation of `principal`, to whom every session that it opens or names belongs.
     /// `Op::Status` is not a request to the core.
     ///

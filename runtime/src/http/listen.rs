@@ -57,12 +57,13 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
         let permit = ConnectionPermit::new(permit, &app.metrics);
         connections.spawn(serve(app.clone(), (stream, address), router.clone(), permit, stop.clone()));
     }
-    finish(connections).await;
+    finish(&app, connections).await;
 }
 
 /// Lets connections finish.
-pub(super) async fn finish(mut connections: JoinSet<()>) {
-    let _ = timeout(SHUTDOWN_TIMEOUT, async { while connections.join_next().await.is_some() {} }).await;
+pub(super) async fn finish(app: &App, mut connections: JoinSet<()>) {
+    let finish = async { while connections.join_next().await.is_some() {} };
+    let _ = timeout(SHUTDOWN_TIMEOUT, async { tokio::join!(finish, app.holds.stop()) }).await;
 }
 
 /// Counts a connection towards the limits of open connections: that of all clients, and that of its own

@@ -12,7 +12,7 @@ use super::{App, Caller, not_taken, perform, reply};
 use crate::core::NotTaken;
 
 impl App {
-    /// Breaks a grant for an operator, and tells every WebSocket of this node. Whatever comes of it is
+    /// Breaks a grant for an operator, and tells its holder and every WebSocket of this node. Whatever comes of it is
     /// logged: this is the only request that takes something from another client.
     pub(super) async fn break_grant(&self, key: String, order: Break) -> Result<Answer, Failure> {
         let Break { token, reason } = order.clone();
@@ -30,6 +30,7 @@ impl App {
                     address,
                     "an operator broke the grant of a lock"
                 );
+                self.holds.tell(broken);
                 self.sockets.tell(broken, &self.core.view().access());
             }
             Err(failure) => {

@@ -11,6 +11,7 @@ mod body;
 mod client_limits;
 mod forward;
 mod handshakes;
+mod hold;
 mod intake;
 mod kv;
 mod listen;
@@ -51,6 +52,7 @@ pub use site::HostNames;
 
 use self::client_limits::gives_back;
 use self::handshakes::Handshakes;
+use self::hold::Holds;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
@@ -107,6 +109,8 @@ pub struct App {
     contents: Arc<Semaphore>,
     /// The open WebSockets, which are told of broken grants.
     sockets: Arc<Sockets>,
+    /// The connections that hold a lock for their client.
+    holds: Arc<Holds>,
     /// The events that watches show.
     hub: Arc<Hub>,
     /// Limits the number of watches.
@@ -160,6 +164,7 @@ impl App {
             snapshot_requests: Arc::new(SnapshotRequests::new()),
             contents: Arc::new(Semaphore::new(limits::UNANSWERED_CONTENTS)),
             sockets: Arc::default(),
+            holds: Arc::default(),
             hub,
             watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
@@ -197,31 +202,32 @@ impl App {
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
     /// withdraws its wait.
     async fn send(&self, op: Op) -> Result<Answer, Failure> {
-        let bytes = content_bytes(&op);
-        let request = self.validate(op)?;
-        self.send_with_contents(request, bytes).await
+        self.submit_op(op).await?.answer(self).await
     }
 
     /// The same for a request of the core.
     async fn send_request(&self, request: Request) -> Result<Answer, Failure> {
-        self.send_with_contents(request, 0).await
+        self.submit(request, 0).await?.answer(self).await
     }
 
-    /// The same for a request with so many bytes of contents.
-    async fn send_with_contents(&self, request: Request, bytes: usize) -> Result<Answer, Failure> {
+    /// Sends a request with so many bytes of contents to the core, which has it before every later event when this
+    /// returns.
+    async fn submit(&self, request: Request, bytes: usize) -> Result<Submitted, Failure> {
         let turn = self.turn().await;
-        let _contents = self.room_for_contents(bytes).await;
+        let contents = self.room_for_contents(bytes).await;
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
-        let mut guard = DisconnectGuard { core: &self.core, connection: Some(connection) };
+        let guard = DisconnectGuard { core: self.core.clone(), connection: Some(connection) };
         let responder = Responder::once(connection, Instant::now(), sender).at(self.remote);
         let responder = responder.of(self.account_name(), turn);
         self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
-        let answer = receiver.await;
-        guard.connection = None;
-        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
-        self.complete(answer.as_mut());
-        answer
+        Ok(Submitted { receiver, guard, _contents: contents })
+    }
+
+    /// The same for an operation.
+    async fn submit_op(&self, op: Op) -> Result<Submitted, Failure> {
+        let bytes = content_bytes(&op);
+        self.submit(self.validate(op)?, bytes).await
     }
 
     /// Waits until there is room for the contents of a transaction, which may be large, beside those of the
@@ -252,6 +258,24 @@ impl App {
         if let (Some(signer), Answer::Acquired(acquired)) = (&self.signer, answer) {
             signer.sign(acquired);
         }
+    }
+}
+
+/// A request that the core has. If this is dropped before the answer, the core withdraws its wait.
+struct Submitted {
+    receiver: oneshot::Receiver<Result<Answer, Failure>>,
+    guard: DisconnectGuard,
+    _contents: Option<OwnedSemaphorePermit>,
+}
+
+impl Submitted {
+    /// Waits for the answer.
+    async fn answer(mut self, app: &App) -> Result<Answer, Failure> {
+        let answer = self.receiver.await;
+        self.guard.connection = None;
+        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
+        app.complete(answer.as_mut());
+        answer
     }
 }
 
@@ -288,12 +312,12 @@ impl FromRequestParts<App> for Caller {
 
 /// Reports a disconnect to the core when a handler is dropped before its answer: that is how the
 /// HTTP server signals the end of a connection.
-struct DisconnectGuard<'a> {
-    core: &'a Core,
+struct DisconnectGuard {
+    core: Core,
     connection: Option<ConnectionId>,
 }
 
-impl Drop for DisconnectGuard<'_> {
+impl Drop for DisconnectGuard {
     fn drop(&mut self) {
         if let Some(connection) = self.connection {
             self.core.deliver(Event::Disconnected(connection));
@@ -369,6 +393,7 @@ fn of_the_leader() -> Router<App> {
         .route("/v1/access", get(access::show).put(access::set))
         .route("/v1/access/test", get(access::test))
         .route("/v1/ws", any(websocket::upgrade))
+        .route("/v1/hold", any(hold::upgrade))
 }
 
 /// The paths that each node answers itself.
@@ -423,7 +448,7 @@ mod tests {
         for _ in 0..limits::CORE_QUEUE {
             core.send(Event::Disconnected(ConnectionId(1))).expect("there is room");
         }
-        drop(DisconnectGuard { core: &core, connection: Some(ConnectionId(7)) });
+        drop(DisconnectGuard { core: core.clone(), connection: Some(ConnectionId(7)) });
         let gone = tokio::task::spawn_blocking(move || {
             let mut events = (0..=limits::CORE_QUEUE).map(|_| inbox.next_event());
             events.any(|event| matches!(event, Some(Event::Disconnected(ConnectionId(7)))))

@@ -95,7 +95,7 @@ pub(super) fn too_soon(failure: Failure, seconds: u64, uri: &Uri) -> Response {
 
 fn status(code: Code) -> StatusCode {
     match code {
-        Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn => StatusCode::CONFLICT,
+        Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn | Code::TakenOver => StatusCode::CONFLICT,
         Code::StaleToken | Code::OtherVersion => StatusCode::CONFLICT,
         Code::NotCaughtUp | Code::NodeIdInUse | Code::LastVoter | Code::AccessChanged => StatusCode::CONFLICT,
         Code::Timeout => StatusCode::REQUEST_TIMEOUT,

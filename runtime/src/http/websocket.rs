@@ -34,11 +34,11 @@ use crate::outbox::Outbox;
 use crate::tls::Access;
 
 /// How often the server sends a ping.
-const PING_EVERY: Duration = Duration::from_secs(20);
+pub(super) const PING_EVERY: Duration = Duration::from_secs(20);
 /// How long a client may send nothing, not even a pong, before its connection is closed.
-const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
+pub(super) const SILENCE_TIMEOUT: Duration = Duration::from_secs(60);
 /// How long sending the close frame may take.
-const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
+pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 
 pub(super) async fn upgrade(
     Caller(app): Caller,
@@ -48,11 +48,7 @@ pub(super) async fn upgrade(
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), app.principal.clone());
-    let ended = async move {
-        let Some(Extension(access)) = access else { return pending().await };
-        drop(access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await);
-    };
+    let ended = credential_ended(&app, access, &headers);
     match upgrade {
         Ok(upgrade) => {
             upgrade
@@ -65,11 +61,27 @@ pub(super) async fn upgrade(
                     drop(permit);
                 })
         }
-        Err(error) => {
-            let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
-            reply::response(Err(Failure::new(Code::Invalid, message)), &uri)
-        }
+        Err(error) => not_a_websocket(&error, &uri),
     }
+}
+
+/// Resolves when the credential of a connection no longer counts for its client, with the reason.
+pub(super) fn credential_ended(
+    app: &App,
+    access: Option<Extension<Access>>,
+    headers: &HeaderMap,
+) -> impl Future<Output = String> + Send + use<> {
+    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), app.principal.clone());
+    async move {
+        let Some(Extension(access)) = access else { return pending().await };
+        access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await
+    }
+}
+
+/// The refusal of a request that opens no WebSocket.
+pub(super) fn not_a_websocket(error: &WebSocketUpgradeRejection, uri: &Uri) -> Response {
+    let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
+    reply::response(Err(Failure::new(Code::Invalid, message)), uri)
 }
 
 /// The state that a connection's receiver and sender share.
@@ -86,7 +98,7 @@ struct Connection {
     socket: Arc<Socket>,
 }
 
-async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = ()>) {
+async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
@@ -100,7 +112,7 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = ()>) {
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
-        () = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
+        _ = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
     };
     connection.watches.end_all();
     connection.outbox.close();

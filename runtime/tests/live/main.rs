@@ -13,6 +13,7 @@ mod examples;
 mod failover;
 mod forwarding;
 mod founding;
+mod hold;
 mod ledger;
 mod lock_command;
 mod membership;

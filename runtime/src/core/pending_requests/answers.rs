@@ -2,7 +2,7 @@
 
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Acquired, Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
+use palisade_client::wire::{Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, SessionId, Token,
 };
@@ -12,7 +12,7 @@ use tracing::warn;
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
 use crate::core::credential::Secret;
-use crate::core::read::{no_session, wrong_secret};
+use crate::core::read::{acquired, no_session, not_holder, wrong_secret};
 use crate::core::respond::Responder;
 use crate::core::{access, records};
 use crate::stopwatch::Stopwatch;
@@ -373,19 +373,6 @@ fn access_set(
     }
 }
 
-/// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
-/// session has ended in them, so has the grant.
-fn acquired(table: &LockTable, keys: &Keys, id: SessionId, secret: Secret, token: Token) -> Result<Answer, Failure> {
-    let ttl_ms = table.session(id).ok_or_else(|| no_session(table, id))?.ttl.0;
-    let keys = match keys.as_slice() {
-        [key] => key.to_string().into(),
-        several => several.iter().map(Key::to_string).collect::<Vec<String>>().into(),
-    };
-    let session = secret.credential(id.number);
-    // Signed off this thread, where the answer is encoded (`crate::grant_signer`).
-    Ok(Answer::Acquired(Acquired { keys, token: token.0, session, ttl_ms, signed: Vec::new() }))
-}
-
 fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
     if *reply == Reply::NoSession
         && let Some(failure) = wrong_secret(table, id)
@@ -410,12 +397,6 @@ fn proclaimed(table: &LockTable, id: SessionId, reply: &Reply) -> Result<Answer,
         Reply::NoSession => Err(wrong_secret(table, id).unwrap_or_else(not_holder)),
         _ => Err(not_holder()),
     }
-}
-
-fn not_holder() -> Failure {
-    let message = "the session does not hold the lock with this token: \
-                   the lock was released before, or the session expired";
-    Failure::new(Code::NotHolder, message)
 }
 
 fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Renewer)>, missing: &[SessionId]) {

@@ -39,7 +39,7 @@ pub async fn accept(
         let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
         connections.spawn(serve(app.clone(), connection, router.clone(), permit, stop.clone()));
     }
-    finish(connections).await;
+    finish(&app, connections).await;
 }
 
 async fn serve(

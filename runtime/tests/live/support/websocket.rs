@@ -13,21 +13,26 @@ use tokio_tungstenite::tungstenite::{self, Message};
 pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>);
 
 impl WebSocket {
-    /// Opens one to this node itself.
+    /// Opens one for many requests, to this node itself.
     pub fn open(address: &str) -> WebSocket {
-        WebSocket::open_with(address, &[("x-forward", "never")])
+        WebSocket::open_with(address, "/v1/ws", &[("x-forward", "never")])
     }
 
-    /// Opens one, which a follower forwards to the leader.
+    /// Opens one for many requests, which a follower forwards to the leader.
     pub fn open_forwarded(address: &str) -> WebSocket {
-        WebSocket::open_with(address, &[])
+        WebSocket::open_at(address, "/v1/ws")
+    }
+
+    /// Opens one at a path, which a follower forwards.
+    pub fn open_at(address: &str, path: &str) -> WebSocket {
+        WebSocket::open_with(address, path, &[])
     }
 
     /// Opens one with more headers.
-    pub fn open_with(address: &str, headers: &[(&'static str, &str)]) -> WebSocket {
+    fn open_with(address: &str, path: &str, headers: &[(&'static str, &str)]) -> WebSocket {
         let stream = TcpStream::connect(address).expect("the node accepts connections");
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-        let mut request = format!("ws://{address}/v1/ws").into_client_request().unwrap();
+        let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }

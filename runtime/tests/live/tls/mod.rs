@@ -2,6 +2,7 @@
 
 mod access;
 mod clients;
+mod hold;
 mod peers;
 mod rolling;
 mod rotation;

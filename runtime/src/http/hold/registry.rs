@@ -1,0 +1,154 @@
+//! Which connection of this node holds which session: so that a `resume` interrupts the older connection, and
+//! a broken grant is told to its holder at once. A connection enters when its session is known to be its
+//! client's, and leaves when it ends.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use palisade_client::wire::Broken;
+use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
+
+use crate::limits;
+use crate::sync::Mutex;
+
+/// What a connection is told of its session. When another connection takes the session over, the channel ends.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Signal {
+    /// An operator has broken the grant with this token.
+    Broken(u64),
+    /// The node stops.
+    Stopping,
+}
+
+/// The connections of this node, by the public numbers of their sessions.
+#[derive(Debug)]
+pub(in crate::http) struct Holds {
+    connections: Mutex<Connections>,
+    /// Notified when the last connection leaves.
+    empty: Notify,
+    /// Limits the waits whose connection was lost.
+    deserted: Arc<Semaphore>,
+}
+
+#[derive(Debug, Default)]
+struct Connections {
+    by_session: HashMap<u64, Connection>,
+    last: u64,
+}
+
+#[derive(Debug)]
+struct Connection {
+    number: u64,
+    /// Few signals can wait in it: one for each break of a grant of this one session.
+    signals: UnboundedSender<Signal>,
+}
+
+/// The session of one connection, until this is dropped or another connection takes the session over.
+#[derive(Debug)]
+pub(super) struct Entry {
+    holds: Arc<Holds>,
+    session: u64,
+    connection: u64,
+}
+
+impl Default for Holds {
+    fn default() -> Holds {
+        let deserted = Arc::new(Semaphore::new(limits::DESERTED_WAITS));
+        Holds { connections: Mutex::default(), empty: Notify::new(), deserted }
+    }
+}
+
+impl Holds {
+    /// A connection takes over the session of this public number: its client has presented the credential.
+    pub(super) fn enter(self: &Arc<Holds>, session: u64) -> (Entry, UnboundedReceiver<Signal>) {
+        let (signals, receiver) = unbounded_channel();
+        let mut connections = self.connections.lock();
+        connections.last += 1;
+        let number = connections.last;
+        connections.by_session.insert(session, Connection { number, signals });
+        (Entry { holds: Arc::clone(self), session, connection: number }, receiver)
+    }
+
+    /// Tells the holder of a broken grant.
+    pub(in crate::http) fn tell(&self, broken: &Broken) {
+        if let Some(connection) = self.connections.lock().by_session.get(&broken.session) {
+            let _ = connection.signals.send(Signal::Broken(broken.token));
+        }
+    }
+
+    /// Tells all connections that the node stops, and waits until they have told their clients.
+    pub(in crate::http) async fn stop(&self) {
+        for connection in self.connections.lock().by_session.values() {
+            let _ = connection.signals.send(Signal::Stopping);
+        }
+        loop {
+            let left = self.empty.notified();
+            if self.connections.lock().by_session.is_empty() {
+                return;
+            }
+            left.await;
+        }
+    }
+
+    /// Room for a wait whose connection was lost, if there is any.
+    pub(super) fn room_for_deserted(&self) -> Option<OwnedSemaphorePermit> {
+        Arc::clone(&self.deserted).try_acquire_owned().ok()
+    }
+}
+
+impl Drop for Entry {
+    fn drop(&mut self) {
+        let mut connections = self.holds.connections.lock();
+        let own = connections.by_session.get(&self.session).is_some_and(|entry| entry.number == self.connection);
+        if own {
+            connections.by_session.remove(&self.session);
+        }
+        if connections.by_session.is_empty() {
+            self.holds.empty.notify_waiters();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+
+    use tokio::sync::mpsc::error::TryRecvError;
+
+    use super::*;
+
+    /// Goal: the newer connection of a session ends the older one, whose end changes nothing for the newer one.
+    #[test]
+    fn newer_connection_takes_the_session_over() {
+        let holds = Arc::new(Holds::default());
+        let (older, mut told_older) = holds.enter(7);
+        let (other, mut told_other) = holds.enter(8);
+        let (newer, mut told_newer) = holds.enter(7);
+        assert_eq!(told_older.try_recv(), Err(TryRecvError::Disconnected));
+        drop(older);
+        let broken = Broken { key: "k".into(), token: 17, session: 7, principal: String::new() };
+        holds.tell(&broken);
+        assert_eq!(told_newer.try_recv(), Ok(Signal::Broken(17)));
+        assert_eq!(told_other.try_recv(), Err(TryRecvError::Empty), "the grant is not that of this session");
+        drop((newer, other));
+        assert!(holds.connections.lock().by_session.is_empty());
+    }
+
+    /// Goal: a node that stops waits until every connection has left.
+    #[test]
+    fn stop_waits_for_all_connections() {
+        let holds = Arc::new(Holds::default());
+        let (first, mut told) = holds.enter(1);
+        let (second, _) = holds.enter(2);
+        let mut stop = pin!(holds.stop());
+        let mut poll = || stop.as_mut().poll(&mut Context::from_waker(Waker::noop()));
+        assert_eq!(poll(), Poll::Pending);
+        assert_eq!(told.try_recv(), Ok(Signal::Stopping));
+        drop(first);
+        assert_eq!(poll(), Poll::Pending);
+        drop(second);
+        assert_eq!(poll(), Poll::Ready(()));
+    }
+}

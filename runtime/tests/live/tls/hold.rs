@@ -1,0 +1,132 @@
+//! `GET /v1/hold` of clients with names: access rules, and tokens that end.
+
+use std::time::Duration;
+
+use futures_util::{SinkExt, StreamExt};
+use palisade_client::Security;
+use palisade_client::tls::Stream;
+use serde_json::{Value, json};
+use tokio::runtime::{Builder, Runtime};
+use tokio::time::timeout;
+use tokio_tungstenite::tungstenite::Message;
+use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::{WebSocketStream, client_async};
+
+use super::clients::token;
+use crate::support::certificates::Certificates;
+use crate::support::cluster::Cluster;
+use crate::support::{eventually, https};
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// A client's connection over TLS.
+struct Secured {
+    runtime: Runtime,
+    socket: WebSocketStream<Stream>,
+}
+
+impl Secured {
+    /// Opens a connection with this first frame.
+    fn begin(address: &str, security: &Security, first: &Value) -> Secured {
+        let runtime = Builder::new_current_thread().enable_all().build().unwrap();
+        let socket = runtime.block_on(async {
+            let stream = security.dial(address).await.expect("the node accepts the client");
+            let mut request = format!("wss://{address}/v1/hold").into_client_request().unwrap();
+            if let Some(token) = security.token().unwrap() {
+                request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
+            }
+            client_async(request, stream).await.expect("the node speaks WebSocket").0
+        });
+        let mut client = Secured { runtime, socket };
+        client.send(first);
+        client
+    }
+
+    fn send(&mut self, frame: &Value) {
+        self.runtime.block_on(self.socket.send(Message::text(frame.to_string()))).expect("the node reads");
+    }
+
+    /// The next frame.
+    fn receive(&mut self) -> Value {
+        loop {
+            let message = self.runtime.block_on(async { timeout(PATIENCE, self.socket.next()).await });
+            match message.expect("a frame comes").expect("the connection stays").unwrap() {
+                Message::Text(text) => return serde_json::from_str(&text).unwrap(),
+                Message::Ping(_) | Message::Pong(_) => {}
+                other => panic!("no frame: {other:?}"),
+            }
+        }
+    }
+}
+
+/// Goal: when the line of a client's token is removed, its holder is interrupted and its waiter leaves the queue,
+/// both at once. The lock stays until the TTL is over.
+#[test]
+fn revoked_token_interrupts_what_it_began() {
+    let ours = Certificates::of("billing", 1);
+    let (worker, line) = token(&ours, "worker");
+    let tokens = ours.beside("tokens");
+    std::fs::write(&tokens, format!("{line}\n")).unwrap();
+    let cluster = Cluster::start_secured(1, &["--client-tokens", tokens.to_str().unwrap()], &ours);
+    let (address, certified) = (cluster.client_addr(1), ours.client("test"));
+    let lock = || https::get(&address, &certified, "/v1/locks/k").unwrap().ok();
+    let acquire = json!({ "acquire": { "key": "k", "ttl_ms": 600_000 } });
+    let mut holder = Secured::begin(&address, &worker, &acquire);
+    assert!(holder.receive()["waiting"].is_object());
+    let grant = holder.receive()["granted"].clone();
+    let wait = json!({ "acquire": { "key": "k", "ttl_ms": 600_000, "wait_ms": 600_000 } });
+    let mut waiter = Secured::begin(&address, &worker, &wait);
+    assert!(waiter.receive()["waiting"].is_object());
+    eventually("it waits", || (lock()["queue"].as_array()?.len() == 1).then_some(()));
+    std::fs::write(&tokens, "").unwrap();
+    for client in [&mut holder, &mut waiter] {
+        let interrupted = client.receive()["interrupted"].clone();
+        assert_eq!(interrupted["error"], "unauthenticated");
+        assert!(interrupted["message"].as_str().unwrap().contains("`worker` was revoked"), "{interrupted}");
+    }
+    eventually("the queue is empty", || lock()["queue"].as_array()?.is_empty().then_some(()));
+    assert_eq!(lock()["holder"]["token"], grant["token"]);
+}
+
+/// Goal: the access rules decide of an acquire as over HTTP, and a session is resumed by its own client alone.
+#[test]
+fn rules_and_identities_count_as_over_http() {
+    let ours = Certificates::of("billing", 1);
+    let admin = ours.administrator("eve");
+    let [worker, other] = ["worker", "other"].map(|name| {
+        ours.issue_client(name, &[]);
+        ours.client(name)
+    });
+    let cluster = Cluster::start_secured(1, &[], &ours);
+    let address = cluster.client_addr(1);
+    let rules = json!([{ "subject": "worker", "prefix": "jobs/", "rights": ["acquire"] }]);
+    let document = json!({ "revision": 0, "rules": rules }).to_string();
+    https::send(&address, &admin, "PUT", "/v1/access", &document).unwrap().ok();
+    for wait_ms in [0, 1_000] {
+        let acquire = json!({ "acquire": { "key": "elsewhere", "wait_ms": wait_ms } });
+        let mut denied = Secured::begin(&address, &worker, &acquire);
+        let mut frame = denied.receive();
+        if frame["waiting"].is_object() {
+            frame = denied.receive();
+        }
+        assert_eq!(frame["error"]["error"], "denied", "{frame}");
+    }
+    let acquire = json!({ "acquire": { "key": "jobs/1", "ttl_ms": 60_000, "wait_ms": 1_000 } });
+    let mut holder = Secured::begin(&address, &worker, &acquire);
+    assert!(holder.receive()["waiting"].is_object());
+    let grant = holder.receive()["granted"].clone();
+    // The worker may not read the lock, and learns of its own grant all the same.
+    let resume = json!({ "key": "jobs/1", "session": grant["session"], "token": grant["token"] });
+    let resume = json!({ "resume": resume });
+    let mut thief = Secured::begin(&address, &other, &resume);
+    assert_eq!(thief.receive()["lost"]["error"], "no_session");
+    let mut resumed = Secured::begin(&address, &worker, &resume);
+    assert_eq!(resumed.receive()["granted"], grant);
+    assert_eq!(holder.receive()["interrupted"]["error"], "taken_over");
+    resumed.send(&json!({ "release": {} }));
+    assert_eq!(resumed.receive(), json!({ "released": {} }));
+    eventually("no refusal has left a session", || {
+        let status = https::get(&address, &admin, "/v1/status").unwrap().ok();
+        (status["sessions"] == 0).then_some(())
+    });
+}
