@@ -1,0 +1,302 @@
+"""The driver for plain threads: one thread for each lock that is held or waited for.
+
+The thread sleeps in `select` until the node sends something, the engine has something to do, or a
+command wakes it. It never blocks elsewhere, so it tells a loss in time whatever the network does;
+a name is therefore looked up in a thread of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import selectors
+import socket
+import threading
+import time
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+from . import _clock
+from ._engine import Engine, Target
+from ._wire import reason_of
+from .errors import LockLost, PalisadeError
+
+log = logging.getLogger("palisade")
+
+_IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", 0))
+# What `getaddrinfo` returns for one address: family, type, protocol, name, address.
+_Address = tuple[Any, Any, Any, Any, Any]
+
+
+class Driver:
+    """Drives one engine in a thread of its own, until the engine is finished."""
+
+    def __init__(self, engine: Engine, on_lost: Callable[[LockLost], object] | None) -> None:
+        self._engine = engine
+        self._on_lost = on_lost
+        # Only this thread touches the engine; other threads leave commands here, and wait with
+        # locks of their own. So Ctrl-C, wherever it strikes, leaves no lock taken that this thread
+        # needs. Appending and removing are atomic.
+        self._commands: deque[Callable[[float], object]] = deque()
+        self._waiters: list[threading.Lock] = []
+        self._wake_in, self._wake_out = socket.socketpair()
+        self._wake_in.setblocking(False)
+        self._wake_out.setblocking(False)
+        self._selector = selectors.DefaultSelector()
+        self._selector.register(self._wake_in, selectors.EVENT_READ)
+        self._connection: _Connection | None = None
+        self._is_over = False
+        self._thread = threading.Thread(target=self._run, name="palisade-lock", daemon=True)
+        self._thread.start()
+
+    def command(self, action: Callable[[float], object]) -> None:
+        """Lets the thread run a command of the engine."""
+        self._commands.append(action)
+        self.wake()
+
+    def wait_for(self, is_done: Callable[[], bool], timeout: float | None = None) -> None:
+        """Waits for a step after which `is_done`, for the engine's end, or for `timeout`."""
+        end = None if timeout is None else time.monotonic() + timeout
+        waiter = threading.Lock()
+        waiter.acquire()
+        self._waiters.append(waiter)
+        try:
+            while not is_done() and not self._is_over:
+                left = -1.0 if end is None else end - time.monotonic()
+                if end is not None and left <= 0:
+                    return
+                waiter.acquire(timeout=left)
+        finally:
+            self._waiters.remove(waiter)
+
+    def _notify(self) -> None:
+        for waiter in list(self._waiters):
+            with contextlib.suppress(RuntimeError):
+                waiter.release()
+
+    def wake(self) -> None:
+        # Full: the thread wakes anyway. Closed: it has ended.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"w")
+
+    def join(self) -> None:
+        """Waits for the thread, which ends by itself when the engine is finished."""
+        if threading.current_thread() is not self._thread:
+            self._thread.join()
+
+    def _run(self) -> None:
+        try:
+            while not self._step():
+                self._sleep()
+        except BaseException as error:
+            log.exception("the thread of a lock failed; the lock counts as lost")
+            failure = PalisadeError(f"the client failed: {error!r}", "client_failed")
+            self._engine.hold.fail(failure)
+        finally:
+            self._close_all()
+            lost = self._engine.hold.error if self._engine.hold.lost else None
+            self._is_over = True
+            self._notify()
+        if isinstance(lost, LockLost) and self._on_lost is not None:
+            try:
+                self._on_lost(lost)
+            except Exception:
+                log.exception("the callback `on_lost` failed")
+
+    def _step(self) -> bool:
+        """Makes the connection what the engine wants. Returns whether the engine is finished."""
+        while self._commands:
+            self._commands.popleft()(_clock.now())
+        self._engine.tick(_clock.now())
+        self._follow_target()
+        if self._connection is not None:
+            number = self._connection.number
+            self._connection.pending += self._engine.outgoing(number)
+            self._flush()
+        self._notify()
+        return self._engine.is_finished
+
+    def _follow_target(self) -> None:
+        target = self._engine.target
+        wanted = target.number if target else None
+        if self._connection is not None and self._connection.number != wanted:
+            self._close_connection()
+        if self._connection is None and target is not None and not self._engine.is_finished:
+            self._connection = _Connection(target, self.wake)
+
+    def _flush(self) -> None:
+        connection = self._connection
+        if connection is None or connection.socket is None or not connection.is_connected:
+            return
+        try:
+            while connection.pending:
+                sent = connection.socket.send(connection.pending)
+                del connection.pending[:sent]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._engine.ended(connection.number, reason_of(error), _clock.now())
+            self._follow_target()
+
+    def _sleep(self) -> None:
+        """Waits for the next event, and reports it to the engine."""
+        self._watch()
+        timeout = min(self._engine.wake_at() - _clock.now(), _clock.LONGEST_SLEEP)
+        # A pause of the process can end the timeout before the data was seen: look again, so that a
+        # healthy connection is not given up as silent.
+        ready = self._selector.select(max(timeout, 0)) or self._selector.select(0)
+        for key, _ in ready:
+            if key.fileobj is self._wake_in:
+                self._drain()
+        connection = self._connection
+        if connection is None:
+            return
+        if connection.socket is None:
+            connection.start(self._engine)
+        elif any(key.fileobj is connection.socket for key, _ in ready):
+            connection.ready(self._engine)
+
+    def _watch(self) -> None:
+        """Registers the connection's socket for what it waits for."""
+        connection = self._connection
+        if connection is None or connection.socket is None:
+            return
+        writes = not connection.is_connected or connection.pending
+        events = selectors.EVENT_WRITE if writes else 0
+        events |= selectors.EVENT_READ if connection.is_connected else 0
+        if connection.watched is not connection.socket:
+            self._unwatch(connection)
+            self._selector.register(connection.socket, events)
+            connection.watched = connection.socket
+        else:
+            self._selector.modify(connection.socket, events)
+
+    def _unwatch(self, connection: _Connection) -> None:
+        if connection.watched is not None:
+            self._selector.unregister(connection.watched)
+            connection.watched = None
+
+    def _drain(self) -> None:
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except (BlockingIOError, InterruptedError):
+            pass
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._unwatch(self._connection)
+            self._connection.close()
+            self._connection = None
+
+    def _close_all(self) -> None:
+        self._close_connection()
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+
+class _Connection:
+    """A TCP connection in the making, or one that stands."""
+
+    def __init__(self, target: Target, wake: Callable[[], None]) -> None:
+        self.number = target.number
+        self._target = target
+        self._wake = wake
+        # Results of the name's look-up: addresses, or one error.
+        self._found: deque[list[_Address] | OSError] = deque()
+        self._addresses: list[_Address] = []
+        self._reason = "the name has no address"
+        self.socket: socket.socket | None = None
+        # The socket that the selector knows.
+        self.watched: socket.socket | None = None
+        self.is_connected = False
+        self.pending = bytearray()
+        self._look_up()
+
+    def start(self, engine: Engine) -> None:
+        """Begins to connect, once the name is looked up."""
+        if not self._found:
+            return
+        found = self._found.popleft()
+        if isinstance(found, OSError):
+            engine.failed(self.number, f"cannot look the name up: {found}", _clock.now())
+            return
+        self._addresses = found
+        self._try_next(engine)
+
+    def ready(self, engine: Engine) -> None:
+        """The socket can be read or written."""
+        if not self.is_connected:
+            self._finish_connecting(engine)
+            return
+        assert self.socket is not None
+        try:
+            data = self.socket.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            engine.ended(self.number, reason_of(error), _clock.now())
+            return
+        if data:
+            engine.received(self.number, data, _clock.now())
+        else:
+            engine.ended(self.number, "the node closed the connection", _clock.now())
+
+    def close(self) -> None:
+        if self.socket is not None:
+            self.socket.close()
+
+    def _look_up(self) -> None:
+        host, port = self._target.endpoint.host, self._target.endpoint.port
+        try:
+            flags = socket.AI_NUMERICHOST
+            found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM, flags=flags)
+        except (OSError, UnicodeError):
+            # No address but a name. The look-up may block for many seconds.
+            threading.Thread(target=self._resolve, name="palisade-resolve", daemon=True).start()
+        else:
+            self._found.append(list(found))
+            self._wake()
+
+    def _resolve(self) -> None:
+        endpoint = self._target.endpoint
+        try:
+            found = socket.getaddrinfo(endpoint.host, endpoint.port, type=socket.SOCK_STREAM)
+            self._found.append(list(found))
+        except OSError as error:
+            self._found.append(error)
+        except UnicodeError as error:
+            self._found.append(OSError(str(error)))
+        self._wake()
+
+    def _try_next(self, engine: Engine) -> None:
+        """Connects to the next of the name's addresses."""
+        self.close()
+        while self._addresses:
+            family, kind, protocol, _, address = self._addresses.pop(0)
+            try:
+                self.socket = socket.socket(family, kind, protocol)
+                self.socket.setblocking(False)
+                code = self.socket.connect_ex(address)
+            except OSError as error:
+                self._reason = reason_of(error)
+                continue
+            if code in _IN_PROGRESS:
+                return
+            self._reason = os.strerror(code)
+        engine.failed(self.number, self._reason, _clock.now())
+
+    def _finish_connecting(self, engine: Engine) -> None:
+        assert self.socket is not None
+        code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        if code != 0:
+            self._reason = os.strerror(code)
+            self._try_next(engine)
+            return
+        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.is_connected = True
+        engine.connected(self.number, _clock.now())

@@ -1,0 +1,1 @@
+"""Tests of the client: `python -m unittest` in the folder above. They need nothing else."""

@@ -1,0 +1,244 @@
+"""What only the face for asyncio has: the body of `async with`, and cancellation."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import threading
+import time
+import unittest
+from collections.abc import Coroutine
+from typing import Any
+
+import palisade
+import palisade.aio
+
+from .node import Connection, ScriptedNode
+from .peer import failure, waiting
+from .test_blocking import losing
+from .test_faces import good
+
+
+async def lose(lock: palisade.aio.Lock) -> None:
+    """Lets the node take the lock back; the loss reaches the body at its next `await`."""
+    with contextlib.suppress(palisade.LockLost):
+        await lock.set_value("x")
+
+
+def freezing(connection: Connection) -> None:
+    connection.grant()
+    connection.freeze()
+
+
+class Body(unittest.TestCase):
+    def run_all(self, main: Coroutine[Any, Any, None]) -> None:
+        """Runs `main`, and checks that it leaves no task behind."""
+
+        async def checked() -> None:
+            await main
+            for _ in range(3):
+                await asyncio.sleep(0)
+            others = asyncio.all_tasks() - {asyncio.current_task()}
+            self.assertEqual([task.get_name() for task in others if task], [])
+
+        asyncio.run(checked())
+
+    def test_body_is_cancelled_when_the_lock_is_lost(self) -> None:
+        seen: list[str] = []
+
+        async def main() -> None:
+            with self.assertRaises(palisade.LockLost) as raised:
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3) as lock:
+                    try:
+                        await asyncio.sleep(60)
+                    except asyncio.CancelledError:
+                        seen.append(f"valid: {lock.is_valid}")
+                        raise
+            self.assertEqual(raised.exception.code, "expired")
+            self.assert_not_cancelled()
+            await asyncio.sleep(0.01)
+
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+        self.assertEqual(seen, ["valid: False"])
+
+    def assert_not_cancelled(self) -> None:
+        task = asyncio.current_task()
+        cancelling = getattr(task, "cancelling", None)  # since Python 3.11
+        self.assertEqual(cancelling() if cancelling else 0, 0)
+
+    def test_body_that_ends_before_it_sees_the_cancellation(self) -> None:
+        async def main() -> None:
+            with self.assertRaises(palisade.LockLost):
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                    time.sleep(3.2)  # blocks the loop beyond the TTL, and never awaits
+            self.assert_not_cancelled()
+            await asyncio.sleep(0.01)
+
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+
+    def test_loss_while_the_cancellation_is_pending(self) -> None:
+        async def main() -> None:
+            with self.assertRaises(palisade.LockLost):
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3) as lock:
+                    lock._cancel_body()  # as at a loss, with no `await` before the end
+                    assert lock._engine is not None
+                    lock._engine.hold.tick(float("inf"))
+            self.assert_not_cancelled()
+            await asyncio.sleep(0.01)
+
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+
+    def test_body_goes_on_if_it_wants_to(self) -> None:
+        async def main() -> None:
+            client = palisade.aio.Client(node.address)
+            with self.assertRaises(palisade.LockLost):
+                async with client.lock("nightly", ttl=3, cancel_on_lost=False) as lock:
+                    await lose(lock)
+                    self.assertTrue(await lock.lost)
+                    await asyncio.sleep(0.01)
+                    steps.append("went on")
+
+        steps: list[str] = []
+        with ScriptedNode(losing) as node:
+            self.run_all(main())
+        self.assertEqual(steps, ["went on"])
+
+    def test_error_of_the_body_is_not_hidden_by_a_loss(self) -> None:
+        async def main() -> None:
+            with self.assertRaises(ZeroDivisionError):
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                    try:
+                        await asyncio.sleep(60)
+                    finally:
+                        raise ZeroDivisionError
+
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+
+    def test_error_in_the_body_releases_the_lock(self) -> None:
+        async def main() -> None:
+            with self.assertRaises(ZeroDivisionError):
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                    raise ZeroDivisionError
+
+        with ScriptedNode(good) as node:
+            self.run_all(main())
+            self.assertEqual(node.seen, [("release", {})])
+
+    def test_cancelled_body_releases_the_lock(self) -> None:
+        async def job() -> None:
+            async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                held.set()
+                await asyncio.sleep(60)
+
+        async def main() -> None:
+            task = asyncio.create_task(job())
+            await held.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        held = asyncio.Event()
+        with ScriptedNode(good) as node:
+            self.run_all(main())
+            self.assertEqual(node.seen, [("release", {})])
+
+    def test_cancellation_by_others_wins_over_a_loss(self) -> None:
+        async def job() -> None:
+            async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    lost.set()
+                    await asyncio.sleep(60)
+
+        async def main() -> None:
+            task = asyncio.create_task(job())
+            await lost.wait()
+            task.cancel()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+
+        if not hasattr(asyncio.Task, "uncancel"):
+            self.skipTest("before Python 3.11, a task does not count its cancellations")
+        lost = asyncio.Event()
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+
+    def test_timeout_of_an_acquire_leaves_the_queue(self) -> None:
+        def script(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("acquire")
+            connection.say("waiting", waiting())
+            connection.expect("release")
+            released.set()
+            connection.say("released", {})
+            connection.gone()
+
+        async def main() -> None:
+            lock = palisade.aio.Client(node.address).lock("nightly", ttl=3, wait=600)
+            with self.assertRaises(asyncio.TimeoutError):
+                await asyncio.wait_for(lock.acquire(), 0.5)
+            self.assertTrue(released.is_set())
+
+        released = threading.Event()
+        with ScriptedNode(script) as node:
+            self.run_all(main())
+
+    def test_second_cancellation_ends_at_once(self) -> None:
+        async def main() -> None:
+            lock = palisade.aio.Client(node.address).lock("nightly", ttl=60)
+            await lock.acquire()
+            task = asyncio.create_task(lock.release())
+            for _ in range(2):
+                await asyncio.sleep(0.1)
+                task.cancel()
+            before = time.monotonic()
+            with self.assertRaises(asyncio.CancelledError):
+                await task
+            self.assertLess(time.monotonic() - before, 20, "not until the end of the lease")
+            await asyncio.sleep(0.05)
+            self.assertEqual((lock.is_valid, lock.lost.is_set()), (False, False))
+
+        def script(connection: Connection) -> None:
+            connection.grant(ttl_ms=60_000)
+            connection.freeze()
+
+        with ScriptedNode(script) as node:
+            self.run_all(main())
+
+    def test_several_locks_at_once(self) -> None:
+        async def job(number: int) -> None:
+            async with client.lock("nightly", ttl=3) as lock:
+                await asyncio.sleep(1.5)
+                self.assertTrue(lock.is_valid)
+
+        async def main() -> None:
+            await asyncio.gather(*(job(number) for number in range(20)))
+
+        with ScriptedNode(*[good] * 20) as node:
+            client = palisade.aio.Client(node.address)
+            self.run_all(main())
+
+    def test_refusal_is_raised(self) -> None:
+        def script(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("acquire")
+            connection.say("error", failure("held", holder={"owner": "o", "token": 3}, queue=2))
+            connection.gone()
+
+        async def main() -> None:
+            with self.assertRaises(palisade.Held) as raised:
+                async with palisade.aio.Client(node.address).lock("nightly", ttl=3):
+                    self.fail("the body must not run")
+            self.assertEqual(raised.exception.holder_owner, "o")
+
+        with ScriptedNode(script) as node:
+            self.run_all(main())
+
+
+if __name__ == "__main__":
+    unittest.main()
