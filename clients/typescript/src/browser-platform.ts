@@ -1,0 +1,39 @@
+/**
+ * The client's platform in a browser. The page's origin must be allowed by the servers.
+ *
+ * A browser tells a page nothing about a refused upgrade, not even a redirect. So every server in the list must be able
+ * to serve, or the list must have all servers, which are then tried in turn.
+ */
+
+import type { Clock } from "./clock.js";
+import { type Platform, holdUrl } from "./platform.js";
+
+/**
+ * `performance.now()`. Whether it goes on while the machine sleeps differs between browsers and systems: where it does
+ * not, a page that wakes up learns from the server that its lock is lost, and not from its own clock.
+ */
+const clock: Clock = { now: () => performance.now(), outlivesTimers: false };
+
+/** The one platform of a page. */
+export const browserPlatform: Platform = {
+  clock,
+  defaultOwner: "",
+  secure: "location" in globalThis && globalThis.location.protocol === "https:",
+  afterArrivals: (work) => void setTimeout(work, 0),
+  connect(address, handlers) {
+    const socket = new WebSocket(holdUrl(address));
+    socket.onopen = () => handlers.opened();
+    socket.onmessage = ({ data }) => handlers.received(typeof data === "string" ? data : undefined);
+    socket.onclose = ({ code, reason }) =>
+      handlers.closed(`the connection ended with code ${code}${reason === "" ? "" : `, "${reason}"`}`);
+    return {
+      send: (frame) => {
+        if (socket.readyState === WebSocket.OPEN) socket.send(frame);
+      },
+      close: () => {
+        socket.onopen = socket.onmessage = socket.onclose = null;
+        socket.close();
+      },
+    };
+  },
+};

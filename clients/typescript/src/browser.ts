@@ -1,0 +1,25 @@
+/**
+ * A client of the Palisade lock service, for web pages whose origin the servers allow. TLS and certificates are the
+ * browser's; a page on `https` dials endpoints without a scheme by `wss`.
+ *
+ * @packageDocumentation
+ */
+
+import { browserPlatform } from "./browser-platform.js";
+import { CoreClient, type CoreOptions } from "./core-client.js";
+
+export * from "./exports.js";
+
+/** What holds for all locks of a client. */
+export type ClientOptions = CoreOptions;
+
+/** A client of a cluster. */
+export class Client extends CoreClient {
+  /**
+   * @param endpoints the servers, `HOST:PORT`, separated by commas or as a list; a bare port takes the host before it
+   * @throws TypeError if an endpoint is unusable.
+   */
+  constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {
+    super(endpoints, options, browserPlatform);
+  }
+}

@@ -1,0 +1,585 @@
+/**
+ * The client's side of the hold protocol, without sockets, timers or a clock: a state machine that is told what
+ * happened and when, and says what to do.
+ *
+ * Four kinds of method: getters; `handle…`, which take what happened; commands of the user (`start`, `release`,
+ * `cancel`, `setValue`); and `takeAction` and `nextTimeout`, which the driver polls after each call.
+ *
+ * Rules that hold at every moment:
+ * - **The lease is counted from before sending.** Its base is the time at which the newest frame was handed out that
+ *   the server has answered: the first frame of a connection, answered by `waiting` or `granted` (a server renews the
+ *   session of a `resume` before it answers), or a `here`, answered by `renewed`. It ends 2 % of the TTL early, for the
+ *   rate errors of this clock and the leader's.
+ * - **Every method looks at the lease first.** So no message, however late it is read, makes a lease valid again that
+ *   has ended by this clock.
+ * - **`lost` is told once, and never after `release`.**
+ * - Only the newest connection (link) counts; what others say is ignored.
+ */
+
+import { type Address, parseEndpoint, redirectTarget } from "./endpoints.js";
+import { LockLost, PalisadeError, Timeout, Unreachable } from "./errors.js";
+import {
+  type Action,
+  type EngineEvent,
+  GONE,
+  type HttpRefusal,
+  PASSING,
+  type Patience,
+  WAITED_FOR,
+  httpFailure,
+  refused,
+} from "./events.js";
+import type { Link, OpenLink } from "./link.js";
+import type { Route } from "./route.js";
+import { PendingValues } from "./values.js";
+import {
+  type Claim,
+  type Failure,
+  RELEASE_FRAME,
+  type ServerMessage,
+  WireError,
+  acquireFrame,
+  hereFrame,
+  parseMessage,
+  resumeFrame,
+  valueFrame,
+} from "./wire.js";
+
+/** The part of a TTL that counts: 2 % are kept for the rate errors of two clocks. */
+const COUNTED_PART = 0.98;
+/** How long a dial may take while no lock is held, in milliseconds. */
+const DIAL_MS = 2_000;
+/** How long the server's own end of a wait may be late, in milliseconds. */
+const LATE_TIMEOUT_MS = 10_000;
+/** How long a cancelled wait tries to leave the queue, in milliseconds. */
+const ABANDON_MS = 2_000;
+/** The pause after `no_space` and `too_soon`, in milliseconds. */
+const LONG_PAUSE_MS = 1_000;
+/** How many unanswered `here` are remembered. */
+const MOST_HERES = 16;
+
+/**
+ * `acquiring`: no session yet. `waiting`: a session, no grant. `held`. `releasing`: the user has released.
+ * `abandoning`: the acquire has been answered, and the queue position is given up. `done`: nothing happens any more.
+ */
+export type Phase = "acquiring" | "waiting" | "held" | "releasing" | "abandoning" | "done";
+
+/** One lock, or one claim on several keys, from the acquire to its end. */
+export class Engine {
+  readonly #claim: Claim;
+  readonly #patience: Patience;
+  readonly #route: Route;
+  readonly #startedAt: number;
+  readonly #actions: Action[] = [];
+  readonly #values = new PendingValues();
+  #phase: Phase = "acquiring";
+  #link: Link;
+  #links = 0;
+  #session: string | undefined;
+  #token: number | undefined;
+  #ttlMs: number;
+  /** When the newest counted frame was handed out. */
+  #base = 0;
+  #leaseEnd = 0;
+  #abandonUntil = 0;
+  #releaseWasSent = false;
+  /** Why the last connection or request failed; empty while all goes well. */
+  #lastFailure = "";
+
+  constructor(claim: Claim, patience: Patience, route: Route, now: number) {
+    this.#claim = claim;
+    this.#patience = patience;
+    this.#route = route;
+    this.#startedAt = now;
+    this.#ttlMs = claim.ttlMs;
+    this.#link = { state: "idle", retryAt: now };
+  }
+
+  get phase(): Phase {
+    return this.#phase;
+  }
+
+  /** When the lease ends on the caller's clock, unless it is renewed. */
+  get leaseEnd(): number {
+    return this.#leaseEnd;
+  }
+
+  /** The next thing to do, if there is one. */
+  takeAction(): Action | undefined {
+    return this.#actions.shift();
+  }
+
+  /** When to call {@link handleTime} at the latest; `undefined` if there is nothing to wait for. */
+  nextTimeout(): number | undefined {
+    if (this.#phase === "done") return undefined;
+    return Math.min(this.#phaseEnd(), this.#linkEnd());
+  }
+
+  /** Begins to acquire. */
+  start(now: number): void {
+    this.#dial(now);
+  }
+
+  /** Ends the lease if its time is over. Says whether the lock is held. */
+  checkLease(now: number): boolean {
+    if (this.#phase === "held" && now >= this.#leaseEnd) {
+      const failure = this.#lastFailure === "" ? "" : `; the last failure: ${this.#lastFailure}`;
+      this.#lose("expired", `the lease ended before a server renewed it${failure}`);
+    }
+    if (this.#phase === "releasing" && now >= this.#leaseEnd) this.#finishRelease();
+    return this.#phase === "held";
+  }
+
+  /** Releases the lock. The user is told `released`. */
+  release(now: number): void {
+    if (!this.checkLease(now)) return;
+    this.#phase = "releasing";
+    this.#failValues(new PalisadeError("released", "the lock was released before the value was replaced"));
+    if (this.#link.state === "open" && this.#link.answered) this.#sendRelease(this.#link, now);
+  }
+
+  /** Gives up an acquire that has not been granted; the caller has its answer already. */
+  cancel(now: number): void {
+    if (this.#phase === "acquiring" || this.#phase === "waiting") this.#abandon(now);
+  }
+
+  /** Replaces the value of the grant. The user is told `proclaimed` with the number that is returned. */
+  setValue(value: string, now: number): number {
+    const n = this.#values.add(value);
+    if (this.checkLease(now)) this.#sendValues();
+    else this.#failValues(new PalisadeError("not_holder", "the lock is not held any more, so its value stays"));
+    return n;
+  }
+
+  /** The connection is open: the first frame goes out. */
+  handleOpen(id: number, now: number): void {
+    this.checkLease(now);
+    const link = this.#link;
+    if (link.state !== "dialling" || link.id !== id) return;
+    const { address } = link;
+    this.#link = {
+      state: "open",
+      id,
+      address,
+      openedAt: now,
+      heardAt: now,
+      answered: false,
+      releaseSent: false,
+      heres: new Map(),
+    };
+    this.#send(id, this.#firstFrame(now));
+  }
+
+  /** A frame arrived; `undefined` for one that is not text. */
+  handleFrame(id: number, frame: string | undefined, now: number): void {
+    this.checkLease(now);
+    const link = this.#openLink(id);
+    if (link === undefined) return;
+    link.heardAt = now;
+    try {
+      if (frame === undefined) throw new WireError("a binary frame");
+      this.#handleMessage(link, parseMessage(frame), now);
+    } catch (error) {
+      if (!(error instanceof WireError)) throw error;
+      this.#fail(`${link.address.host} sent what is not of the protocol: ${error.message}`, now);
+    }
+  }
+
+  /** The server was heard, but said nothing of the protocol: a WebSocket ping. */
+  handlePing(id: number, now: number): void {
+    this.checkLease(now);
+    const link = this.#openLink(id);
+    if (link !== undefined) link.heardAt = now;
+  }
+
+  /** The server answered the upgrade with a status other than 101. */
+  handleRefusal(id: number, refusal: HttpRefusal, now: number): void {
+    this.checkLease(now);
+    const link = this.#link;
+    if (link.state !== "dialling" || link.id !== id) return;
+    const failure = httpFailure(refusal);
+    const target = refusal.location === undefined ? undefined : redirectTarget(refusal.location, link.address);
+    this.#handleFailure(failure, now, target);
+  }
+
+  /** The connection could not be opened, or ended. */
+  handleClosed(id: number, reason: string, now: number): void {
+    this.checkLease(now);
+    const link = this.#link;
+    if (link.state === "idle" || link.id !== id) return;
+    this.#fail(`${link.address.host}: ${reason}`, now, link.state === "open");
+  }
+
+  /** The time has come that {@link nextTimeout} named, or any other. */
+  handleTime(now: number): void {
+    this.checkLease(now);
+    if (this.#phase === "done") return;
+    if (now >= this.#phaseEnd()) this.#endPhase(now);
+    else if (now >= this.#linkEnd()) this.#endLink(now);
+  }
+
+  #endPhase(now: number): void {
+    if (this.#phase === "abandoning") return this.#finish();
+    const link = this.#link;
+    if (link.state === "open" && link.answered) {
+      return this.#refuse(new Timeout(`${this.#name()} was not granted within ${this.#patience.waitMs} ms`), now);
+    }
+    const failure = link.state === "idle" ? this.#lastFailure : `${link.address.host} has not answered`;
+    this.#refuse(new Unreachable(`no server could serve ${this.#name()} in time; the last failure: ${failure}`), now);
+  }
+
+  #endLink(now: number): void {
+    const link = this.#link;
+    if (link.state === "idle") return this.#dial(now);
+    // The server may read the acquire later: then it shall not keep a session of which this client knows nothing.
+    if (this.#phase === "acquiring" && link.state === "open") this.#send(link.id, RELEASE_FRAME);
+    const silent = link.state === "dialling" ? "the connection was not opened in time" : "the server is silent";
+    this.#fail(`${link.address.host}: ${silent}`, now);
+  }
+
+  /** When the phase ends by time alone. */
+  #phaseEnd(): number {
+    const { waitMs, reachMs } = this.#patience;
+    switch (this.#phase) {
+      case "acquiring":
+        return this.#startedAt + Math.max(waitMs, reachMs);
+      case "waiting": {
+        const isServed = this.#link.state === "open" && this.#link.answered;
+        return this.#startedAt + Math.max(waitMs, reachMs) + (isServed ? LATE_TIMEOUT_MS : 0);
+      }
+      case "held":
+      case "releasing":
+        return this.#leaseEnd;
+      case "abandoning":
+        return this.#abandonUntil;
+      case "done":
+        return Infinity;
+    }
+  }
+
+  /** When the link needs attention. */
+  #linkEnd(): number {
+    const link = this.#link;
+    if (link.state === "idle") return link.retryAt;
+    if (link.state === "dialling") return link.until;
+    return link.heardAt + this.#silenceMs(link);
+  }
+
+  /**
+   * How long a server may say nothing. Checks come every third of the TTL, and half as much is allowed on top. An
+   * answer to a resume or a release is due sooner, so that there is time to ask another server within the lease.
+   */
+  #silenceMs(link: OpenLink): number {
+    const ttl = this.#ttlMs;
+    if (this.#phase === "acquiring") {
+      const { waitMs, reachMs } = this.#patience;
+      return clamp(ttl / 2, 300, clamp(Math.max(waitMs, reachMs) / 2, 1_000, 5_000));
+    }
+    if (!link.answered || link.releaseSent) return clamp(ttl / 6, 300, 3_000);
+    return this.#phase === "waiting" ? Math.max(ttl / 2, 300) : ttl / 2;
+  }
+
+  #handleMessage(link: OpenLink, message: ServerMessage, now: number): void {
+    switch (message.kind) {
+      case "waiting":
+        return this.#handleWaiting(link, message.session, message.ttlMs, now);
+      case "granted":
+        return this.#handleGranted(link, message, now);
+      case "check":
+        return this.#handleCheck(link, message.n, now);
+      case "renewed":
+        return this.#handleRenewed(link, message.n, message.ttlMs);
+      case "proclaimed":
+        this.#endValue(message.n);
+        return this.#sendValues();
+      case "released":
+        if (this.#phase === "releasing") this.#finishRelease();
+        else if (this.#phase === "abandoning") this.#finish();
+        else throw new WireError("`released` without a release");
+        return;
+      case "lost":
+        return this.#handleLost(message.failure, now);
+      case "interrupted":
+        return this.#handleInterrupted(link, message.failure, now);
+      case "error":
+        if (message.n !== undefined) return this.#handleRefusedValue(link, message.n, message.failure, now);
+        return this.#handleFailure(message.failure, now);
+      case "unknown":
+        return;
+    }
+  }
+
+  #handleWaiting(link: OpenLink, session: string, ttlMs: number, now: number): void {
+    const isMine = this.#session === session;
+    if (this.#token !== undefined && !isMine) throw new WireError("`waiting` with another session than the holder's");
+    this.#session = session;
+    this.#answered(link, ttlMs, now);
+    if (this.#phase === "acquiring") this.#phase = "waiting";
+  }
+
+  #handleGranted(link: OpenLink, grant: Extract<ServerMessage, { kind: "granted" }>, now: number): void {
+    this.#session ??= grant.session;
+    if (this.#session !== grant.session) throw new WireError("`granted` to another session");
+    const isOther = this.#phase === "held" && grant.token !== this.#token;
+    if (isOther) {
+      return this.#lose("not_holder", `the grant with token ${this.#token} has ended: the server knows ${grant.token}`);
+    }
+    this.#answered(link, grant.ttlMs, now);
+    if (this.#phase === "acquiring" || this.#phase === "waiting") this.#takeGrant(link, grant, now);
+    else if (this.#phase === "held") this.#sendValues();
+  }
+
+  #takeGrant(link: OpenLink, grant: Extract<ServerMessage, { kind: "granted" }>, now: number): void {
+    const leaseEnd = this.#base + grant.ttlMs * COUNTED_PART;
+    if (now >= leaseEnd) return this.#giveBack(link, grant.ttlMs, now);
+    this.#token = grant.token;
+    this.#ttlMs = grant.ttlMs;
+    this.#leaseEnd = leaseEnd;
+    this.#phase = "held";
+    const keys = grant.keys === undefined ? {} : { keys: grant.keys };
+    const signed = grant.signed === undefined ? {} : { signed: grant.signed };
+    this.#tell({ kind: "granted", token: grant.token, ...keys, ...signed });
+  }
+
+  /** The process stood still when the grant came, and its lease is over. The wait goes on, if it is not over, too. */
+  #giveBack(link: OpenLink, ttlMs: number, now: number): void {
+    const message = `${this.#name()} was granted, but its lease of ${ttlMs} ms was over when this was read`;
+    const isOver = now >= this.#startedAt + this.#patience.waitMs;
+    if (isOver) return this.#refuse(new LockLost("expired", message), now);
+    this.#send(link.id, RELEASE_FRAME);
+    this.#acquireAnew({ code: "expired", message }, now);
+  }
+
+  /** The first frame of the link was answered: the lease counts from it, and what waited for the answer can be sent. */
+  #answered(link: OpenLink, ttlMs: number, now: number): void {
+    if (link.answered) return;
+    link.answered = true;
+    this.#renew(link.openedAt, ttlMs);
+    this.#route.succeeded(link.address);
+    this.#lastFailure = "";
+    const isEnding = this.#phase === "releasing" || this.#phase === "abandoning";
+    if (isEnding && !link.releaseSent) this.#sendRelease(link, now);
+  }
+
+  /** The session lives for a TTL after a frame that was handed out at this time. */
+  #renew(sentAt: number, ttlMs: number): void {
+    if (sentAt < this.#base) return;
+    this.#base = sentAt;
+    this.#ttlMs = ttlMs;
+    if (this.#phase === "held") this.#leaseEnd = Math.max(this.#leaseEnd, sentAt + ttlMs * COUNTED_PART);
+  }
+
+  #handleCheck(link: OpenLink, n: number, now: number): void {
+    if (link.releaseSent) return;
+    // A number that was seen before keeps its first time: the server may mean that one.
+    if (!link.heres.has(n)) link.heres.set(n, now);
+    if (link.heres.size > MOST_HERES) link.heres.delete(link.heres.keys().next().value ?? n);
+    this.#send(link.id, hereFrame(n));
+  }
+
+  #handleRenewed(link: OpenLink, n: number, ttlMs: number): void {
+    const sentAt = link.heres.get(n);
+    if (sentAt === undefined) return;
+    link.heres.delete(n);
+    this.#renew(sentAt, ttlMs);
+  }
+
+  /** A value was refused: for good, or because this server cannot serve now. Then it is sent to the next server. */
+  #handleRefusedValue(link: OpenLink, n: number, failure: Failure, now: number): void {
+    if (PASSING.has(failure.code)) return this.#handleInterrupted(link, failure, now);
+    this.#endValue(n, refused(failure));
+    this.#sendValues();
+  }
+
+  #handleLost(failure: Failure, now: number): void {
+    switch (this.#phase) {
+      case "acquiring":
+        throw new WireError("`lost` before `waiting`");
+      case "waiting":
+        return this.#acquireAnew(failure, now);
+      case "held":
+        return this.#lose(failure.code, failure.message);
+      case "releasing": {
+        // After a release whose answer was lost, this is that answer.
+        const wasLostBefore = !this.#releaseWasSent;
+        return this.#finishRelease(wasLostBefore ? new LockLost(failure.code, failure.message) : undefined);
+      }
+      case "abandoning":
+        return this.#finish();
+      case "done":
+    }
+  }
+
+  #handleInterrupted(link: OpenLink, failure: Failure, now: number): void {
+    const leader = failure.leader === undefined ? undefined : parseEndpoint(failure.leader, link.address.secure);
+    this.#passOn(link.address, failure, now, leader);
+  }
+
+  /** A refusal: the body of an HTTP error, or an `error` frame. */
+  #handleFailure(failure: Failure, now: number, location?: Address): void {
+    const link = this.#link;
+    if (link.state === "idle") return;
+    const { address } = link;
+    const leader = failure.leader === undefined ? undefined : parseEndpoint(failure.leader, address.secure);
+    const isPassing = PASSING.has(failure.code) || failure.code === "";
+    switch (this.#phase) {
+      case "acquiring":
+      case "waiting":
+        if (isPassing) return this.#passOn(address, failure, now, location ?? leader);
+        if (WAITED_FOR.has(failure.code) && this.#patience.waitMs > 0) return this.#retryLater(address, failure, now);
+        if (failure.code === "no_session" && this.#phase === "waiting") return this.#acquireAnew(failure, now);
+        this.#tell({ kind: "refused", error: this.#refusal(failure, now) });
+        return this.#finish();
+      case "held":
+      case "releasing":
+        if (GONE.has(failure.code)) return this.#handleLost(failure, now);
+        // The server could not read a frame. A value that was sent over this link would be refused again and again.
+        if (failure.code === "invalid") this.#failValues(refused(failure), link.id);
+        return this.#passOn(address, failure, now, location ?? leader);
+      case "abandoning":
+        return isPassing ? this.#passOn(address, failure, now, location ?? leader) : this.#finish();
+      case "done":
+    }
+  }
+
+  /** The error that the user is told. A wait whose end came during a reconnect leaves nothing to wait for: `held`. */
+  #refusal(failure: Failure, now: number): PalisadeError {
+    const { waitMs } = this.#patience;
+    const isOver = failure.code === "held" && waitMs > 0 && now >= this.#startedAt + waitMs;
+    return isOver ? new Timeout(`${failure.message}; it was not granted within ${waitMs} ms`) : refused(failure);
+  }
+
+  /** This server cannot serve now: another one may. */
+  #passOn(address: Address, failure: Failure, now: number, leader: Address | undefined): void {
+    const reason = `${address.host} answered ${failure.code || "an error"}: ${failure.message}`;
+    if (leader === undefined) return this.#fail(reason, now, true);
+    this.#lastFailure = reason;
+    this.#reconnect(now, this.#route.redirected(leader, address));
+  }
+
+  #retryLater(address: Address, failure: Failure, now: number): void {
+    this.#lastFailure = `${address.host} answered ${failure.code}: ${failure.message}`;
+    this.#reconnect(now, LONG_PAUSE_MS);
+  }
+
+  /** The session ended while it waited: another one takes its place at the end of the queue. */
+  #acquireAnew(failure: Failure, now: number): void {
+    this.#session = undefined;
+    this.#phase = "acquiring";
+    this.#lastFailure = `the session ended while it waited: ${failure.message}`;
+    const link = this.#link;
+    this.#reconnect(now, link.state === "idle" ? 0 : this.#route.failed(link.address, true));
+  }
+
+  /** The link cannot be used any more. */
+  #fail(reason: string, now: number, reached = false): void {
+    this.#lastFailure = reason;
+    const link = this.#link;
+    this.#reconnect(now, link.state === "idle" ? 0 : this.#route.failed(link.address, reached));
+  }
+
+  #reconnect(now: number, pauseMs: number): void {
+    this.#closeLink();
+    if (this.#phase === "abandoning" && this.#session === undefined) return this.#finish();
+    this.#link = { state: "idle", retryAt: now + pauseMs };
+    if (pauseMs === 0) this.#dial(now);
+  }
+
+  #dial(now: number): void {
+    const id = ++this.#links;
+    const address = this.#route.next();
+    const isBound = this.#phase === "held" || this.#phase === "releasing";
+    const until = now + (isBound ? clamp(this.#ttlMs / 4, 300, DIAL_MS) : DIAL_MS);
+    this.#link = { state: "dialling", id, address, until };
+    this.#actions.push({ do: "connect", link: id, address });
+  }
+
+  #firstFrame(now: number): string {
+    const waitMs = Math.max(0, Math.ceil(this.#startedAt + this.#patience.waitMs - now));
+    if (this.#session === undefined) return acquireFrame(this.#claim, waitMs);
+    const token = this.#token === undefined ? {} : { token: this.#token };
+    return resumeFrame(this.#claim, { session: this.#session, ...token }, waitMs);
+  }
+
+  #sendRelease(link: OpenLink, now: number): void {
+    link.releaseSent = true;
+    link.heardAt = now;
+    this.#send(link.id, RELEASE_FRAME);
+  }
+
+  #sendValues(): void {
+    const link = this.#link;
+    if (this.#phase !== "held" || link.state !== "open" || !link.answered) return;
+    for (const { n, value } of this.#values.takeUnsent(link.id)) this.#send(link.id, valueFrame(n, value));
+  }
+
+  #endValue(n: number, error?: PalisadeError): void {
+    if (!this.#values.delete(n)) return;
+    this.#tell({ kind: "proclaimed", n, ...(error !== undefined && { error }) });
+  }
+
+  /** Fails all values, or those that were sent over one link. */
+  #failValues(error: PalisadeError, link?: number): void {
+    for (const n of this.#values.numbers(link)) this.#endValue(n, error);
+  }
+
+  #lose(code: string, message: string): void {
+    const error = new LockLost(code, `${this.#name()} is lost (${code}): ${message}`);
+    this.#finish();
+    this.#tell({ kind: "lost", error });
+    this.#failValues(error);
+  }
+
+  #finishRelease(error?: LockLost): void {
+    this.#finish();
+    this.#tell({ kind: "released", ...(error !== undefined && { error }) });
+  }
+
+  #refuse(error: PalisadeError, now: number): void {
+    this.#tell({ kind: "refused", error });
+    this.#abandon(now);
+  }
+
+  /** Leaves the queue, or gives back a grant that nobody took, without making the caller wait for it. */
+  #abandon(now: number): void {
+    this.#phase = "abandoning";
+    this.#abandonUntil = now + Math.min(ABANDON_MS, this.#ttlMs);
+    const link = this.#link;
+    if (link.state === "open") this.#sendRelease(link, now);
+    else if (this.#session === undefined) this.#finish();
+  }
+
+  #finish(): void {
+    this.#phase = "done";
+    this.#closeLink();
+  }
+
+  #closeLink(): void {
+    const link = this.#link;
+    if (link.state === "idle") return;
+    if (link.state === "open" && link.releaseSent) this.#releaseWasSent = true;
+    this.#link = { state: "idle", retryAt: Infinity };
+    this.#actions.push({ do: "close", link: link.id });
+  }
+
+  #openLink(id: number): OpenLink | undefined {
+    return this.#link.state === "open" && this.#link.id === id ? this.#link : undefined;
+  }
+
+  #send(link: number, text: string): void {
+    this.#actions.push({ do: "send", link, text });
+  }
+
+  #tell(event: EngineEvent): void {
+    this.#actions.push({ do: "tell", event });
+  }
+
+  #name(): string {
+    const { keys } = this.#claim;
+    return typeof keys === "string" ? `the lock "${keys}"` : `the locks ${keys.map((key) => `"${key}"`).join(", ")}`;
+  }
+}
+
+function clamp(value: number, least: number, most: number): number {
+  return Math.min(Math.max(value, least), most);
+}

@@ -1,0 +1,74 @@
+/** What goes into the engine and comes out of it, and what the codes of servers mean to a client. */
+
+import type { Address } from "./endpoints.js";
+import { Held, type LockLost, type PalisadeError, Refused, Timeout } from "./errors.js";
+import { type Failure, parseFailure } from "./wire.js";
+
+/** A server that cannot serve now, while another one or the same one may in a moment. */
+export const PASSING = new Set([
+  "no_leader",
+  "not_leader",
+  "leadership_lost",
+  "shutting_down",
+  "overloaded",
+  "change_not_ready",
+  "not_found",
+  "method_not_allowed",
+]);
+/** What a client that waits also waits for. */
+export const WAITED_FOR = new Set(["no_space", "too_soon"]);
+/** The session or its grant does not exist any more. */
+export const GONE = new Set(["no_session", "not_holder", "gone", "withdrawn"]);
+
+/** What the driver is to do, in this order. */
+export type Action =
+  | { readonly do: "connect"; readonly link: number; readonly address: Address }
+  | { readonly do: "send"; readonly link: number; readonly text: string }
+  | { readonly do: "close"; readonly link: number }
+  | { readonly do: "tell"; readonly event: EngineEvent };
+
+/** What the user is told. */
+export type EngineEvent =
+  | {
+      readonly kind: "granted";
+      readonly token: number;
+      /** The order of `signed`, if there are several keys. */
+      readonly keys?: readonly string[];
+      readonly signed?: string | readonly string[];
+    }
+  | { readonly kind: "refused"; readonly error: PalisadeError }
+  | { readonly kind: "lost"; readonly error: LockLost }
+  | { readonly kind: "released"; readonly error?: LockLost }
+  | { readonly kind: "proclaimed"; readonly n: number; readonly error?: PalisadeError };
+
+/** An answer to the upgrade that is not 101. */
+export interface HttpRefusal {
+  readonly status: number;
+  readonly location?: string;
+  readonly body: string;
+}
+
+/** How long to try, in milliseconds. */
+export interface Patience {
+  /** How long to wait for the grant. */
+  readonly waitMs: number;
+  /** How long to look for a server that can answer, also if `waitMs` is less. */
+  readonly reachMs: number;
+}
+
+/** The error that a server's refusal is to the user. */
+export function refused(failure: Failure): PalisadeError {
+  const message = failure.message || failure.code;
+  if (failure.code === "held") return new Held(message, failure.holder, failure.queue);
+  if (failure.code === "timeout") return new Timeout(message);
+  return new Refused(failure.code, message);
+}
+
+/** The failure in an HTTP answer; with an empty code if it is not from a Palisade server. */
+export function httpFailure(refusal: HttpRefusal): Failure {
+  try {
+    return parseFailure(JSON.parse(refusal.body));
+  } catch {
+    return { code: "", message: `HTTP status ${refusal.status} in place of a WebSocket` };
+  }
+}

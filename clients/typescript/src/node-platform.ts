@@ -1,0 +1,152 @@
+/** The client's platform in Node: the `ws` package, TLS with a client certificate or a bearer token, `/proc/uptime`. */
+
+import { X509Certificate } from "node:crypto";
+import { openSync, readSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
+import { hostname } from "node:os";
+import { createSecureContext, type SecureContext } from "node:tls";
+import { WebSocket } from "ws";
+import { SuspendClock } from "./clock.js";
+import type { Address } from "./endpoints.js";
+import { type Platform, type Socket, type SocketHandlers, holdUrl } from "./platform.js";
+
+/** How the client proves who it is, and whom it believes. Contents, not names of files. */
+export interface TlsOptions {
+  /** The certificates of the CAs that issue the servers' certificates, PEM. Without it, the system's CAs count. */
+  readonly ca?: string | Buffer | readonly (string | Buffer)[];
+  /** The client's certificate, PEM. */
+  readonly cert?: string | Buffer;
+  /** The key of the client's certificate, PEM. */
+  readonly key?: string | Buffer;
+  /** The bearer token of the client, in place of a certificate. */
+  readonly token?: string;
+}
+
+/** The largest frame and body that is read from a server, in bytes. */
+const MOST_BYTES = 256 * 1024;
+/** When the system asks whether a silent peer is still there, in milliseconds. */
+const KEEP_ALIVE_MS = 15_000;
+
+const UPTIME_FILE = "/proc/uptime";
+const uptimeText = Buffer.alloc(64);
+let uptimeFile: number | undefined;
+
+/** Milliseconds since the machine started, suspends included; `undefined` where the system does not say. */
+function uptime(): number | undefined {
+  try {
+    uptimeFile ??= openSync(UPTIME_FILE, "r");
+    const size = readSync(uptimeFile, uptimeText, 0, uptimeText.length, 0);
+    const seconds = Number.parseFloat(uptimeText.toString("latin1", 0, size));
+    return Number.isFinite(seconds) ? seconds * 1_000 : undefined;
+  } catch {
+    return undefined;
+  }
+}
+
+/** The clock of this process. */
+const clock = new SuspendClock(() => performance.now(), uptime);
+
+function makeContext(tls: TlsOptions): SecureContext {
+  const ca = tls.ca === undefined || typeof tls.ca === "string" || Buffer.isBuffer(tls.ca) ? tls.ca : [...tls.ca];
+  for (const one of [ca ?? []].flat()) checkCertificate(one);
+  return createSecureContext({
+    minVersion: "TLSv1.3",
+    ...(ca !== undefined && { ca }),
+    ...(tls.cert !== undefined && { cert: tls.cert }),
+    ...(tls.key !== undefined && { key: tls.key }),
+  });
+}
+
+/** Node ignores what it cannot read as a CA, and would report every server as untrusted later. */
+function checkCertificate(pem: string | Buffer): void {
+  try {
+    new X509Certificate(pem);
+  } catch (error) {
+    throw new TypeError("`ca` has no certificate: give the contents of a PEM file, not its name", { cause: error });
+  }
+}
+
+/**
+ * The platform of this process, with these TLS options.
+ * @throws TypeError if an option is unusable, and what Node's `tls` throws if it cannot read a certificate or key.
+ */
+export function nodePlatform(tls: TlsOptions | undefined): Platform {
+  if (tls !== undefined && (tls.cert === undefined) !== (tls.key === undefined)) {
+    throw new TypeError("`cert` and `key` belong together: give both, or neither of them");
+  }
+  if (tls?.token !== undefined && !/^[\x21-\x7e]+$/.test(tls.token)) {
+    throw new TypeError(
+      "`token` is not a bearer token: it is empty, or has a space, a line break or another character",
+    );
+  }
+  const secureContext = tls === undefined ? undefined : makeContext(tls);
+  return {
+    clock,
+    defaultOwner: `${hostname()}:${process.pid}`,
+    secure: tls !== undefined,
+    afterArrivals: (work) => void setImmediate(work),
+    connect(address, handlers) {
+      return connect(address, handlers, secureContext, tls?.token);
+    },
+  };
+}
+
+function connect(
+  address: Address,
+  handlers: SocketHandlers,
+  secureContext: SecureContext | undefined,
+  token: string | undefined,
+): Socket {
+  // A token is a secret: it is never sent without TLS.
+  const headers = address.secure && token !== undefined ? { Authorization: `Bearer ${token}` } : {};
+  const socket = new WebSocket(holdUrl(address), {
+    headers,
+    perMessageDeflate: false,
+    followRedirects: false,
+    maxPayload: MOST_BYTES,
+    ...(address.secure && secureContext !== undefined && { secureContext }),
+  });
+  let isClosed = false;
+  let reason = "the connection ended";
+  const report = (work: () => void) => {
+    if (!isClosed) work();
+  };
+  socket.on("upgrade", (response) => response.socket.setKeepAlive(true, KEEP_ALIVE_MS));
+  socket.on("open", () => report(() => handlers.opened()));
+  socket.on("message", (data, isBinary) => report(() => handlers.received(isBinary ? undefined : data.toString())));
+  socket.on("ping", () => report(() => handlers.pinged()));
+  socket.on("unexpected-response", (_request, response) =>
+    readRefusal(response, (refusal) => report(() => handlers.refused(refusal))),
+  );
+  // After an error comes `close`, with no reason of its own.
+  socket.on("error", (error) => (reason = error.message || String((error as NodeJS.ErrnoException).code)));
+  socket.on("close", () => report(() => handlers.closed(reason)));
+  return {
+    send: (frame) => socket.send(frame, () => undefined),
+    close: () => {
+      isClosed = true;
+      socket.terminate();
+    },
+  };
+}
+
+/** Reads the answer to an upgrade that was refused. It is cut at {@link MOST_BYTES}; the engine limits the time. */
+function readRefusal(
+  response: IncomingMessage,
+  done: (refusal: { status: number; location?: string; body: string }) => void,
+): void {
+  const chunks: Buffer[] = [];
+  let size = 0;
+  const finish = () => {
+    const { location } = response.headers;
+    const body = Buffer.concat(chunks).toString();
+    done({ status: response.statusCode ?? 0, body, ...(location !== undefined && { location }) });
+  };
+  response.on("data", (chunk: Buffer) => {
+    size += chunk.length;
+    if (size <= MOST_BYTES) chunks.push(chunk);
+    else response.destroy();
+  });
+  response.on("error", () => undefined);
+  response.on("close", finish);
+}

@@ -1,0 +1,42 @@
+/** What the client needs of the machine that it runs on: a clock and WebSockets. Node and browsers differ here only. */
+
+import type { Clock } from "./clock.js";
+import type { Address } from "./endpoints.js";
+import type { HttpRefusal } from "./events.js";
+
+/** The path of the hold protocol. */
+export const HOLD_PATH = "/v1/hold";
+
+/** What a socket reports. Nothing is reported after {@link Socket.close}. */
+export interface SocketHandlers {
+  opened(): void;
+  /** A text frame; `undefined` for a binary one. */
+  received(frame: string | undefined): void;
+  pinged(): void;
+  refused(refusal: HttpRefusal): void;
+  closed(reason: string): void;
+}
+
+/** An open or opening WebSocket. */
+export interface Socket {
+  send(frame: string): void;
+  /** Ends the connection at once, without a farewell, and reports nothing any more. */
+  close(): void;
+}
+
+/** The machine. */
+export interface Platform {
+  readonly clock: Clock;
+  /** The owner that is shown for a lock if its user names none. */
+  readonly defaultOwner: string;
+  /** Whether an endpoint without a scheme is dialled with TLS. */
+  readonly secure: boolean;
+  connect(address: Address, handlers: SocketHandlers): Socket;
+  /** Runs `work` after the messages that have arrived already. */
+  afterArrivals(work: () => void): void;
+}
+
+/** The URL at which a server's hold protocol is. */
+export function holdUrl(address: Address): string {
+  return `${address.secure ? "wss" : "ws"}://${address.host}${HOLD_PATH}`;
+}

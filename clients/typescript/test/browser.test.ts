@@ -1,0 +1,83 @@
+// The client in a page of a real browser, if there is one: Chromium without a window.
+
+import assert from "node:assert/strict";
+import { spawn, spawnSync } from "node:child_process";
+import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import type { RequestListener } from "node:http";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { describe, it } from "node:test";
+import { FakeServer } from "./fake-server.js";
+
+const browser = ["chromium", "chromium-browser", "google-chrome"].find(
+  (name) => spawnSync(name, ["--version"]).status === 0,
+);
+
+const PAGE = `<!doctype html><script type="module">
+  import { Client, LockLost, Unreachable } from "/src/browser.js";
+  const said = [];
+  try {
+    const client = new Client(location.host);
+    await client.withLock("nightly", { waitMs: 5000, owner: "page" }, async (lock) => {
+      said.push(lock.token, lock.isValid, lock.headers()["X-Fence-Token"]);
+      const error = await lock.lost;
+      said.push(error instanceof LockLost, error.code, lock.signal.aborted, lock.isValid);
+    }).catch((error) => said.push(error.name));
+    await client.withLock("again", () => said.push("again"));
+    const nowhere = new Client("127.0.0.1:9", { reachMs: 200 });
+    await nowhere.lock("nightly").catch((error) => said.push(error instanceof Unreachable));
+  } catch (error) {
+    said.push(String(error));
+  }
+  await fetch("/said", { method: "POST", body: JSON.stringify(said) });
+</script>`;
+
+describe("a page", { skip: browser === undefined ? "there is no browser" : false }, () => {
+  it("holds a lock, loses one, and releases one", { timeout: 60_000 }, async () => {
+    let tell: (said: string) => void;
+    const told = new Promise<string>((resolve) => (tell = resolve));
+    const serve: RequestListener = async (request, response) => {
+      if (request.url === "/said") {
+        let body = "";
+        for await (const chunk of request) body += chunk;
+        tell(body);
+        response.end();
+      } else if (request.url === "/") {
+        response.setHeader("Content-Type", "text/html");
+        response.end(PAGE);
+      } else if (
+        request.url?.startsWith("/src/") === true &&
+        !request.url.includes("..") &&
+        request.url.endsWith(".js")
+      ) {
+        response.setHeader("Content-Type", "text/javascript");
+        response.end(readFileSync(new URL(`..${request.url}`, import.meta.url)));
+      } else response.writeHead(404).end();
+    };
+    await using server = await FakeServer.start(serve);
+    const profile = mkdtempSync(join(tmpdir(), "palisade-page-"));
+    const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", `--user-data-dir=${profile}`];
+    const child = spawn(browser ?? "", [...flags, "--remote-debugging-port=0", `http://${server.endpoint}/`], {
+      stdio: "ignore",
+    });
+    const exited = new Promise((resolve) => child.on("exit", resolve));
+    try {
+      const peer = await server.peer();
+      assert.equal((await peer.grant(17, 30_000)).owner, "page");
+      peer.send({ check: { n: 1 } });
+      assert.equal(await peer.expect("here"), 1);
+      peer.send({ lost: { error: "not_holder", message: "broken" } });
+      const next = await server.peer();
+      await next.grant(18, 30_000);
+      await next.expect("release");
+      next.send({ released: {} });
+      const expected = [17, true, "17", true, "not_holder", true, false, "LockLost", "again", true];
+      assert.deepEqual(JSON.parse(await told), expected);
+      assert.equal(server.requests[0]?.headers.origin, `http://${server.endpoint}`);
+    } finally {
+      child.kill("SIGKILL");
+      await exited;
+      rmSync(profile, { recursive: true, force: true, maxRetries: 5, retryDelay: 200 });
+    }
+  });
+});
