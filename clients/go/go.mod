@@ -1,0 +1,3 @@
+module palisade/clients/go
+
+go 1.19
