@@ -90,6 +90,15 @@ test:
     rm -rf target/recordings
     PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test
 
+# The scenarios that the clients of all languages must pass (docs/clients.md): `just clients python::` runs one client's. The clients in other languages are built before.
+clients CLIENT='':
+    cargo build -p palisade-client --example adapter
+    RUST_TEST_THREADS=8 cargo test -p palisade --test live clients::{{ CLIENT }}
+
+# Known mistakes in copies of the clients: a scenario or a unit test must find each.
+client-mutants *ARGS:
+    clients/mutants.py {{ ARGS }}
+
 # Scenario scripts whose output changed for a reason: write it down again, then read the difference.
 bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
@@ -97,6 +106,7 @@ bless:
 # What runs against what was checked: the live tests once more, eight at a time since they wait more than they compute, and everything that is judged.
 conformance:
     rm -rf target/recordings
+    cargo build -p palisade-client --example adapter
     RUST_TEST_THREADS=8 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 

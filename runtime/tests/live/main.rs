@@ -6,6 +6,7 @@ mod abuse;
 mod admin_address;
 mod api;
 mod audit;
+mod clients;
 mod crowded_client;
 mod durability;
 mod exactly_once;

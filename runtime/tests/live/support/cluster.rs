@@ -1,6 +1,6 @@
 //! A cluster of real `palisade serve` processes, on free ports and in a temporary directory.
 
-use std::fs::{self, File};
+use std::fs::File;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -11,7 +11,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use super::certificates::Certificates;
 use super::wires::Wires;
-use super::{eventually, http, https, ports};
+use super::{eventually, http, https, ports, process};
 
 /// A running cluster. Whatever happens to the test, its processes end with it: they hold the other
 /// end of a pipe.
@@ -302,16 +302,9 @@ impl Cluster {
         assert!(status.success(), "node {id} stopped with {status}");
     }
 
-    /// Stops node `id` where it stands (SIGSTOP). When this returns, none of its threads runs: on a
-    /// busy machine they go on for a moment after the signal was sent.
+    /// Stops node `id` where it stands (SIGSTOP), with all its threads.
     pub fn freeze(&self, id: u16) {
-        self.signal(id, Signal::STOP);
-        let tasks = format!("/proc/{}/task", self.pid(id));
-        eventually("all its threads stand still", || {
-            let threads = fs::read_dir(&tasks).expect("the process lives");
-            let states = threads.map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
-            states.into_iter().all(|stat| stat.is_none_or(|stat| stat.contains(") T "))).then_some(())
-        });
+        process::freeze(self.pid(id));
     }
 
     /// Lets node `id` go on (SIGCONT).

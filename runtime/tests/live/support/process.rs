@@ -1,5 +1,6 @@
 //! What the system knows of processes.
 
+use std::fs;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 
 use rustix::process::{Pid, Signal, kill_process, test_kill_process};
@@ -50,6 +51,11 @@ impl Running {
         kill_process(self.pid(), signal).expect("the process takes signals");
     }
 
+    /// Stops it where it stands (SIGSTOP).
+    pub fn freeze(&self) {
+        freeze(self.pid());
+    }
+
     /// Whether it has not ended.
     pub fn runs(&mut self) -> bool {
         self.0.try_wait().expect("a child can be waited for").is_none()
@@ -74,6 +80,18 @@ impl Drop for Running {
     }
 }
 
+/// Stops a process where it stands (SIGSTOP). When this returns, none of its threads runs: on a busy
+/// machine they go on for a moment after the signal was sent.
+pub fn freeze(pid: Pid) {
+    kill_process(pid, Signal::STOP).expect("the process takes signals");
+    let tasks = format!("/proc/{}/task", pid.as_raw_nonzero());
+    eventually("all its threads stand still", || {
+        let threads = fs::read_dir(&tasks).expect("the process lives");
+        let states = threads.map(|thread| fs::read_to_string(thread.ok()?.path().join("stat")).ok());
+        states.into_iter().all(|stat| stat.is_none_or(|stat| stat.contains(") T "))).then_some(())
+    });
+}
+
 /// Whether this process exists and does more than wait to be buried: a zombie does nothing any
 /// more.
 pub fn lives(pid: i32) -> bool {
@@ -81,16 +99,16 @@ pub fn lives(pid: i32) -> bool {
     if test_kill_process(id).is_err() {
         return false;
     }
-    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     status.lines().any(|line| line.starts_with("State:") && !line.contains('Z') && !line.contains('X'))
 }
 
 /// All living processes whose command line or environment contains `mark`.
 pub fn marked(mark: &str) -> Vec<i32> {
-    let processes = std::fs::read_dir("/proc").expect("there is a /proc");
+    let processes = fs::read_dir("/proc").expect("there is a /proc");
     let ids = processes.filter_map(|entry| entry.ok()?.file_name().to_str()?.parse::<i32>().ok());
     let contains = |pid: i32, file: &str| {
-        let bytes = std::fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
+        let bytes = fs::read(format!("/proc/{pid}/{file}")).unwrap_or_default();
         String::from_utf8_lossy(&bytes).contains(mark)
     };
     ids.filter(|&pid| (contains(pid, "cmdline") || contains(pid, "environ")) && lives(pid)).collect()
@@ -105,7 +123,7 @@ pub fn end_all(mark: &str) {
 
 /// The most memory that a process has really used at any time (VmHWM), in bytes.
 pub fn peak_memory(pid: Pid) -> u64 {
-    let status = std::fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process lives");
+    let status = fs::read_to_string(format!("/proc/{}/status", pid.as_raw_nonzero())).expect("the process lives");
     let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).expect("a process has memory");
     let kilobytes: u64 = line.trim().trim_end_matches(" kB").parse().expect("a number of kB");
     kilobytes * 1024

@@ -1,0 +1,141 @@
+//! The adapters of all clients: where they are, and how they are started.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+
+use super::shared::Shared;
+
+/// A folder with the clients `python`, `typescript` and `go`, in place of the project's: mutants of
+/// clients are tested in copies.
+const CLIENTS: &str = "PALISADE_CLIENTS_FOLDER";
+/// The Python to run, in place of `python3`.
+const PYTHON: &str = "PALISADE_PYTHON";
+
+/// A client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// `palisade-client`, whose adapter is one of its examples.
+    Rust,
+    /// The Python client, with threads.
+    Python,
+    /// The Python client, with asyncio.
+    PythonAsyncio,
+    /// The TypeScript client, on Node.js.
+    TypeScript,
+    /// The Go client.
+    Go,
+}
+
+/// An adapter that can be started.
+#[derive(Clone, Debug)]
+pub struct Program {
+    /// Whose it is.
+    pub kind: Kind,
+    words: Vec<PathBuf>,
+    /// A program that was built for the tests, which goes with the last of them.
+    _built: Option<Arc<Built>>,
+}
+
+#[derive(Debug)]
+struct Built(tempfile::TempDir);
+
+impl Program {
+    /// The command that starts it, without its options.
+    pub fn command(&self) -> Command {
+        let mut command = Command::new(&self.words[0]);
+        command.args(&self.words[1..]);
+        command
+    }
+}
+
+impl Kind {
+    /// The client's adapter, or what is missing for it.
+    pub fn program(self) -> Result<Program, String> {
+        let mut built = None;
+        let words = match self {
+            Kind::Rust => vec![rust()?],
+            Kind::Python => vec![python()?, existing(folder("python").join("adapter.py"))?],
+            Kind::PythonAsyncio => {
+                vec![python()?, existing(folder("python").join("adapter.py"))?, "--asyncio".into()]
+            }
+            Kind::TypeScript => {
+                answers(Command::new("node").arg("--version"))?;
+                vec!["node".into(), existing(folder("typescript").join("dist/adapter.js"))?]
+            }
+            Kind::Go => {
+                let program = built.insert(go()?);
+                vec![program.0.path().join(GO_ADAPTER)]
+            }
+        };
+        Ok(Program { kind: self, words, _built: built })
+    }
+}
+
+/// The folder of a client that is not a crate.
+fn folder(client: &str) -> PathBuf {
+    let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace");
+    let clients = std::env::var_os(CLIENTS).map_or_else(|| project.join("clients"), PathBuf::from);
+    clients.join(client)
+}
+
+fn existing(file: PathBuf) -> Result<PathBuf, String> {
+    if file.exists() {
+        return Ok(file);
+    }
+    Err(format!("there is no {}: build the client (docs/clients.md)", file.display()))
+}
+
+/// Runs a command that must succeed.
+fn answers(command: &mut Command) -> Result<(), String> {
+    let output = command.stdin(Stdio::null()).output();
+    let output = output.map_err(|error| format!("{:?} cannot be run: {error}", command.get_program()))?;
+    if output.status.success() {
+        return Ok(());
+    }
+    Err(format!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// The example `adapter` of `palisade-client`, which `cargo test` builds beside the server, if it is
+/// as new as its source: `cargo test -p palisade` builds no examples.
+fn rust() -> Result<PathBuf, String> {
+    const BUILD: &str = "run cargo build -p palisade-client --example adapter";
+    let programs = Path::new(env!("CARGO_BIN_EXE_palisade")).parent().expect("a program is in a folder");
+    let program = programs.join("examples/adapter");
+    let built = program.metadata().and_then(|metadata| metadata.modified());
+    let built = built.map_err(|error| format!("there is no {} ({error}): {BUILD}", program.display()))?;
+    let sources = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
+    let newer = sources.split_whitespace().skip(1).find(|source| {
+        Path::new(source).metadata().and_then(|metadata| metadata.modified()).map_or(true, |changed| changed > built)
+    });
+    match newer {
+        Some(source) => Err(format!("{} is older than {source}: {BUILD}", program.display())),
+        None => Ok(program),
+    }
+}
+
+/// A Python that has what the client depends on.
+fn python() -> Result<PathBuf, String> {
+    let python = std::env::var_os(PYTHON).map_or_else(|| "python3".into(), PathBuf::from);
+    answers(Command::new(&python).args(["-c", "import websockets"]))?;
+    Ok(python)
+}
+
+const GO_ADAPTER: &str = "adapter";
+
+/// The Go client's adapter, built once for all its tests that overlap.
+fn go() -> Result<Arc<Built>, String> {
+    static BUILT: Shared<Built> = Shared::new();
+    let folder = existing(folder("go"))?;
+    BUILT.get_or_make(|| {
+        answers(Command::new("go").arg("version"))?;
+        let directory = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
+        let mut build = Command::new("go");
+        build.args(["build", "-o"]).arg(directory.path().join(GO_ADAPTER)).arg("./cmd/adapter").current_dir(folder);
+        // The client is there, and so is Go: what does not compile is a failure, not a missing tool.
+        if let Err(error) = answers(&mut build) {
+            panic!("{error}");
+        }
+        Ok(Built(directory))
+    })
+}
