@@ -13,8 +13,8 @@ use crate::engine::{Asked, Command, Engine, LockRequest};
 use crate::route::Route;
 use crate::wire::{
     self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, ListRecords,
-    LockPage, LockView, MemberChange, MembersView, Op, RecordPage, RecordView, SessionId, Stale, StatusView,
-    TestAccess, Transaction, Watch,
+    LockPage, LockView, MemberChange, MembersView, Op, RecordPage, RecordView, SessionId, SessionView, Stale,
+    StatusView, TestAccess, Transaction, Watch,
 };
 use crate::{Error, Guard, LockOptions, Options, Watcher, endpoints, task};
 
@@ -182,6 +182,46 @@ impl Client {
     pub async fn close_session(&self, session: SessionId) -> Result<(), Error> {
         match self.ask(Op::CloseSession { session }).await? {
             Answer::SessionClosed => Ok(()),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Renews a session whose credential another process handed over: it lives for a full time-to-live from now. Returns
+    /// that time.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`Code::NoSession`] if it has ended; [`Error::Unreachable`], [`Error::Closed`].
+    pub async fn renew_session(&self, session: SessionId) -> Result<Duration, Error> {
+        match self.ask(Op::KeepAlive { session }).await? {
+            Answer::Session(lease) => Ok(Duration::from_millis(lease.ttl_ms)),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Reads a session: its owner, what it holds or waits for, and when it expires.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`Code::NoSession`] if it has ended; [`Error::Unreachable`], [`Error::Closed`].
+    pub async fn show_session(&self, session: SessionId) -> Result<SessionView, Error> {
+        match self.ask(Op::ShowSession { session }).await? {
+            Answer::SessionView(view) => Ok(view),
+            other => Err(Error::Refused(unexpected(&other))),
+        }
+    }
+
+    /// Releases all locks of a grant of a session whose credential another process handed over. A guard's own locks are
+    /// released with [`Guard::release`]. Returns how many holds of the session are left: 0, unless it took the locks
+    /// several times.
+    ///
+    /// # Errors
+    /// [`Error::Refused`] with [`Code::NotHolder`] if the session does not hold the locks with this token (any more), also
+    /// if an attempt released them whose answer was lost; with [`Code::NoSession`] if it has ended;
+    /// [`Error::Unreachable`], [`Error::Closed`].
+    pub async fn release(&self, keys: impl Into<Keys>, session: SessionId, token: u64) -> Result<u32, Error> {
+        let (keys, grant) = (keys.into(), wire::Release { session, token });
+        match self.ask(Op::Release { keys, grant, number: None }).await? {
+            Answer::Released => Ok(0),
+            Answer::StillHeld { holds } => Ok(holds),
             other => Err(Error::Refused(unexpected(&other))),
         }
     }

@@ -152,6 +152,16 @@ impl Guard {
     }
 }
 
+impl Guard {
+    /// Leaves the lock to the program that is given the session's credential: nothing releases it any more when this
+    /// guard is gone. The client renews the session as long as its background task runs; after that, the other program
+    /// renews it ([`Client::renew_session`](crate::Client::renew_session)), or it expires.
+    pub fn into_session(mut self) -> SessionId {
+        self.released = true;
+        self.session
+    }
+}
+
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.released {

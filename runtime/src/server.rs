@@ -117,6 +117,18 @@ impl ServerConfig {
         self.advertised_peer_addr.as_ref().or(self.peers.get(&self.node)).or(listens).cloned()
     }
 
+    /// Refuses what no node can run with. Reads the files of TLS, whose certificate names the cluster.
+    fn prepare(&mut self) -> Result<Option<Arc<Tls>>, ServeError> {
+        Descriptors::divide(self.open_files, 0)?;
+        self.check_addresses()?;
+        let tls = self.load_tls()?;
+        // With TLS, the certificate has named the cluster.
+        if let Some(file) = &self.sign_grants {
+            grant_signer::check(file, self.cluster.as_deref(), self.restore.is_some())?;
+        }
+        Ok(tls)
+    }
+
     /// Reads the files of TLS. The node's certificate names the node and its cluster: the command
     /// line need not repeat the cluster's name, and must not contradict it.
     fn load_tls(&mut self) -> Result<Option<Arc<Tls>>, ServeError> {
@@ -280,6 +292,16 @@ impl ServeError {
     }
 }
 
+/// Checks what [`serve`] checks before it opens the data directory and binds its addresses: that the
+/// options fit one another, and the files of TLS and of the signing key.
+///
+/// # Errors
+/// The first reason why no node can start so.
+pub async fn check(mut config: ServerConfig) -> Result<(), ServeError> {
+    config.prepare()?;
+    Listeners::check(&config).await
+}
+
 /// Runs a node until `stop` resolves.
 ///
 /// # Errors
@@ -287,13 +309,7 @@ impl ServeError {
 pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> Result<(), ServeError> {
     tokio::pin!(stop);
     // Refuse what no node can run with before anything is written.
-    Descriptors::divide(config.open_files, 0)?;
-    config.check_addresses()?;
-    let tls = config.load_tls()?;
-    // With TLS, the certificate has named the cluster.
-    if let Some(file) = &config.sign_grants {
-        grant_signer::check(file, config.cluster.as_deref(), config.restore.is_some())?;
-    }
+    let tls = config.prepare()?;
     if tls.as_ref().is_some_and(|tls| tls.is_optional()) {
         warn!(
             "connections without TLS are accepted, too (--tls-optional): start the node without this option as soon as all \

@@ -24,7 +24,7 @@ use self::certificates::Certificates;
 pub(super) use self::temporary::RemoveAfterUse;
 use self::temporary::TemporaryDirectory;
 use super::signals::StopSignals;
-use super::{block_on, print_error};
+use super::{block_on, config, print_error};
 
 /// How long the cluster may take to elect a leader that all nodes know.
 const START_TIMEOUT: Duration = Duration::from_secs(20);
@@ -403,13 +403,18 @@ impl Node {
     }
 }
 
-/// Starts a node's process, whose standard error is appended to this file.
+/// Starts a node's process, whose standard error is appended to this file. Variables that set options of
+/// one node must not set them for all.
 fn launch(arguments: &[String], log: &Path, temporary: Option<&TemporaryDirectory>) -> Result<Child, String> {
     let cannot = |what: &str, error: std::io::Error| format!("cannot {what}: {error}");
     let file = File::options().create(true).append(true).open(log).map_err(|e| cannot("write the log file", e))?;
     let program = std::env::current_exe().map_err(|e| cannot("find this program", e))?;
     let stdout = temporary.map_or_else(|| Ok(Stdio::null()), TemporaryDirectory::hold);
-    Command::new(&program)
+    let mut command = Command::new(&program);
+    for name in config::variables_of_one_node() {
+        command.env_remove(name);
+    }
+    command
         .arg("run-with-parent")
         .arg(std::process::id().to_string())
         .arg("--")

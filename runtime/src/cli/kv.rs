@@ -11,6 +11,7 @@ use palisade_client::{Client, Error};
 
 use super::connect::{self, Endpoints};
 use super::show::print_json;
+use super::table::{Side, Table};
 use super::{block_on, print_error};
 
 /// Read and change records of the key-value store
@@ -154,6 +155,8 @@ fn get(key: &str, json: bool, endpoints: &Endpoints) -> ExitCode {
 async fn list(prefix: &str, json: bool, endpoints: &Endpoints) -> Result<(), Error> {
     let client: Client = endpoints.connect().await?;
     let mut after = None;
+    let mut table =
+        Table::new(&[("KEY", Side::Left), ("BYTES", Side::Right), ("VERSION", Side::Right), ("TOKEN", Side::Right)]);
     loop {
         let query = ListRecords { prefix: prefix.to_owned(), limit: Some(1_000), after, ..ListRecords::default() };
         let page = client.list_records(query).await?;
@@ -163,8 +166,11 @@ async fn list(prefix: &str, json: bool, endpoints: &Endpoints) -> Result<(), Err
             } else {
                 let RecordSummary { key, version, fence, bytes } = record;
                 let fence = fence.map_or_else(|| "-".to_owned(), |fence| fence.to_string());
-                outln!("{key:<32} {bytes:>7} bytes  version {version:<8} token {fence}");
+                table.row([key.into(), bytes.into(), version.into(), fence.into()]);
             }
+        }
+        if !json && !page.records.is_empty() {
+            table.print();
         }
         after = page.next_after;
         if after.is_none() {

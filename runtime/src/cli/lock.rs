@@ -5,9 +5,7 @@
 //! machine sleeps. If the lease cannot be renewed, the command gets SIGTERM, and SIGKILL before that
 //! time is over ([`stop`]): no other session can be granted the lock while the command still runs.
 
-mod enclosing;
 mod stop;
-mod wait_line;
 
 use std::ffi::OsString;
 use std::future::pending;
@@ -17,31 +15,26 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use palisade_client::wire::{Consistency, HolderView};
-use palisade_client::{Client, Error, Guard, LockOptions, Options};
+use palisade_client::Guard;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use self::enclosing::Enclosing;
-use self::wait_line::WaitLine;
 use super::child::{self, LockedCommand, Stopped};
-use super::connect::{self, Endpoints};
-use super::show::held_by;
+use super::claim::enclosing::{self, Enclosing};
+use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, Reach, Wait, close, parse_wait};
 use super::signals::StopSignals;
 use super::watchdog::{HeldLock, Watchdog};
 use super::{block_on, print_error};
 
 /// Exit code: the lock was lost while the command ran.
-const EXIT_LOST: u8 = 76;
-/// Exit code: the command runs under the lock that it asks for.
-const EXIT_WAITS_FOR_ITSELF: u8 = 64;
-/// How long the last requests may take (release, close, who holds the lock). A lock whose release
-/// times out expires with its TTL.
-const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
+pub(super) const EXIT_LOST: u8 = 76;
+/// Exit code: the command line cannot be used, as clap's.
+const EXIT_USAGE: u8 = 2;
 
 /// Run a command under a lock, or under several
 ///
+/// Without a command, the lock is held until Ctrl-C or SIGTERM, which release it (exit code 0).
 /// The command's environment has PALISADE_KEY, PALISADE_TOKEN (the fencing token),
 /// PALISADE_SIGNED_TOKEN (the token with the cluster's signature, if the cluster signs) and
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
@@ -52,24 +45,10 @@ const FINAL_REQUEST_TIMEOUT: Duration = Duration::from_secs(2);
 /// 77: no node accepts this client's certificate or token, or the client accepts no node's.
 #[derive(Debug, Args)]
 pub(super) struct Lock {
-    /// Key of the lock; several locks are acquired together, under one token, or none
-    #[arg(required = true, value_name = "KEY")]
-    keys: Vec<String>,
-    /// Share the lock with others that ask for it so, as readers do
-    #[arg(long, conflicts_with = "permits")]
-    shared: bool,
-    /// Take N of the M permits that the lock has: a semaphore
-    #[arg(long, value_name = "N/M", value_parser = parse_permits)]
-    permits: Option<Permits>,
-    /// Wait only if fewer sessions wait for the lock already
-    #[arg(long, value_name = "N")]
-    max_queue: Option<u32>,
-    /// A value for other clients, which `palisade show` prints; at most 4,096 bytes
-    #[arg(long, value_name = "VALUE")]
-    value: Option<String>,
-    /// How long to wait for the lock: a time, `0s` to try once, or `forever`
-    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_wait)]
-    wait: Wait,
+    #[command(flatten)]
+    claim: Claim,
+    #[command(flatten)]
+    reach: Reach,
     #[command(flatten)]
     run: Run,
 }
@@ -92,48 +71,36 @@ pub(super) struct Elect {
     #[arg(long, value_name = "TIME", default_value = "forever", value_parser = parse_wait)]
     wait: Wait,
     #[command(flatten)]
+    holder: Holder,
+    #[command(flatten)]
+    reach: Reach,
+    #[command(flatten)]
     run: Run,
 }
 
-/// The command to run under the lock, and what its lease and its client are like.
+/// The command to run under the lock, if there is one.
 #[derive(Debug, Args)]
 struct Run {
-    /// Time to live: the lock is freed when the cluster has received no keepalive from the holder
-    /// for this long
-    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = humantime::parse_duration)]
-    ttl: Duration,
-    /// Name of the holder, shown to other clients; by default HOSTNAME:PID
-    #[arg(long, value_name = "NAME")]
-    owner: Option<String>,
-    /// How long to look for the cluster's leader before the command fails, more than 0s; by default as long as
-    /// --wait, at least 1s and at most 10s. By default `--wait forever` looks for ever
-    #[arg(long, value_name = "TIME", value_parser = parse_connect_timeout)]
-    connect_timeout: Option<Duration>,
-    #[command(flatten)]
-    endpoints: Endpoints,
-    /// The command and its arguments
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    /// Run `sh -c COMMAND`
+    #[arg(short = 'c', long, value_name = "COMMAND", conflicts_with = "command")]
+    shell: Option<String>,
+    /// The command and its arguments; without a command, the lock is held until Ctrl-C or SIGTERM
+    #[arg(last = true, value_name = "COMMAND")]
     command: Vec<OsString>,
 }
 
-#[derive(Clone, Copy, Debug)]
-enum Wait {
-    AtMost(Duration),
-    Forever,
-}
-
-/// Permits of a semaphore, and all that it has.
-#[derive(Clone, Copy, Debug)]
-struct Permits {
-    permits: u32,
-    of: u32,
+impl Run {
+    /// The words of the command.
+    fn words(&self) -> Option<Vec<OsString>> {
+        match &self.shell {
+            Some(command) => Some(vec!["sh".into(), "-c".into(), command.into()]),
+            None => Some(self.command.clone()).filter(|words| !words.is_empty()),
+        }
+    }
 }
 
 /// How often the watchdog gets the end of the lease, and how often the command's state is polled.
 const POLL_INTERVAL: Duration = Duration::from_millis(200);
-
-/// The least and the most time to look for a leader, unless the command line says otherwise.
-const CONNECT_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(10));
 
 /// How the command ended.
 enum End {
@@ -145,13 +112,21 @@ enum End {
 
 impl Elect {
     pub(super) fn run(self) -> ExitCode {
-        let Elect { name, value, wait, run } = self;
-        Lock { keys: vec![name], shared: false, permits: None, max_queue: None, value, wait, run }.run()
+        let Elect { name, value, wait, holder, reach, run } = self;
+        let (shared, permits, max_queue, no_wait) = (false, None, None, false);
+        let claim = Claim { keys: vec![name], shared, permits, max_queue, value, wait, no_wait, holder };
+        Lock { claim, reach, run }.run()
     }
 }
 
 impl Lock {
     pub(super) fn run(self) -> ExitCode {
+        if self.run.words().is_none()
+            && let Some(refusal) = refuse_to_hold(&self.claim.keys, std::env::args_os().any(|word| word == "--"))
+        {
+            print_error(refusal);
+            return ExitCode::from(EXIT_USAGE);
+        }
         ExitCode::from(block_on(self.hold()))
     }
 
@@ -163,131 +138,48 @@ impl Lock {
                 return 71;
             }
         };
-        let client = tokio::select! {
-            connected = self.connect() => match connected {
-                Ok(client) => client,
-                Err(error) => return self.not_locked(&error),
-            },
-            signal = signals.next() => return interrupted(signal),
+        let Granted { client, guard, enclosing } = match self.claim.acquire(&self.reach, &mut signals).await {
+            Ok(granted) => granted,
+            Err(code) => return code,
         };
-        let look = async {
-            let enclosing = Enclosing::read(&client).await;
-            let holder = enclosing.holder(&client, &self.keys).await;
-            (enclosing, holder)
+        let end = match self.run.words() {
+            Some(words) => self.run_under(&words, guard, &enclosing, &mut signals).await,
+            None => End::Ended(self.keep(guard, &mut signals).await),
         };
-        let (enclosing, holder) = tokio::select! {
-            found = look => found,
-            signal = signals.next() => return interrupted(signal),
-        };
-        if let Some((key, holder)) = holder {
-            return waits_for_itself(&key, &holder);
-        }
-        let mut line = WaitLine::new();
-        let locked = tokio::select! {
-            locked = client.lock(self.keys.clone(), self.options()) => Ok(locked),
-            signal = signals.next() => Err(signal),
-            never = line.follow(&client, &self.keys) => match never {},
-        };
-        drop(line);
-        let code = match locked {
-            Ok(Ok(guard)) => match self.run_under(guard, &enclosing, &mut signals).await {
-                End::Ended(code) => code,
-                // The watchdog gives the lock back. Nothing is left to wait for: the command is
-                // dead, and its caller has to learn of the loss.
-                End::Lost => return EXIT_LOST,
-            },
-            Ok(Err(error @ Error::TimedOut { .. })) => {
-                let holder = self.holder(&client).await;
-                print_error(format!("{}: {error} (--wait){holder}", self.name()));
-                connect::exit_code(&error)
-            }
-            Ok(Err(error)) => self.not_locked(&error),
-            Err(signal) => interrupted(signal),
+        let code = match end {
+            End::Ended(code) => code,
+            // The watchdog gives the lock back. Nothing is left to wait for: the command is
+            // dead, and its caller has to learn of the loss.
+            End::Lost => return EXIT_LOST,
         };
         // Closing the session releases every claim that is left.
-        let _ = timeout(FINAL_REQUEST_TIMEOUT, client.close()).await;
+        close(&client).await;
         code
     }
 
-    /// Connects to the cluster; with `--wait forever` and without `--connect-timeout`, retries until
-    /// a leader answers.
-    async fn connect(&self) -> Result<Client, Error> {
-        let endpoints = self.run.endpoints.parse()?;
-        let options = Options { connect_timeout: self.connect_timeout(), ..self.run.endpoints.options() };
-        let mut reported = false;
-        loop {
-            match Client::connect(&endpoints, options.clone()).await {
-                Err(error @ Error::Unreachable { .. })
-                    if matches!(self.wait, Wait::Forever) && self.run.connect_timeout.is_none() =>
-                {
-                    if !std::mem::replace(&mut reported, true) {
-                        print_error(format!("{error}; retrying until a leader answers, because the wait has no end"));
-                    }
-                }
-                other => return other,
+    /// Holds the lock until a signal comes, or the lock is lost.
+    async fn keep(&self, guard: Guard, signals: &mut StopSignals) -> u8 {
+        let (name, token) = (self.claim.name(), guard.token());
+        print_error(format!("{name}: holding the lock with token {token} until Ctrl-C or SIGTERM"));
+        tokio::select! {
+            _ = signals.next() => {
+                self.release(guard).await;
+                0
+            }
+            () = guard.lost() => {
+                print_error(format!("{name}: the lock with token {token} is lost: another client may hold it"));
+                EXIT_LOST
             }
         }
     }
 
-    fn connect_timeout(&self) -> Duration {
-        let by_default = match self.wait {
-            Wait::AtMost(time) => time.clamp(CONNECT_TIMEOUTS.0, CONNECT_TIMEOUTS.1),
-            Wait::Forever => CONNECT_TIMEOUTS.1,
-        };
-        self.run.connect_timeout.unwrap_or(by_default)
-    }
-
-    /// The keys, for messages.
-    fn name(&self) -> String {
-        self.keys.join(", ")
-    }
-
-    fn options(&self) -> LockOptions {
-        let options =
-            LockOptions::default().ttl(self.run.ttl).owner(self.run.owner.clone().unwrap_or_else(default_owner));
-        let options = match self.permits {
-            Some(Permits { permits, of }) => options.permits(permits, of),
-            None if self.shared => options.shared(),
-            None => options,
-        };
-        let options = match &self.value {
-            Some(value) => options.value(value),
-            None => options,
-        };
-        let options = match self.max_queue {
-            Some(sessions) => options.max_queue(sessions),
-            None => options,
-        };
-        match self.wait {
-            Wait::AtMost(Duration::ZERO) => options,
-            Wait::AtMost(time) => options.wait(time),
-            Wait::Forever => options.wait_forever(),
-        }
-    }
-
-    fn not_locked(&self, error: &Error) -> u8 {
-        print_error(format!("{}: {error}", self.name()));
-        connect::exit_code(error)
-    }
-
-    /// The end of an error message: who holds the lock, if a node answers with it. Of several locks, the
-    /// first that is held.
-    async fn holder(&self, client: &Client) -> String {
-        let read = async {
-            for key in &self.keys {
-                let lock = client.show_lock(key.as_str(), Consistency::Linearizable).await.ok()?;
-                if lock.held {
-                    return Some(lock);
-                }
-            }
-            None
-        };
-        let Ok(Some(lock)) = timeout(FINAL_REQUEST_TIMEOUT, read).await else { return String::new() };
-        let of = if self.keys.len() > 1 { format!("{}: ", lock.key) } else { String::new() };
-        format!("; {of}{}; sessions waiting for it: {}", held_by(&lock), lock.queue.len())
-    }
-
-    async fn run_under(&self, guard: Guard, enclosing: &Enclosing, signals: &mut StopSignals) -> End {
+    async fn run_under(
+        &self,
+        words: &[OsString],
+        guard: Guard,
+        enclosing: &Enclosing,
+        signals: &mut StopSignals,
+    ) -> End {
         let environment = [
             ("PALISADE_KEY", Some(guard.keys().join("\n"))),
             ("PALISADE_TOKEN", Some(guard.token().to_string())),
@@ -297,10 +189,10 @@ impl Lock {
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;
-        let end = match LockedCommand::start(&self.run.command, &environment) {
+        let end = match LockedCommand::start(words, &environment) {
             Ok(child) => self.watch(child, watchdog, &guard, signals).await,
             Err(error) => {
-                print_error(format!("cannot run {}: {error}", self.run.command[0].display()));
+                print_error(format!("cannot run {}: {error}", words[0].display()));
                 End::Ended(126)
             }
         };
@@ -311,10 +203,10 @@ impl Lock {
     }
 
     async fn start_watchdog(&self, guard: &Guard) -> Option<Watchdog> {
-        let endpoints = self.run.endpoints.parse().unwrap_or_default();
-        let security = self.run.endpoints.security();
-        let lock = HeldLock { endpoints, security, key: self.name(), session: guard.session() };
-        match Watchdog::start(self.run.ttl, &lock).await {
+        let endpoints = self.reach.endpoints.parse().unwrap_or_default();
+        let security = self.reach.endpoints.security();
+        let lock = HeldLock { endpoints, security, key: self.claim.name(), session: guard.session() };
+        match Watchdog::start(self.claim.holder.ttl, &lock).await {
             Ok(watchdog) => Some(watchdog),
             Err(error) => {
                 print_error(format!(
@@ -329,12 +221,12 @@ impl Lock {
     async fn release(&self, guard: Guard) {
         match timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await {
             Ok(Ok(())) => {}
-            Ok(Err(error)) => print_error(format!("{}: cannot release the lock: {error}", self.name())),
+            Ok(Err(error)) => print_error(format!("{}: cannot release the lock: {error}", self.claim.name())),
             Err(_) => print_error(format!(
                 "{}: no node confirmed the release within {FINAL_REQUEST_TIMEOUT:?}; if it did not arrive, the lock expires \
                  within its TTL of {:?}",
-                self.name(),
-                self.run.ttl
+                self.claim.name(),
+                self.claim.holder.ttl
             )),
         }
     }
@@ -365,10 +257,10 @@ impl Lock {
                 status = child.wait() => break Some(status),
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => {}
-                () = stop::time_to_stop(guard, self.run.ttl) => break None,
+                () = stop::time_to_stop(guard, self.claim.holder.ttl) => break None,
                 // Pass each renewal on to the watchdog in time, also after the machine was
                 // suspended, and notice a stop of the command for which no SIGCHLD arrived.
-                () = sleep(POLL_INTERVAL.min(self.run.ttl / 8)) => {
+                () = sleep(POLL_INTERVAL.min(self.claim.holder.ttl / 8)) => {
                     // A stop signal reaches the processes of a group one after the other: some may
                     // have stopped since.
                     if std::mem::take(&mut was_suspended) {
@@ -429,28 +321,19 @@ fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
     }
 }
 
-fn interrupted(signal: Signal) -> u8 {
-    u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
-}
-
-fn waits_for_itself(key: &str, holder: &HolderView) -> u8 {
-    let (owner, token) = (&holder.owner, holder.token);
-    print_error(format!(
-        "{key}: this command already runs under this lock, which is held by {owner:?} with token {token}, and would wait for \
-         itself: take the lock once, or use another key"
-    ));
-    EXIT_WAITS_FOR_ITSELF
-}
-
-fn default_owner() -> String {
-    format!("{}:{}", rustix::system::uname().nodename().to_string_lossy(), std::process::id())
-}
-
-fn parse_connect_timeout(text: &str) -> Result<Duration, String> {
-    match humantime::parse_duration(text) {
-        Ok(Duration::ZERO) => Err("no node can answer within 0s: give it some time, for example 1s".into()),
-        other => other.map_err(|error| error.to_string()),
+/// Why a lock is not held without a command, if the command line is probably one whose command was
+/// forgotten.
+fn refuse_to_hold(keys: &[String], has_separator: bool) -> Option<String> {
+    if has_separator {
+        return Some("there is no command after `--`: leave out `--` to hold the lock until Ctrl-C".into());
     }
+    (keys.len() > 1).then(|| {
+        format!(
+            "without a command, `palisade lock` holds one lock, not {}: write `--` before the command and its arguments: \
+             palisade lock KEY -- COMMAND",
+            keys.len()
+        )
+    })
 }
 
 /// Adds a hint to the error of a command line whose command does not come after `--`.
@@ -468,17 +351,4 @@ pub(super) fn hint_at_separator(mut error: clap::Error) -> clap::Error {
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error
-}
-
-fn parse_permits(text: &str) -> Result<Permits, String> {
-    let numbers = text.split_once('/').and_then(|(permits, of)| Some((permits.parse().ok()?, of.parse().ok()?)));
-    let (permits, of) = numbers.ok_or("write N/M: N of the lock's M permits, for example 2/5")?;
-    Ok(Permits { permits, of })
-}
-
-fn parse_wait(text: &str) -> Result<Wait, String> {
-    if text == "forever" {
-        return Ok(Wait::Forever);
-    }
-    humantime::parse_duration(text).map(Wait::AtMost).map_err(|error| error.to_string())
 }

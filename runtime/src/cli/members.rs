@@ -13,6 +13,7 @@ use tokio::time::sleep;
 use super::connect::{self, Endpoints};
 use super::nodes::{ask_cluster, most_current};
 use super::show::print_json;
+use super::table::{Cell, Side, Table, Tone};
 use super::{block_on, print_error};
 
 /// How long to repeat a request after a temporary refusal: another change in progress, a new
@@ -196,31 +197,31 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
 }
 
 fn print(MembersView { members, leader }: &MembersView) {
-    outln!(
-        "{:>5}  {:<9} {:<6} {:<24} {:<24} {:>12}",
-        "NODE",
-        "STANDING",
-        "STATE",
-        "PEER ADDRESS",
-        "CLIENT ADDRESS",
-        "MATCHED"
-    );
+    let mut table = Table::new(&[
+        ("NODE", Side::Right),
+        ("STANDING", Side::Left),
+        ("STATE", Side::Left),
+        ("PEER ADDRESS", Side::Left),
+        ("CLIENT ADDRESS", Side::Left),
+        ("MATCHED", Side::Right),
+    ]);
     for member in members {
         let standing = match (member.voter, member.returning) {
-            (true, _) => "voter",
-            (false, true) => "returning",
-            (false, false) => "learner",
+            (true, _) => "voter".into(),
+            (false, true) => Cell::new("returning", Tone::Warn),
+            (false, false) => Cell::new("learner", Tone::Warn),
         };
         let state = match leader {
-            Some(leader) if leader.id == member.id => "leader",
-            _ if member.connected => "up",
-            _ => "DOWN",
+            Some(leader) if leader.id == member.id => Cell::new("leader", Tone::Good),
+            _ if member.connected => "up".into(),
+            _ => Cell::new("DOWN", Tone::Bad),
         };
-        let node = NodeId::new(member.id, member.generation).to_string();
+        let node = NodeId::new(member.id, member.generation);
         let client = member.client_addr.as_deref().unwrap_or("-");
         let matched = member.matched.map_or_else(|| "-".to_string(), |matched| matched.to_string());
-        outln!("{node:>5}  {standing:<9} {state:<6} {:<24} {client:<24} {matched:>12}", member.peer_addr);
+        table.row([node.into(), standing, state, (&member.peer_addr).into(), client.into(), matched.into()]);
     }
+    table.print();
 }
 
 fn parse_member(text: &str) -> Result<AddMember, String> {

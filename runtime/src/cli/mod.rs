@@ -8,10 +8,13 @@ macro_rules! outln {
 }
 
 mod acl;
+mod acquire;
 mod audit;
 mod bench;
 mod cert;
 mod child;
+mod claim;
+mod config;
 mod connect;
 mod dev;
 mod fence;
@@ -19,13 +22,17 @@ mod keep_recording;
 mod kv;
 mod lock;
 mod log_fields;
+mod manual;
 mod members;
 mod nodes;
 mod serve;
+mod session;
 mod show;
 mod signals;
 mod snapshot;
+mod table;
 mod terminal;
+mod top;
 mod unlock;
 mod watch;
 mod watchdog;
@@ -48,13 +55,17 @@ struct Arguments {
 enum Command {
     /// Start a cluster of real processes on this machine, to try things out
     Dev(dev::Dev),
-    /// Run one node
     Serve(Box<serve::Serve>),
+    Config(config::Config),
     Lock(lock::Lock),
     Elect(lock::Elect),
+    Acquire(acquire::Acquire),
+    Release(acquire::Release),
+    Session(session::Session),
     Status(show::Status),
     Locks(show::Locks),
     Show(show::Show),
+    Top(top::Top),
     Watch(watch::Watch),
     Unlock(unlock::Unlock),
     Members(members::Members),
@@ -66,6 +77,8 @@ enum Command {
     Fence(fence::Fence),
     Cert(cert::Cert),
     Bench(bench::Bench),
+    Completions(manual::Completions),
+    Man(manual::Man),
     #[command(hide = true)]
     KeepRecording(keep_recording::KeepRecording),
     #[command(hide = true)]
@@ -78,14 +91,28 @@ enum Command {
 
 /// Parses the command line and runs the command.
 pub(crate) fn main() -> ExitCode {
-    match Arguments::try_parse().unwrap_or_else(|error| lock::hint_at_separator(error).exit()).command {
+    let layered = match config::Layered::of(std::env::args_os().collect(), |name| std::env::var_os(name)) {
+        Ok(layered) => layered,
+        Err(refusals) => return config::refuse(&refusals),
+    };
+    let arguments = match Arguments::try_parse_from(&layered.words) {
+        Ok(arguments) => arguments,
+        Err(error) => return layered.refuse(&lock::hint_at_separator(error)),
+    };
+    match arguments.command {
         Command::Dev(dev) => dev.run(),
+        Command::Serve(serve) if serve.prints_config() => config::print(&layered),
         Command::Serve(serve) => serve.run(),
+        Command::Config(config) => config.run(),
         Command::Lock(lock) => lock.run(),
         Command::Elect(elect) => elect.run(),
+        Command::Acquire(acquire) => acquire.run(),
+        Command::Release(release) => release.run(),
+        Command::Session(session) => session.run(),
         Command::Status(status) => status.run(),
         Command::Locks(locks) => locks.run(),
         Command::Show(show) => show.run(),
+        Command::Top(top) => top.run(),
         Command::Watch(watch) => watch.run(),
         Command::Unlock(unlock) => unlock.run(),
         Command::Members(members) => members.run(),
@@ -97,6 +124,8 @@ pub(crate) fn main() -> ExitCode {
         Command::Fence(fence) => fence.run(),
         Command::Cert(cert) => cert.run(),
         Command::Bench(bench) => bench.run(),
+        Command::Completions(completions) => completions.run(),
+        Command::Man(man) => man.run(),
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),
         Command::RunWithParent(command) => command.run(),

@@ -13,7 +13,7 @@ use palisade::core::{Quotas, SnapshotPolicy, Timing};
 use palisade::descriptors;
 use palisade::limits;
 use palisade::recording;
-use palisade::server::{self, Recording, ServerConfig};
+use palisade::server::{self, Recording, ServeError, ServerConfig};
 use palisade::storage::DEFAULT_SEGMENT_BYTES;
 use palisade::tls::TlsFiles;
 use palisade_spec::raft::NodeId;
@@ -26,9 +26,19 @@ use tracing_subscriber::util::SubscriberInitExt;
 
 use super::{log_fields, print_error};
 
-/// Run one node.
+/// Run one node
+///
+/// Each option may also stand in the file of --config, as `client-addr = "HOST:PORT"`, or in the
+/// environment, as PALISADE_CLIENT_ADDR. The command line goes before the environment, and the
+/// environment before the file. `palisade config check FILE` checks a file.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
+    /// Read options from this TOML file; keys are the names of options, without dashes in front
+    #[arg(long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// Print the options in effect and where each is given, as a file for --config, and exit
+    #[arg(long)]
+    print_config: bool,
     /// This node's ID; to found a cluster, one of --peers
     #[arg(long, value_name = "N")]
     id: u16,
@@ -176,7 +186,7 @@ pub(super) struct Serve {
     on_damage: OnDamage,
     /// Record every input of the node in this directory, one file for each run, for
     /// palisade-conformance validate
-    #[arg(long, hide = true, value_name = "DIR", env = "PALISADE_RECORD")]
+    #[arg(long, hide = true, value_name = "DIR")]
     record: Option<PathBuf>,
     /// With --record: record the node's outputs in full, not only their digest
     #[arg(long, hide = true, requires = "record")]
@@ -189,7 +199,7 @@ pub(super) struct Serve {
     #[arg(long, value_name = "FORM", default_value = "text")]
     log_format: LogFormat,
     /// Log level: error, warn, info, debug or trace, also per module (palisade::peers=debug)
-    #[arg(long, value_name = "FILTER", default_value = "info", env = "PALISADE_LOG")]
+    #[arg(long, value_name = "FILTER", default_value = "info")]
     log: Targets,
     /// Stop when standard input ends, so that the node does not outlive its parent process
     #[arg(long, hide = true)]
@@ -211,6 +221,17 @@ enum LogFormat {
 }
 
 impl Serve {
+    /// Whether the options are to be printed, instead of a node run with them.
+    pub(super) fn prints_config(&self) -> bool {
+        self.print_config
+    }
+
+    /// Checks that a node could start with these options, as far as they and the files that they name
+    /// tell.
+    pub(super) async fn check(&self) -> Result<(), ServeError> {
+        server::check(self.config(descriptors::raise_limit())).await
+    }
+
     pub(super) fn run(self) -> ExitCode {
         self.start_log();
         let open_files = descriptors::raise_limit();

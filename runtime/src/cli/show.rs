@@ -11,6 +11,7 @@ use serde::Serialize;
 
 use super::connect::{self, Endpoints};
 use super::nodes::{Asked, ask_cluster};
+use super::table::{Cell, Side, Table, Tone};
 use super::{block_on, print_error, print_line};
 
 /// Show the status of every node of the cluster: those of --endpoints, and all members that these
@@ -69,33 +70,32 @@ impl Status {
 }
 
 fn print_table(asked: &[Asked]) {
-    outln!(
-        "{:<22} {:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-        "ENDPOINT",
-        "NODE",
-        "ROLE",
-        "TERM",
-        "COMMIT",
-        "SESSIONS",
-        "LOCKS"
-    );
+    let mut table = Table::new(&[
+        ("ENDPOINT", Side::Left),
+        ("NODE", Side::Right),
+        ("ROLE", Side::Left),
+        ("TERM", Side::Right),
+        ("COMMIT", Side::Right),
+        ("SESSIONS", Side::Right),
+        ("LOCKS", Side::Right),
+    ]);
     for Asked { endpoint, node, status, error } in asked {
         let endpoint = endpoint.as_deref().unwrap_or("-");
         let node = node.map_or_else(|| "-".into(), |node| node.to_string());
+        let named = [endpoint.into(), node.into()];
         match status {
-            Some(s) => outln!(
-                "{endpoint:<22} {node:>4}  {:<13} {:>6} {:>10} {:>9} {:>9}",
-                s.role,
-                s.term,
-                s.commit,
-                s.sessions,
-                s.locks
-            ),
+            Some(s) => {
+                let role = Cell::new(&s.role, role_tone(&s.role));
+                let numbers = [s.term, s.commit, s.sessions, s.locks].map(Cell::from);
+                table.row(named.into_iter().chain([role]).chain(numbers));
+            }
             None => {
-                outln!("{endpoint:<22} {node:>4}  unreachable: {}", error.as_deref().unwrap_or("no answer"))
+                let error = error.as_deref().unwrap_or("no answer");
+                table.row(named.into_iter().chain([Cell::new(format!("unreachable: {error}"), Tone::Bad)]));
             }
         }
     }
+    table.print();
     for Asked { endpoint, status, .. } in asked {
         let (Some(endpoint), Some(status)) = (endpoint, status) else { continue };
         if status.role == "founding" {
@@ -104,6 +104,15 @@ fn print_table(asked: &[Asked]) {
         if status.disk.low {
             print_low_disk(endpoint, &status.disk);
         }
+    }
+}
+
+/// How a node's role is shown.
+pub(super) fn role_tone(role: &str) -> Tone {
+    match role {
+        "leader" => Tone::Good,
+        "follower" | "learner" => Tone::Plain,
+        _ => Tone::Warn,
     }
 }
 
@@ -130,26 +139,28 @@ impl Locks {
         let result = block_on(async {
             let client = self.endpoints.connect().await?;
             let mut after = None;
-            let mut first = true;
+            let mut is_empty = true;
+            let mut table = lock_table();
             loop {
                 let query = ListLocks { prefix: self.prefix.clone(), limit: Some(1000), after, ..ListLocks::default() };
                 let page = client.list_locks(query).await?;
+                is_empty &= page.locks.is_empty();
                 for lock in &page.locks {
                     if self.json {
                         print_json(lock);
-                        continue;
+                    } else {
+                        add_lock(&mut table, lock);
                     }
-                    if std::mem::take(&mut first) {
-                        outln!("{:<32} {:>10} {:>9} {:>7}  HOLDER", "KEY", "TOKEN", "EXPIRES", "WAITING");
-                    }
-                    print_lock(lock);
+                }
+                if !self.json && !page.locks.is_empty() {
+                    table.print();
                 }
                 after = page.next_after;
                 if after.is_none() {
                     break;
                 }
             }
-            if first && !self.json {
+            if is_empty && !self.json {
                 outln!("no lock is held");
             }
             Ok(())
@@ -206,7 +217,7 @@ impl Show {
 }
 
 /// What is particular about a claim: nothing, if it is exclusive and on one key.
-fn claim(mode: Mode, permits: Option<(u32, u32)>, keys: &[String]) -> String {
+pub(super) fn claim(mode: Mode, permits: Option<(u32, u32)>, keys: &[String]) -> String {
     let mode = match (mode, permits) {
         (_, Some((permits, of))) => format!(", {permits} of {of} permits"),
         (Mode::Shared, None) => ", shared".to_owned(),
@@ -216,16 +227,31 @@ fn claim(mode: Mode, permits: Option<(u32, u32)>, keys: &[String]) -> String {
     mode + &keys
 }
 
-/// A line for each holder. A lock that is only waited for has a line, too.
-fn print_lock(lock: &LockView) {
-    let waiting = lock.queue.len();
+fn lock_table() -> Table {
+    Table::new(&[
+        ("KEY", Side::Left),
+        ("TOKEN", Side::Right),
+        ("EXPIRES", Side::Right),
+        ("WAITING", Side::Right),
+        ("HOLDER", Side::Left),
+    ])
+}
+
+/// Adds a row for each holder. A lock that is only waited for has a row, too.
+fn add_lock(table: &mut Table, lock: &LockView) {
+    let waiting = || Cell::new(lock.queue.len(), if lock.queue.is_empty() { Tone::Plain } else { Tone::Warn });
+    let key = || Cell::from(&lock.key);
     for holder in &lock.holders {
-        let (expires, owner) = (milliseconds(holder.expires_in_ms), name(&holder.owner));
-        let claim = claim(holder.mode, holder.permits.zip(holder.of), &holder.keys);
-        outln!("{:<32} {:>10} {expires:>9} {waiting:>7}  {owner}{claim}", lock.key, holder.token);
+        let expires = match holder.expires_in_ms {
+            0 => Cell::new(milliseconds(0), Tone::Bad),
+            ms => milliseconds(ms).into(),
+        };
+        let owner =
+            format!("{}{}", name(&holder.owner), claim(holder.mode, holder.permits.zip(holder.of), &holder.keys));
+        table.row([key(), holder.token.into(), expires, waiting(), owner.into()]);
     }
     if lock.holders.is_empty() {
-        outln!("{:<32} {:>10} {:>9} {waiting:>7}  -", lock.key, "-", "-");
+        table.row([key(), "-".into(), "-".into(), waiting(), "-".into()]);
     }
 }
 

@@ -37,7 +37,7 @@ pub(super) struct Reserved {
 impl Listeners {
     /// Reserves the addresses of the command line.
     pub(super) async fn reserve(config: &ServerConfig) -> Result<Listeners, ServeError> {
-        let exposed = config.tls.as_ref().is_some_and(|files| !files.optional) || config.insecure;
+        let exposed = may_be_exposed(config);
         let clients = Reserved::reserve(&config.client_addr, "clients", exposed).await?;
         let nodes = Reserved::reserve(&config.peer_addr, "nodes", exposed).await?;
         let admin = match &config.admin_addr {
@@ -51,6 +51,53 @@ impl Listeners {
         };
         Ok(Listeners { clients, nodes, admin })
     }
+
+    /// Refuses addresses that [`reserve`](Listeners::reserve) would refuse whether or not they are in use.
+    pub(super) async fn check(config: &ServerConfig) -> Result<(), ServeError> {
+        let exposed = may_be_exposed(config);
+        let clients = resolve(&config.client_addr, "clients", exposed).await?;
+        let nodes = resolve(&config.peer_addr, "nodes", exposed).await?;
+        let Some(admin) = &config.admin_addr else { return Ok(()) };
+        let resolved = resolve(admin, "operators", exposed).await?;
+        let others = [(clients, "clients", &config.client_addr), (nodes, "nodes", &config.peer_addr)];
+        match others.into_iter().find(|(other, ..)| overlap(resolved, *other)) {
+            Some((_, whom, other)) => Err(same_address(admin, whom, other)),
+            None => Ok(()),
+        }
+    }
+}
+
+/// Whether the node may listen on an address that other machines reach.
+fn may_be_exposed(config: &ServerConfig) -> bool {
+    config.tls.as_ref().is_some_and(|files| !files.optional) || config.insecure
+}
+
+/// The first address of a name. Without `exposed`, only one that no other machine reaches.
+async fn resolve(address: &str, whom: &'static str, exposed: bool) -> Result<SocketAddr, ServeError> {
+    let failed = |source| ServeError::Listen { address: address.to_owned(), whom, source };
+    let resolved = lookup_host(address).await.map_err(failed)?.next();
+    let resolved = resolved.ok_or_else(|| failed(io::ErrorKind::AddrNotAvailable.into()))?;
+    refuse_exposed(resolved, address, whom, exposed)?;
+    Ok(resolved)
+}
+
+/// Without `exposed`, refuses an address that other machines reach.
+fn refuse_exposed(resolved: SocketAddr, address: &str, whom: &'static str, exposed: bool) -> Result<(), ServeError> {
+    if exposed || resolved.ip().to_canonical().is_loopback() {
+        return Ok(());
+    }
+    Err(ServeError::Config(format!(
+        "without TLS, the program on any machine that reaches {address} could act as a client or as a node: give \
+         --tls-ca, --tls-cert and --tls-key (docs/security.md), listen for {whom} on 127.0.0.1, or give \
+         --insecure on a network that you trust"
+    )))
+}
+
+fn same_address(admin: &str, whom: &str, other: &str) -> ServeError {
+    ServeError::Config(format!(
+        "--admin-addr {admin} is the address on which this node listens for {whom} ({other}): give --admin-addr a port of \
+         its own"
+    ))
 }
 
 impl Reserved {
@@ -60,13 +107,7 @@ impl Reserved {
         let mut last_error = io::Error::from(io::ErrorKind::AddrNotAvailable);
         // As a listener does: the first address of the name that can be bound.
         for resolved in lookup_host(address).await.map_err(failed)? {
-            if !exposed && !resolved.ip().to_canonical().is_loopback() {
-                return Err(ServeError::Config(format!(
-                    "without TLS, the program on any machine that reaches {address} could act as a client or as a node: give \
-                     --tls-ca, --tls-cert and --tls-key (docs/security.md), listen for {whom} on 127.0.0.1, or give \
-                     --insecure on a network that you trust"
-                )));
-            }
+            refuse_exposed(resolved, address, whom, exposed)?;
             match bind(resolved) {
                 Ok(socket) => return Ok(Reserved { socket, address: address.to_owned(), whom }),
                 Err(error) => last_error = error,
@@ -83,10 +124,7 @@ impl Reserved {
         if !overlap(own, others) {
             return Ok(());
         }
-        Err(ServeError::Config(format!(
-            "--admin-addr {} is the address on which this node listens for {} ({}): give --admin-addr a port of its own",
-            self.address, other.whom, other.address
-        )))
+        Err(same_address(&self.address, other.whom, &other.address))
     }
 
     /// Begins to accept connections.

@@ -277,7 +277,10 @@ fn commands_write_and_read() {
     assert!(text(kv(&["put", "k", "one", "--if-version", "0"])).starts_with("k: version "));
     text(kv(&["append", "k", " two"]));
     assert_eq!(text(kv(&["get", "k"])), "one two");
-    assert!(text(kv(&["list"])).starts_with("k  "));
+    let listed = text(kv(&["list"]));
+    let columns: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(columns[0], ["KEY", "BYTES", "VERSION", "TOKEN"]);
+    assert_eq!((columns.len(), &columns[1][..2], columns[1][3]), (2, &["k", "7"][..], "-"), "{listed}");
     let stale = kv(&["put", "k", "x", "--token", "7"]);
     assert_eq!(stale.status.code(), Some(65));
     assert!(String::from_utf8_lossy(&stale.stderr).contains("is not held with token 7"), "{stale:?}");

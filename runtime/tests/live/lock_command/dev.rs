@@ -35,13 +35,18 @@ impl Dev {
     }
 
     fn start_with(recordings: Option<PathBuf>, flags: &[&str]) -> Dev {
+        Dev::start_in(&[], recordings, flags)
+    }
+
+    /// Starts it with these variables.
+    fn start_in(variables: &[(&str, &str)], recordings: Option<PathBuf>, flags: &[&str]) -> Dev {
         let temporary = tempfile::tempdir().unwrap();
         let port = ports::free_for_dev(3);
         let mut command = palisade();
         command.args(["dev", "--nodes", "3", "--port", &port.to_string()]).args(flags);
         // A process group of its own, as a shell gives to each of its jobs.
         command.env("TMPDIR", temporary.path()).stdout(Stdio::piped()).process_group(0);
-        command.envs(recordings.iter().map(|directory| ("PALISADE_RECORD", directory)));
+        command.envs(recordings.iter().map(|directory| ("PALISADE_RECORD", directory))).envs(variables.iter().copied());
         let mut running = Running::start(&mut command);
         let stdout = BufReader::new(running.0.stdout.take().unwrap());
         let (sender, lines) = channel();
@@ -251,4 +256,12 @@ fn a_port_in_use_is_named() {
     eventually("no process is left", || {
         process::marked(&temporary.path().display().to_string()).is_empty().then_some(())
     });
+}
+
+/// Goal: variables that configure one node of another cluster do not reach the nodes of `palisade dev`.
+#[test]
+fn nodes_ignore_variables_that_are_for_one_node() {
+    let variables = [("PALISADE_CONFIG", "/nowhere/palisade.toml"), ("PALISADE_JOIN", "127.0.0.1:1")];
+    let dev = Dev::start_in(&variables, None, &[]);
+    assert_eq!(http::get(&dev.address(1), "/v1/status").unwrap().ok()["cluster_name"], "dev");
 }

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::{Stage, expect_code, expect_complaint, text};
 use crate::support::process::{Running, output, palisade};
+use crate::support::terminal::Terminal;
 use crate::support::{http, ports};
 
 /// Locks to look at, taken over HTTP: `a/1` with a waiter, `a/2`, and `b`.
@@ -164,4 +165,25 @@ fn a_reader_that_goes_away_is_no_accident() {
     }
     drop(stage);
     let _ = waiter.join();
+}
+
+/// On a terminal, headings are bold and the leader is marked; NO_COLOR and a pipe get plain text without
+/// tabs, and the same words.
+#[test]
+fn tables_have_colour_on_a_terminal_only() {
+    let stage = Stage::set();
+    let piped = lines(&stage, &["status"]);
+    assert!(piped.iter().all(|line| !line.contains(['\x1b', '\t'])), "{piped:?}");
+    for (no_color, is_coloured) in [("", true), ("1", false)] {
+        let (mut person, program) = Terminal::open();
+        let mut command = stage.palisade(&["status"]);
+        command.stdout(program).env("TERM", "xterm").env("NO_COLOR", no_color);
+        let mut running = Running::start(&mut command);
+        drop(command);
+        assert_eq!(running.exit_code(), 0);
+        let seen = person.read(|seen| seen.lines().count() == 4 && seen.ends_with('\n'));
+        assert_eq!(seen.contains("\x1b[32mleader\x1b[0m"), is_coloured, "{seen:?}");
+        assert_eq!(seen.starts_with("\x1b[1mENDPOINT"), is_coloured, "{seen:?}");
+        assert!(is_coloured || !seen.contains('\x1b'), "{seen:?}");
+    }
 }

@@ -6,7 +6,9 @@ mod heartbeat;
 mod looking;
 mod losing;
 mod running;
+mod scripts;
 mod signals;
+mod top;
 mod waiting;
 
 use std::path::{Path, PathBuf};

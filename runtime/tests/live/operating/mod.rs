@@ -1,6 +1,7 @@
 //! What a new operator meets: first starts that fail and are repeated, commands that show the
 //! cluster, and logs.
 
+mod config;
 mod logs;
 mod overview;
 mod starts;

@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod ports;
 pub mod process;
 pub mod proxy;
+pub mod terminal;
 pub mod watch;
 pub mod websocket;
 pub mod wires;

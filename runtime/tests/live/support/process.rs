@@ -11,7 +11,8 @@ use super::eventually;
 pub fn palisade() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     let names = ["PALISADE_ENDPOINTS", "PALISADE_CA", "PALISADE_CERT", "PALISADE_CERT_KEY", "PALISADE_TOKEN_FILE"];
-    names.into_iter().for_each(|name| {
+    let names = names.into_iter().chain(["PALISADE_SESSION", "PALISADE_TOKEN"]);
+    names.for_each(|name| {
         command.env_remove(name);
     });
     command.stdin(Stdio::null());

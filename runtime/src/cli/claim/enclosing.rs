@@ -11,10 +11,10 @@ use palisade_client::wire::{Consistency, HolderView};
 
 /// Sessions of the enclosing `palisade lock`s, the outermost first, each as `CLUSTER/NUMBER`,
 /// separated by commas.
-pub(super) const VARIABLE: &str = "PALISADE_SESSIONS";
+pub(in super::super) const VARIABLE: &str = "PALISADE_SESSIONS";
 
 /// The sessions of the enclosing `palisade lock`s, and the cluster of this one.
-pub(super) struct Enclosing {
+pub(in super::super) struct Enclosing {
     sessions: String,
     /// The cluster's ID; `None` if no node has said it: then the list stays as it is.
     cluster: Option<String>,
@@ -22,7 +22,7 @@ pub(super) struct Enclosing {
 
 impl Enclosing {
     /// Reads the environment, and asks the cluster for its ID.
-    pub(super) async fn read(client: &Client) -> Enclosing {
+    pub(in super::super) async fn read(client: &Client) -> Enclosing {
         let sessions = std::env::var(VARIABLE).unwrap_or_default();
         let cluster = client.status().await.ok().map(|status| status.cluster);
         Enclosing { sessions, cluster }
@@ -31,7 +31,7 @@ impl Enclosing {
     /// The first of these locks that an enclosing `palisade lock` holds, and that holder. Locks that are
     /// shared count, too: the inner request would wait for itself behind a writer that waits for the outer
     /// one. A failed read finds none: the request for the lock that follows reports the failure.
-    pub(super) async fn holder(&self, client: &Client, keys: &[String]) -> Option<(String, HolderView)> {
+    pub(in super::super) async fn holder(&self, client: &Client, keys: &[String]) -> Option<(String, HolderView)> {
         if self.sessions.is_empty() {
             return None;
         }
@@ -46,7 +46,7 @@ impl Enclosing {
 
     /// The value of [`VARIABLE`] for the command of this `palisade lock`, whose session has this
     /// number.
-    pub(super) fn with(&self, session: u64) -> String {
+    pub(in super::super) fn with(&self, session: u64) -> String {
         let outer = Some(self.sessions.clone()).filter(|sessions| !sessions.is_empty());
         outer.into_iter().chain(self.name(session)).collect::<Vec<_>>().join(",")
     }

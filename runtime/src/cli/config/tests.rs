@@ -1,0 +1,157 @@
+use std::path::Path;
+
+use super::print::lines;
+use super::*;
+
+/// The least that a node needs, beside what a test adds.
+const NODE: &str = "id = 1\ndata = \"d\"\nclient-addr = \"127.0.0.1:7401\"\npeer-addr = \"127.0.0.1:7501\"\npeers = { 1 = \"127.0.0.1:7501\" }\n";
+
+fn write(text: &str) -> tempfile::NamedTempFile {
+    let file = tempfile::NamedTempFile::new().unwrap();
+    std::fs::write(file.path(), text).unwrap();
+    file
+}
+
+fn layered(file: &Path, words: &[&str], variables: &[(&str, &str)]) -> Result<Layered, Vec<String>> {
+    let command_line = ["palisade", "serve", "--config", file.to_str().unwrap()];
+    let command_line = command_line.into_iter().chain(words.iter().copied()).map(OsString::from).collect();
+    let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+    Layered::of(command_line, variable)
+}
+
+fn printed(layered: &Layered) -> String {
+    let matches = Arguments::command().try_get_matches_from(&layered.words).unwrap();
+    lines(layered, matches.subcommand_matches("serve").unwrap()).join("\n")
+}
+
+/// Expects that the file is refused with these messages, each after the file's name and a line.
+#[track_caller]
+fn refused(text: &str, expected: &[(usize, &str)]) {
+    let file = write(text);
+    let refusals = check(file.path(), |_| None).unwrap_err();
+    assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
+    for (refusal, (line, words)) in refusals.iter().zip(expected) {
+        assert!(refusal.starts_with(&format!("{}:{line}: ", file.path().display())), "{refusal}");
+        assert!(refusal.contains(words), "{refusal}");
+    }
+}
+
+/// Goal: the command line goes before the environment, the environment before the file, and the file
+/// before the default; what is printed says which.
+#[test]
+fn command_line_goes_before_environment_before_file() {
+    let file = write(&format!("{NODE}cluster = \"of the file\"\nmax-sessions = 5\nallow-host = [\"a\", \"b\"]\n"));
+    let variables = [("PALISADE_ID", "1"), ("PALISADE_CLUSTER", "of the environment"), ("PALISADE_JOIN", "")];
+    let layered = layered(file.path(), &["--cluster", "of the words", "--insecure"], &variables).unwrap();
+    let printed = printed(&layered);
+    let name = file.path().display();
+    for line in [
+        "id = 1  # PALISADE_ID".to_owned(),
+        format!("data = \"d\"  # {name}:2"),
+        "cluster = \"of the words\"  # command line".to_owned(),
+        format!("max-sessions = 5  # {name}:7"),
+        format!("allow-host = [\"a\", \"b\"]  # {name}:8"),
+        format!("peers = {{ 1 = \"127.0.0.1:7501\" }}  # {name}:5"),
+        "election-timeout = \"150ms\"  # default".to_owned(),
+        "insecure = true  # command line".to_owned(),
+        "# join: not given".to_owned(),
+    ] {
+        assert!(printed.lines().any(|found| found == line), "{line} is not in {printed}");
+    }
+    assert!(!printed.contains("segment-bytes"), "an option for tests is not advertised: {printed}");
+}
+
+/// Goal: what is printed is a file that has the same effect, also with values that need escapes, and
+/// options that only tests use.
+#[test]
+fn printed_options_are_a_file_with_the_same_effect() {
+    let odd = "segment-bytes = 1048576\nstop-with-stdin = true\ncluster = \"007 \\\"\\\\ ü\u{202e}\"\nlog-format = \"json\"\n";
+    let file = write(&format!("{NODE}{odd}"));
+    let effects = |text: String| {
+        let uncommented = |line: &str| line.split("  # ").next().unwrap().to_owned();
+        text.lines().map(uncommented).collect::<Vec<_>>()
+    };
+    let first = printed(&layered(file.path(), &[], &[]).unwrap());
+    assert!(first.contains("segment-bytes = 1048576") && first.contains("stop-with-stdin = true"), "{first}");
+    let again = write(&first);
+    assert_eq!(effects(printed(&layered(again.path(), &[], &[]).unwrap())), effects(first));
+}
+
+/// Goal: every option of `serve` can stand in the file and in the environment, so that no list of
+/// options has to be kept beside clap's.
+#[test]
+fn every_option_has_a_key_and_a_variable() {
+    let serve = serve();
+    let texts = ["1", "127.0.0.1:7400", "1s", "1=127.0.0.1:7400", "true", "return", "text", "info", "name"];
+    for (option, arg) in options(&serve) {
+        let as_variable = texts.iter().find(|text| of_variable(arg, (*text).into()).is_ok());
+        assert!(as_variable.is_some(), "--{option} takes none of these texts");
+        let value = as_variable.map(|text| if is_flag(arg) { "true".to_owned() } else { format!("{text:?}") }).unwrap();
+        let (values, refusals) = file::read(write(&format!("{option} = {value}")).path(), &serve);
+        assert!(refusals.is_empty() && values.contains_key(option), "{refusals:?}");
+    }
+}
+
+/// Goal: a refusal names the file, the line and the key, says what is wrong, and all are reported.
+#[test]
+fn refusal_names_file_line_and_key() {
+    refused(
+        "id = 1\nclint-addr = \"127.0.0.1:1\"\nelection_timeout = \"1s\"\nelection-timeout = \"1ms\"\ntls-optional = \"yes\"\n",
+        &[
+            (2, "clint-addr: `palisade serve` has no option --clint-addr; is it `client-addr`?"),
+            (4, "election-timeout: invalid value '1ms'"),
+            (3, "election_timeout: `palisade serve` has no option --election_timeout; is it `election-timeout`?"),
+            (5, "tls-optional: give true or false"),
+        ],
+    );
+}
+
+/// Goal: rules between options hold for a file, too, with the lines of the options involved.
+#[test]
+fn rules_between_options_name_the_lines() {
+    let checked = |text: &str, variables: &[(&str, &str)]| {
+        let variable =
+            |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
+        let file = write(text);
+        let result = check(file.path(), variable).map_err(|refusals| refusals.join("\n"));
+        result.map_err(|refusal| refusal.replace(file.path().to_str().unwrap(), "FILE"))
+    };
+    assert_eq!(checked(NODE, &[]), Ok(()));
+    let refusal = checked(&format!("{NODE}join = \"127.0.0.1:7400\"\n"), &[]).unwrap_err();
+    assert!(refusal.contains("'--peers <PEERS>'") && refusal.contains("cannot be used with"), "{refusal}");
+    assert!(
+        refusal.contains("--join is given by FILE:6") && refusal.contains("--peers is given by FILE:5"),
+        "{refusal}"
+    );
+    let refusal = checked("id = 1\n", &[("PALISADE_DATA", "d")]).unwrap_err();
+    assert!(
+        refusal.starts_with("FILE: ") && refusal.contains("--client-addr") && !refusal.contains("--data"),
+        "{refusal}"
+    );
+    let refusal = checked(&format!("{NODE}tls-ca = \"ca\"\n"), &[]).unwrap_err();
+    assert!(refusal.contains("--tls-cert"), "{refusal}");
+    let refusal = checked(NODE, &[("PALISADE_ID", "x")]).unwrap_err();
+    assert!(refusal.starts_with("PALISADE_ID: invalid value 'x'"), "{refusal}");
+    // What the server refuses at its start.
+    let refusal = checked(&NODE.replace("127.0.0.1:7401", "0.0.0.0:7401"), &[]).unwrap_err();
+    assert!(refusal.contains("give --advertise-client-addr HOST:PORT"), "{refusal}");
+    let refusal = checked(&NODE.replace("127.0.0.1:7401", "192.0.2.1:7401"), &[]).unwrap_err();
+    assert!(refusal.contains("without TLS"), "{refusal}");
+    let refusal = checked(&format!("{NODE}admin-addr = \"127.0.0.1:7501\"\n"), &[]).unwrap_err();
+    assert!(refusal.contains("give --admin-addr a port of its own") && refusal.contains("FILE:6"), "{refusal}");
+    let refusal = checked(&format!("{NODE}sign-grants = \"/nowhere/key\"\n"), &[]).unwrap_err();
+    assert!(refusal.contains("/nowhere/key") && refusal.contains("--sign-grants is given by FILE:6"), "{refusal}");
+}
+
+/// Goal: the nodes of `palisade dev` get no option of one node from the environment; the command
+/// line's own variables, and those that suit every node, stay.
+#[test]
+fn variables_of_one_node_are_those_of_serve() {
+    let names = variables_of_one_node();
+    for name in ["PALISADE_ID", "PALISADE_CONFIG", "PALISADE_INSECURE", "PALISADE_ALLOW_HOST"] {
+        assert!(names.iter().any(|known| known == name), "{name} is missing from {names:?}");
+    }
+    for name in ["PALISADE_LOG", "PALISADE_RECORD", "PALISADE_ENDPOINTS", "PALISADE_CA", "PALISADE_CERT"] {
+        assert!(names.iter().all(|known| known != name), "{name}");
+    }
+}

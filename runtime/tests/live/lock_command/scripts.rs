@@ -1,0 +1,134 @@
+//! What shell scripts use: a lock without a command, `--no-wait`, `--shell`, and leases that a script
+//! manages itself.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use serde_json::Value;
+
+use super::{Stage, expect_code, expect_complaint, text};
+use crate::support::eventually;
+use crate::support::process::{Running, output, palisade};
+
+/// A TTL longer than any test: with it, a lock passes on by a release only.
+const LONG: [&str; 2] = ["--ttl", "10m"];
+
+fn said(stage: &Stage, words: &[&str]) -> String {
+    let output = output(&mut stage.palisade(words));
+    expect_code(&output, 0);
+    text(&output.stdout)
+}
+
+/// Starts `palisade lock k` without a command, and waits until it holds the lock.
+fn hold(stage: &Stage) -> Running {
+    let holder = Running::start(stage.palisade(&[&["lock", "k"][..], &LONG].concat()).stderr(Stdio::piped()));
+    eventually("the lock is held", || (stage.show("k")["held"] == true).then_some(()));
+    holder
+}
+
+/// Goal: without a command the lock is held until a signal, and is free when the program ends; standard
+/// error says what is held.
+#[test]
+fn lock_without_a_command_holds_until_a_signal() {
+    let stage = Stage::set();
+    for signal in [Signal::INT, Signal::TERM] {
+        let mut holder = hold(&stage);
+        let token = stage.show("k")["holder"]["token"].clone();
+        holder.signal(signal);
+        assert_eq!(holder.exit_code(), 0);
+        assert_eq!(stage.show("k")["held"], false);
+        let said = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
+        assert_eq!(said, format!("palisade: k: holding the lock with token {token} until Ctrl-C or SIGTERM\n"));
+    }
+}
+
+/// Goal: a holder without a command ends with 76 when an operator takes its lock.
+#[test]
+fn lock_without_a_command_ends_when_it_is_lost() {
+    let stage = Stage::set();
+    let mut holder = hold(&stage);
+    stage.break_lock("k");
+    assert_eq!(holder.exit_code(), 76);
+    let said = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
+    assert!(said.lines().last().unwrap().contains("is lost"), "{said}");
+}
+
+/// Goal: a command line whose command is empty or not after `--` holds no lock instead.
+#[test]
+fn forgotten_command_does_not_hold_the_lock() {
+    let nothing = output(palisade().args(["lock", "k", "--"]));
+    expect_complaint(&nothing, 2, "there is no command after `--`");
+    let several = output(palisade().args(["lock", "k", "date"]));
+    expect_complaint(&several, 2, "write `--` before the command");
+}
+
+/// Goal: `-n` tries once, and `-c` runs a line of shell under the lock and passes its exit code on.
+#[test]
+fn shell_line_runs_under_the_lock_without_waiting() {
+    let stage = Stage::set();
+    let shell = output(&mut stage.palisade(&["lock", "k", "-n", "-c", "echo $PALISADE_KEY | tr k K; exit 3"]));
+    expect_code(&shell, 3);
+    assert_eq!(text(&shell.stdout), "K\n");
+    let holder = hold(&stage);
+    let refused = output(&mut stage.palisade(&["lock", "k", "-n", "-c", "touch ran"]));
+    expect_complaint(&refused, 75, "held by");
+    expect_code(&output(&mut stage.palisade(&["acquire", "k", "--no-wait"])), 75);
+    assert!(!stage.path("ran").exists());
+    let both = output(&mut stage.palisade(&["lock", "k", "-n", "--wait", "1s"]));
+    expect_code(&both, 2);
+    drop(holder);
+}
+
+/// Goal: a lock that a script acquires outlives the program that acquired it, is shown and renewed by its
+/// session, and released by its token.
+#[test]
+fn script_acquires_renews_and_releases() {
+    let stage = Stage::set();
+    let line = said(&stage, &[&["acquire", "k", "--owner", "a script"][..], &LONG].concat());
+    let (token, session) = line.trim().split_once(' ').unwrap();
+    let held = stage.show("k");
+    assert_eq!((&held["holder"]["owner"], held["holder"]["token"].to_string()), (&"a script".into(), token.to_owned()));
+    let shown: Value = serde_json::from_str(&said(&stage, &["session", "show", session, "--json"])).unwrap();
+    assert_eq!((&shown["keys"][0], &shown["ttl_ms"]), (&"k".into(), &600_000.into()));
+    assert_eq!(said(&stage, &["session", "renew", session]), "");
+    let wrong = output(&mut stage.palisade(&["release", "k", "--session", session, "--token", "999"]));
+    expect_complaint(&wrong, 76, "k: ");
+    assert_eq!(stage.show("k")["held"], true);
+    assert_eq!(said(&stage, &["release", "k", "--session", session, "--token", token]), "");
+    assert_eq!(stage.show("k")["held"], false);
+    let again = output(&mut stage.palisade(&["release", "k", "--session", session, "--token", token]));
+    expect_code(&again, 76);
+}
+
+/// Goal: a shell evaluates `--export`, and the commands that follow find session and token in the
+/// environment; several keys are one grant; a closed session is lost, and to close it again is no error.
+#[test]
+fn exported_variables_serve_the_commands_that_follow() {
+    let stage = Stage::set();
+    let program = palisade().get_program().to_str().unwrap().to_owned();
+    let script = format!(
+        "set -e; eval \"$('{program}' acquire a b --ttl 10m --export)\"; '{program}' session renew; '{program}' show b --json; \
+         '{program}' release a b; '{program}' session close; '{program}' session close; '{program}' session renew"
+    );
+    let mut shell = stage.palisade(&[]);
+    let variables: Vec<_> =
+        shell.get_envs().map(|(name, value)| (name.to_owned(), value.map(ToOwned::to_owned))).collect();
+    shell = std::process::Command::new("sh");
+    for (name, value) in variables {
+        match value {
+            Some(value) => shell.env(name, value),
+            None => shell.env_remove(name),
+        };
+    }
+    let done = output(shell.args(["-c", &script]).current_dir(stage.directory.path()));
+    expect_code(&done, 76);
+    let shown: Value = serde_json::from_str(text(&done.stdout).trim()).unwrap();
+    assert_eq!(shown["holders"][0]["keys"], serde_json::json!(["a", "b"]));
+    assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
+    let grant: Value = serde_json::from_str(&said(&stage, &["acquire", "s", "--shared", "--json"])).unwrap();
+    assert_eq!((&grant["key"], &grant["ttl_ms"]), (&"s".into(), &30_000.into()));
+    assert!(grant["token"].is_u64() && grant["session"].is_string(), "{grant}");
+    // Whoever has not got the session's secret cannot close it, and is not told so from an ended one.
+    let other = "00000000-0000-0000-0000-000000000000";
+    expect_code(&output(&mut stage.palisade(&["session", "renew", other])), 76);
+}

@@ -1,0 +1,73 @@
+//! `palisade top`: one picture in a pipe, and a live one on a terminal, which it leaves as it was.
+
+use std::process::Stdio;
+
+use rustix::process::Signal;
+use rustix::termios::{LocalModes, tcgetattr};
+
+use super::{Stage, expect_code, text, until};
+use crate::support::process::{Running, output, palisade};
+use crate::support::terminal::Terminal;
+use crate::support::{eventually, ports};
+
+/// The other screen of the terminal, and back.
+const ENTERED: &str = "\x1b[?1049h";
+const LEFT: &str = "\x1b[?1049l";
+
+/// Goal: without a terminal one picture is printed: all nodes, and the locks with their holders.
+#[test]
+fn one_picture_is_printed_in_a_pipe() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &["--owner", "the holder"], &until(&stage.path("go")));
+    // The read is stale: the grant reaches the asked node a moment later.
+    let said = eventually("the lock is shown", || {
+        let output = output(&mut stage.palisade(&["top"]));
+        expect_code(&output, 0);
+        let said = text(&output.stdout);
+        said.contains("the holder").then_some(said)
+    });
+    assert!(!said.contains('\x1b') && said.starts_with("cluster palisade  leader node "), "{said}");
+    for endpoint in stage.cluster.endpoints() {
+        assert!(said.contains(&endpoint), "{said}");
+    }
+    let hidden = text(&output(&mut stage.palisade(&["top", "--prefix", "other"])).stdout);
+    assert!(hidden.contains("no lock is held") && !hidden.contains("the holder"), "{hidden}");
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 0);
+    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
+    let silent = output(palisade().args(["top", "--endpoints", &nobody]));
+    expect_code(&silent, 69);
+    assert!(text(&silent.stdout).contains("no node answers"), "{silent:?}");
+}
+
+/// Goal: on a terminal it shows the locks as they come and go, takes keys, and leaves the terminal as it
+/// was: after `q`, and after SIGTERM.
+#[test]
+fn live_picture_leaves_the_terminal_as_it_was() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &["--owner", "the holder"], &until(&stage.path("go")));
+    for by_signal in [false, true] {
+        let (mut person, program) = Terminal::open();
+        let echoes = || tcgetattr(&program).unwrap().local_modes.contains(LocalModes::ECHO | LocalModes::ICANON);
+        let mut top = stage.palisade(&["top", "--interval", "100ms"]);
+        let side = || Stdio::from(program.try_clone().unwrap());
+        let mut top = Running::start(top.env("TERM", "xterm").stdin(side()).stdout(side()));
+        let seen = person.read(|seen| seen.contains("the holder"));
+        assert!(seen.starts_with(ENTERED) && !echoes(), "{seen:?}");
+        person.press("/nothing like it");
+        person.read(|seen| seen.contains("/nothing like it_"));
+        person.press("\x1b");
+        person.read(|seen| seen.rfind("the holder") > seen.rfind("/nothing like it_"));
+        if by_signal {
+            top.signal(Signal::TERM);
+        } else {
+            person.press("q");
+        }
+        assert_eq!(top.exit_code(), 0);
+        assert!(echoes());
+        let seen = person.read(|seen| seen.contains(LEFT));
+        assert!(seen.ends_with(LEFT), "{seen:?}");
+    }
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 0);
+}
