@@ -127,6 +127,11 @@ sim *ARGS: programs
 torture *ARGS: programs
     target/release/palisade-conformance torture {{ ARGS }}
 
+# The alerts' own tests, and the Debian package: built, and tried in a throw-away copy of this system (as root).
+packaging: programs
+    if command -v promtool >/dev/null; then promtool test rules packaging/prometheus/alerts_test.yaml; else echo "SKIPPED: there is no promtool here"; fi
+    package=$(packaging/debian/build target/release/palisade target) && { [ -z "$package" ] || packaging/debian/try "$package"; }
+
 # Acquire+release pairs per second on this machine.
 bench *ARGS:
     cargo run --release -- bench {{ ARGS }}

@@ -25,7 +25,7 @@ use crate::per_address::{Entry, PerAddress, part};
 /// Descriptors of the node itself: standard streams, event loop, signals and listeners (some 15);
 /// the log with its next segment, a snapshot being written and one being received, directories
 /// being synced (some 8); snapshots that clients read ([`limits::SNAPSHOT_READS`]); a recording;
-/// and accepted connections that are about to be closed.
+/// what `/metrics` reads from `/proc`; and accepted connections that are about to be closed.
 const OWN: usize = 32;
 /// Maximum number of descriptors per peer: a connection and a snapshot each way, the snapshot's
 /// file, and a name resolution.

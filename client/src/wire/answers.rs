@@ -321,6 +321,9 @@ pub struct StatusView {
     /// At a founder that takes no part yet (its role is `"founding"`): the other founders that it has not met.
     #[serde(default)]
     pub waiting_for: Vec<u16>,
+    /// The version of the program that answers, such as `0.1.0`. Absent in the JSON of versions before it.
+    #[serde(default)]
+    pub version: String,
 }
 
 /// Free space in the file system of a node's data directory.

@@ -18,6 +18,7 @@ mod config;
 mod connect;
 mod dev;
 mod fence;
+mod health;
 mod keep_recording;
 mod kv;
 mod lock;

@@ -59,7 +59,8 @@ pub(super) fn most_current(asked: &[Asked]) -> Option<&StatusView> {
     statuses.rev().max_by_key(|status| (status.role == "leader", status.term, status.commit))
 }
 
-async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
+/// Asks these nodes only.
+pub(super) async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
     let mut tasks = JoinSet::new();
     for (order, endpoint) in endpoints.into_iter().enumerate() {
         let security = security.clone();

@@ -23,6 +23,11 @@ pub(super) struct Status {
     /// Print JSON: a list with the answer of every node, or the reason why there is none
     #[arg(long)]
     json: bool,
+    /// Ask only the nodes of --endpoints, print nothing, and exit with 0 if each of them knows a leader: for the
+    /// health checks of containers. Otherwise report the node, and exit with 69 if it does not answer, or with 75
+    /// if it knows no leader at the moment
+    #[arg(long, conflicts_with = "json")]
+    ready: bool,
 }
 
 /// List the held locks
@@ -56,11 +61,15 @@ impl Status {
             Ok(endpoints) => endpoints,
             Err(error) => return fail(&error),
         };
+        if self.ready {
+            return super::health::report_unready(&block_on(super::nodes::ask(endpoints, &self.endpoints.security())));
+        }
         let asked = block_on(ask_cluster(endpoints, &self.endpoints.security()));
         if self.json {
             print_json(&asked);
         } else {
             print_table(&asked);
+            super::health::print_different_versions(&asked);
         }
         if asked.iter().all(|asked| asked.status.is_none()) {
             return ExitCode::from(69);

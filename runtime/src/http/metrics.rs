@@ -1,4 +1,6 @@
-//! The page for `GET /metrics`: the node's metrics, and gauges of its state at the moment.
+//! The page for `GET /metrics`: the node's metrics, and gauges of its state and of its process at the moment.
+
+mod process;
 
 use std::sync::atomic::Ordering;
 
@@ -9,8 +11,11 @@ use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
+use self::process::ProcessMetrics;
+use super::VERSION;
 use crate::core::View;
 use crate::metrics::Metrics;
+use crate::peers;
 use crate::storage::{SnapshotInfo, Space};
 
 /// The page, in the Prometheus text format.
@@ -47,13 +52,36 @@ struct Peer {
     peer: u64,
 }
 
+/// The labels of `palisade_build_info`.
+#[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
+struct Build {
+    version: &'static str,
+    /// Nodes whose protocols differ refuse one another.
+    peer_protocol: u16,
+}
+
+impl Build {
+    /// A gauge, and not the type `info` of OpenMetrics: readers of the older text format do not know that type, and would
+    /// refuse the whole page.
+    fn gauge() -> Family<Build, Gauge> {
+        let family = Family::<Build, Gauge>::default();
+        let build = Build { version: VERSION, peer_protocol: peers::protocol_version() };
+        family.get_or_create(&build).set(1);
+        family
+    }
+}
+
 impl MetricsPage {
     /// A page with these metrics.
     pub(super) fn new(metrics: &Metrics) -> MetricsPage {
-        let mut registry = Registry::with_prefix("palisade");
+        let mut registry = Registry::default();
+        registry.register_collector(Box::new(ProcessMetrics::new()));
+        let ours = registry.sub_registry_with_prefix("palisade");
         let gauges = Gauges::default();
-        gauges.register(&mut registry);
-        metrics.register(&mut registry);
+        let help = "Always 1: the program that runs, and the version in which it speaks to other nodes";
+        ours.register("build_info", help, Build::gauge());
+        gauges.register(ours);
+        metrics.register(ours);
         MetricsPage { registry, gauges }
     }
 

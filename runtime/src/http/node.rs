@@ -36,6 +36,7 @@ impl App {
             disk: self.disk(),
             cluster_name: roster.cluster_name.clone(),
             waiting_for: view.waiting_for.iter().map(|id| id.number()).collect(),
+            version: super::VERSION.to_owned(),
         };
         self.readdress(&mut status.members, status.leader.as_mut());
         status

@@ -119,6 +119,11 @@ pub struct Introduction {
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
+/// The version of the protocol between nodes, for operators: nodes of different versions reject one another.
+pub fn protocol_version() -> u16 {
+    VERSION
+}
+
 /// This node's identity and addresses, fixed at the start.
 #[derive(Clone, Debug)]
 pub struct Roster {

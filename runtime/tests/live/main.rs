@@ -19,6 +19,7 @@ mod ledger;
 mod lock_command;
 mod membership;
 mod operating;
+mod packaging;
 mod recipes;
 mod recording;
 mod scarcity;

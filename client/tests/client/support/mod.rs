@@ -483,6 +483,7 @@ impl State {
             disk: DiskView::default(),
             cluster_name: String::new(),
             waiting_for: Vec::new(),
+            version: String::new(),
         }
     }
 }

@@ -1,9 +1,13 @@
 //! `GET /metrics`: each number counts what it says, and nothing else.
 
+use std::fs;
+use std::net::TcpStream;
+use std::time::UNIX_EPOCH;
+
 use serde_json::json;
 
 use super::{Node, calm};
-use crate::support::{eventually, metrics};
+use crate::support::{eventually, metrics, process};
 
 /// Every number that docs/operations.md promises stands on every node's page.
 #[test]
@@ -43,6 +47,8 @@ fn the_page_has_every_number() {
         "palisade_core_iteration_seconds_count",
         "palisade_client_connections",
         "palisade_client_connections_accepted_total",
+        "process_cpu_seconds_total",
+        "process_virtual_memory_bytes",
     ];
     for id in cluster.ids() {
         let node = Node(cluster.client_addr(id));
@@ -63,6 +69,38 @@ fn the_page_has_every_number() {
         let name = format!("palisade_replication_lag_entries{{peer=\"{peer}\"}}");
         eventually("the follower has caught up", || (metrics::value(&leader.0, &name) == 0.0).then_some(()));
     }
+}
+
+/// Goal: the page says which program runs, and what the system knows of its process.
+#[test]
+fn the_page_shows_the_program_and_its_process() {
+    let (cluster, node) = calm();
+    let id = cluster.ids().into_iter().find(|&id| cluster.client_addr(id) == node.0).unwrap();
+    let version = env!("CARGO_PKG_VERSION");
+    let page = node.get("/metrics").body;
+    let build = page.lines().find(|line| line.starts_with("palisade_build_info{")).expect("the program is shown");
+    assert!(build.contains(&format!("version=\"{version}\"")) && build.ends_with(" 1"), "{build}");
+    assert_eq!(node.get("/v1/status").ok()["version"], version);
+
+    let value = |name: &str| metrics::value(&node.0, name);
+    let memory = value("process_resident_memory_bytes");
+    #[expect(clippy::cast_precision_loss, reason = "less than 2^53 bytes")]
+    let peak = process::peak_memory(cluster.pid(id)) as f64;
+    assert!(memory > 1e6 && memory <= peak, "{memory} bytes in memory, {peak} at most so far");
+    let limits = fs::read_to_string(format!("/proc/{}/limits", cluster.pid(id).as_raw_nonzero())).unwrap();
+    let limit = limits.lines().find_map(|line| line.strip_prefix("Max open files")).unwrap();
+    let limit: f64 = limit.split_whitespace().next().unwrap().parse().unwrap();
+    assert_eq!(value("process_max_fds"), limit);
+    let open = value("process_open_fds");
+    let idle: Vec<TcpStream> = (0..40).map(|_| TcpStream::connect(&node.0).unwrap()).collect();
+    eventually("the node has accepted them", || (value("process_open_fds") >= open + 30.0).then_some(()));
+    drop(idle);
+
+    // This file is younger than the process.
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let now = file.as_file().metadata().unwrap().modified().unwrap().duration_since(UNIX_EPOCH).unwrap().as_secs_f64();
+    let start = value("process_start_time_seconds");
+    assert!(start <= now + 1.0 && start > now - 3600.0, "started at {start}, and it is {now}");
 }
 
 /// One event at a time: what it is counted as, and what not.

@@ -95,6 +95,27 @@ fn status_shows_members_that_were_not_named() {
     );
 }
 
+/// Goal: a health check needs no HTTP client: `status --ready` says whether this node knows a leader, and nothing else.
+#[test]
+fn status_ready_tells_whether_the_node_knows_a_leader() {
+    let mut cluster = Cluster::start_calm(3);
+    let addresses = cluster.endpoints();
+    let check = |endpoints: &str| output(palisade().args(["status", "--ready", "--endpoints", endpoints]));
+    let ready = check(&addresses[0]);
+    assert!(ready.status.success() && ready.stdout.is_empty() && ready.stderr.is_empty(), "{ready:?}");
+    assert!(check(&addresses.join(",")).status.success());
+    cluster.kill(2);
+    let down = check(&addresses.join(","));
+    let said = String::from_utf8_lossy(&down.stderr);
+    assert_eq!(down.status.code(), Some(69), "{said}");
+    assert!(said.contains(&format!("{} is unreachable", addresses[1])), "{said}");
+    // The other nodes are not asked for the state of this one.
+    cluster.kill(3);
+    eventually("node 1 knows no leader", || (check(&addresses[0]).status.code() == Some(75)).then_some(()));
+    let said = check(&addresses[0]);
+    assert!(String::from_utf8_lossy(&said.stderr).contains("knows no leader at the moment"), "{said:?}");
+}
+
 /// Goal: founders that wait for one another do not look like followers of term 0: `status`,
 /// `/readyz` and the log say for whom they wait.
 #[test]
