@@ -5,8 +5,9 @@ use std::time::{Duration, Instant};
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
-use palisade_client::wire::{Code, Failure, Op};
-use palisade_spec::lock::Right;
+use palisade_client::wire::{Code, Failure, Op, Right, TestAccess};
+use palisade_spec::lock;
+use serde::Deserialize;
 use tracing::warn;
 
 use super::{App, Caller, body, perform};
@@ -25,16 +26,30 @@ pub(super) async fn set(Caller(app): Caller, uri: Uri, body: Body) -> Response {
     perform(&app, &uri, body::json(body).await.map(Op::SetAccess)).await
 }
 
+/// A question about rights; without a name it is about the client that asks.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct TestQuery {
+    principal: Option<String>,
+    right: Right,
+    #[serde(default)]
+    key: String,
+}
+
 /// `GET /v1/access/test`
 pub(super) async fn test(Caller(app): Caller, uri: Uri) -> Response {
-    perform(&app, &uri, body::query(&uri).map(Op::TestAccess)).await
+    let test = body::query(&uri).map(|TestQuery { principal, right, key }| {
+        let principal = principal.unwrap_or_else(|| app.principal.as_str().to_owned());
+        Op::TestAccess(TestAccess { principal, right, key })
+    });
+    perform(&app, &uri, test).await
 }
 
 impl App {
     /// Refuses a request that this node serves by itself at the listener for clients, and to a client
     /// that may not administer the cluster, by the rules that this node has applied.
     pub(super) fn may_administer(&self, what: &str) -> Result<(), Failure> {
-        let permitted = || check_access(&self.core.view().access(), &self.principal, Right::Admin, "");
+        let permitted = || check_access(&self.core.view().access(), &self.principal, lock::Right::Admin, "");
         let checked = self.accepts(what).and_then(|()| permitted());
         checked.inspect_err(|failure| self.log_denial(failure))
     }

@@ -14,11 +14,15 @@ use axum::{Extension, Json};
 use palisade_client::wire::{Code, Failure};
 use tracing::warn;
 
-use super::App;
+use super::{App, ui};
 use crate::tls::Access;
 
-/// The one path that proves nothing and tells nothing: for programs that watch the process.
-const OPEN: &str = "/healthz";
+/// Whether the path is answered without a proof of identity, because the answer tells nothing: that the
+/// process lives, for programs that watch it, or a file of the page, into which an operator enters the
+/// proof.
+fn is_open(path: &str) -> bool {
+    path == "/healthz" || ui::has(path)
+}
 
 /// Minimum time between two equal log lines about a refused client.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
@@ -38,7 +42,7 @@ pub(super) async fn admit(
     };
     let principal = match access.principal(authorization) {
         Ok(principal) => principal,
-        Err(_) if request.uri().path() == OPEN => None,
+        Err(_) if is_open(request.uri().path()) => None,
         Err(why) => return refused(why),
     };
     let name = principal.as_ref().map(|principal| Arc::clone(&principal.name));

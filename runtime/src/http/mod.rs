@@ -26,6 +26,7 @@ mod snapshot_limits;
 mod snapshots;
 mod socket_watches;
 mod sockets;
+mod ui;
 mod watch;
 mod websocket;
 
@@ -401,7 +402,7 @@ fn of_the_leader() -> Router<App> {
 
 /// The paths that each node answers itself.
 fn of_each_node() -> Router<App> {
-    Router::new()
+    ui::add_to(Router::new())
         // An empty key matches none of the paths above: report an invalid key, not an unknown path.
         .route("/v1/locks/", any(locks::no_key))
         .route("/v1/locks//acquire", any(locks::no_key))

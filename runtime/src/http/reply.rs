@@ -1,7 +1,7 @@
 //! Responses: status codes, bodies and redirects.
 
 use axum::Json;
-use axum::http::header::{LOCATION, RETRY_AFTER, X_CONTENT_TYPE_OPTIONS};
+use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Answer, Code, Failure, RecordView, Stale};
@@ -54,8 +54,6 @@ fn content(record: RecordView, age_ms: Option<u64>) -> Response {
             headers.insert(name, number.into());
         }
     }
-    // A browser must not take it for a page.
-    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
     response
 }
 

@@ -20,6 +20,7 @@ mod lock_command;
 mod membership;
 mod operating;
 mod packaging;
+mod page;
 mod recipes;
 mod recording;
 mod scarcity;
