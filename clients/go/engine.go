@@ -29,7 +29,9 @@ type engine struct {
 	link    linkState
 	actions []action
 
-	// giveUpAt is when an acquire that was not answered fails.
+	// waitEnd is when the wait for the lock is over, and giveUpAt when an acquire that was not answered fails: later than
+	// waitEnd if the wait is so short that no node might be reached meanwhile.
+	waitEnd  instant
 	giveUpAt instant
 	// releaseBy is when a release that was not answered is given up: no node keeps the session longer.
 	releaseBy instant
@@ -122,7 +124,9 @@ const (
 	serverPercent = 102
 	// answerGrace is how much longer than the wait the server's answer may take.
 	answerGrace = time.Second
-	// maxRelease is how long the client tries to give up an acquire that was cancelled.
+	// minReach is how long an acquire looks for a node at least, however short its wait is.
+	minReach = time.Second
+	// maxRelease is how long the client tries to withdraw an acquire that was cancelled or has failed.
 	maxRelease = 30 * time.Second
 	// maxOpenChecks bounds the memory for checks that were answered and whose renewals have not come.
 	maxOpenChecks = 64
@@ -147,15 +151,16 @@ var patient = map[string]bool{"no_space": true, "too_soon": true}
 // ended are the codes that say that the session, or its claim, is no more.
 var ended = map[string]bool{"no_session": true, "not_holder": true, "gone": true}
 
-// newEngine begins an acquire. One that does not wait looks for a node for as long as patience.
+// newEngine begins an acquire. One that does not wait looks for a node for as long as patience; one that waits, for as
+// long as it waits, and no less than minReach (or patience, if that is shorter).
 func newEngine(at instant, c claim, endpoints []string, patience time.Duration, random func(int64) int64) *engine {
 	e := &engine{
 		claim: c, wait: time.Duration(c.Wait) * time.Millisecond, ttl: time.Duration(c.TTL) * time.Millisecond,
 		random: random, route: route{endpoints: endpoints}, attemptAt: at, here: map[uint64]instant{},
 	}
-	e.giveUpAt = at.add(patience)
+	e.waitEnd, e.giveUpAt = at.add(e.wait), at.add(patience)
 	if e.wait > 0 {
-		e.giveUpAt = at.add(e.wait)
+		e.giveUpAt = latest(e.waitEnd, at.add(clamp(patience, 0, minReach)))
 	}
 	e.tick(at)
 	return e
@@ -260,8 +265,12 @@ func (e *engine) attemptTimeout() time.Duration {
 
 // deadAt is when a connection that stays silent is given up: after one and a half intervals of the server's checks. The
 // answer to the first frame of a held lock is awaited for a shorter time, because the lease runs out meanwhile, and that
-// to a release, because the caller waits for it.
+// to a release, because the caller waits for it. A wait that is given up has little time: other nodes must get a try
+// before the session is granted the lock.
 func (e *engine) deadAt() instant {
+	if e.phase == releasing && e.cancelled {
+		return e.deadSince().add(clamp(e.ttl/6, 500*time.Millisecond, time.Second))
+	}
 	if e.phase == releasing {
 		return e.deadSince().add(clamp(e.ttl/4, time.Second, 5*time.Second))
 	}
@@ -325,10 +334,10 @@ func (e *engine) resumption(at instant) resumption {
 }
 
 func (e *engine) waitLeft(at instant) int64 {
-	if e.phase != acquiring || e.wait == 0 || at >= e.giveUpAt {
+	if e.phase != acquiring || at >= e.waitEnd {
 		return 0
 	}
-	left := e.giveUpAt.sub(at).Milliseconds()
+	left := e.waitEnd.sub(at).Milliseconds()
 	if left == 0 {
 		return 1
 	}
@@ -391,7 +400,7 @@ func (e *engine) settledBy(at instant, r *Refused) bool {
 			e.forgetSession()
 			return false
 		}
-		if r.Code == "held" && e.session != "" && e.wait > 0 && at >= e.giveUpAt {
+		if r.Code == "held" && e.session != "" && e.wait > 0 && at >= e.waitEnd {
 			r = &Refused{Code: "timeout", Message: r.Message, Body: r.Body}
 		}
 		e.refuse(r)
@@ -704,7 +713,7 @@ func (e *engine) end() {
 	}
 }
 
-// giveUp fails an acquire whose time is over. If the node may still grant it, it is told not to.
+// giveUp fails an acquire whose time is over. If a node may still grant it, now or after a reconnect, it is told not to.
 func (e *engine) giveUp(at instant) {
 	var err error = &UnreachableError{Endpoint: e.failedAt, Err: e.failure}
 	if e.failure == nil {
@@ -716,7 +725,7 @@ func (e *engine) giveUp(at instant) {
 	} else if errors.As(e.failure, &refused) && patient[refused.Code] {
 		err = refused
 	}
-	if e.link != linkOpen {
+	if e.link != linkOpen && e.session == "" {
 		e.refuse(err)
 		return
 	}

@@ -363,6 +363,41 @@ func TestAnAcquireThatDoesNotWaitFailsAfterItsPatience(t *testing.T) {
 	}
 }
 
+func TestAShortWaitLooksForANodeForASecond(t *testing.T) {
+	s := begin(t, request(3*time.Second, 50*time.Millisecond))
+	var names []string
+	at := ms(0)
+	for s.phase == acquiring {
+		s.failed(at, failure{refusal: &Refused{Code: "no_leader"}})
+		at = s.wakeup()
+		s.tick(at)
+		names = append(names, s.names()...)
+	}
+	if at != ms(1000) || names[len(names)-1] != "unreachable" {
+		t.Fatalf("ended at %v with %q", time.Duration(at), names)
+	}
+}
+
+func TestAShortWaitIsOverWhenItsNodeIsFoundLate(t *testing.T) {
+	s := begin(t, request(3*time.Second, 50*time.Millisecond))
+	s.opened(ms(800))
+	if got := s.sent("acquire"); got["wait_ms"] != 0.0 {
+		t.Fatalf("the wait is over, and the acquire asks for %v ms", got["wait_ms"])
+	}
+	s.hears(810, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+	s.hears(820, `{"error":{"error":"held","message":"m"}}`)
+	s.expect("disconnect", "refused timeout")
+}
+
+func TestAPatienceOfLessThanASecondCountsForAShortWait(t *testing.T) {
+	short := request(3*time.Second, 50*time.Millisecond)
+	s := session{t, newEngine(0, short, []string{"a:1"}, 200*time.Millisecond, func(n int64) int64 { return n - 1 })}
+	s.tick(ms(199))
+	s.expect("connect a:1")
+	s.tick(ms(200))
+	s.expect("disconnect", "unreachable")
+}
+
 func TestAWaitThatNoNodeAnswersEnds(t *testing.T) {
 	s := begin(t, request(3*time.Second, 2*time.Second))
 	s.opened(ms(100))
@@ -389,6 +424,50 @@ func TestAWaitEndsWithoutAConnection(t *testing.T) {
 	}
 	names := s.names()
 	if names[len(names)-1] != "unreachable" {
+		t.Fatalf("the engine asked for %q", names)
+	}
+}
+
+func TestAWaitThatEndsWithoutAConnectionIsWithdrawn(t *testing.T) {
+	for _, lateness := range []int{0, 50} {
+		s := begin(t, request(30*time.Second, 2*time.Second))
+		s.opened(0)
+		s.hears(10, `{"waiting":{"session":"s1","ttl_ms":30000}}`)
+		s.failed(ms(1900), failure{err: errors.New("cut")})
+		s.expect("send acquire", "connect b:1")
+		if lateness > 0 {
+			// Both endpoints have failed: the end of the wait comes in the pause before the next attempt.
+			s.failed(ms(1950), failure{err: errors.New("refused")})
+			s.expect()
+		}
+		s.tick(ms(2000))
+		s.expect("refused timeout")
+		if lateness > 0 {
+			s.tick(ms(2000 + lateness))
+			s.expect("connect a:1")
+		}
+		// The session that was opened may be granted the lock: it is released as soon as a node can be reached.
+		s.opened(ms(2100))
+		s.expect("send resume", "send release")
+		s.hears(2110, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":30000}}`)
+		s.hears(2120, `{"released":{}}`)
+		s.expect("disconnect", "released")
+	}
+}
+
+func TestAWaitThatNoNodeLetsGoEndsWithItsTTL(t *testing.T) {
+	s := begin(t, request(3*time.Second, 2*time.Second))
+	s.opened(0)
+	s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+	s.failed(ms(1900), failure{err: errors.New("cut")})
+	at := ms(2000)
+	for s.tick(at); s.phase != over; s.tick(at) {
+		at = s.wakeup()
+	}
+	if at != ms(5000) {
+		t.Fatalf("the client has tried until %v", time.Duration(at))
+	}
+	if names := s.names(); names[len(names)-1] != "released" {
 		t.Fatalf("the engine asked for %q", names)
 	}
 }
@@ -542,6 +621,20 @@ func TestACancelledWaitIsWithdrawnOverANewConnection(t *testing.T) {
 	s.expect("send acquire", "connect b:1", "send resume", "send release")
 	s.hears(120, `{"lost":{"error":"no_session","message":"m"}}`)
 	s.expect("disconnect", "released")
+}
+
+func TestACancelledWaitLeavesASilentNodeSoon(t *testing.T) {
+	s := begin(t, request(30*time.Second, 20*time.Second))
+	s.opened(0)
+	s.hears(10, `{"waiting":{"session":"s1","ttl_ms":30000}}`)
+	s.release(ms(100))
+	s.expect("send acquire", "send release")
+	s.tick(ms(1099))
+	s.expect()
+	s.tick(ms(1100))
+	s.expect("disconnect", "connect b:1")
+	s.opened(ms(1110))
+	s.expect("send resume", "send release")
 }
 
 func TestACancelledAttemptNeedsNoNode(t *testing.T) {

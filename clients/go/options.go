@@ -20,7 +20,8 @@ type Options struct {
 	// token.)
 	Token string
 	// Patience is for how long a Lock that does not wait looks for a node that can answer, before it fails with
-	// ErrUnreachable. A Lock that waits looks for as long as it waits. 0 stands for 10 s.
+	// ErrUnreachable. A Lock that waits looks for as long as it waits, and for 1 s at least (or for Patience, if that is
+	// shorter). 0 stands for 10 s.
 	Patience time.Duration
 }
 

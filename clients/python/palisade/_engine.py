@@ -33,6 +33,8 @@ FIRST_ATTEMPT = 2.0
 # Bounds of the time for connecting, and for the answer to a resume, in seconds.
 SHORTEST_ATTEMPT = 0.5
 LONGEST_ATTEMPT = 5.0
+# The longest silence of a connection, in seconds: a node pings every 20 s.
+LONGEST_SILENCE = 30.0
 # Codes of HTTP answers without an error body.
 STATUS_CODES = {401: "unauthenticated", 403: "denied", 404: "not_found", 429: "too_soon"}
 
@@ -71,6 +73,7 @@ class Engine:
         self._give_up_at = now
         # Nodes in a row whose certificate was not trusted.
         self._distrusted = 0
+        self._is_releasing = False
         self.tick(now)
 
     @property
@@ -121,7 +124,7 @@ class Engine:
             return
         self.hold.tick(now)
         if self._is_open:
-            self._give_up_at = now + self._quiet_limit
+            self._give_up_at = now + self._hurried(self._quiet_limit, now)
         try:
             self._handle(self._wire.feed(data), now)
         except ssl.SSLCertVerificationError as error:
@@ -161,7 +164,7 @@ class Engine:
         if not self.is_finished and self.target is None and now >= self._connect_at:
             self._number += 1
             self.target = Target(self._number, self._route.current)
-            self._give_up_at = now + self._attempt_limit
+            self._give_up_at = now + self._hurried(self._attempt_limit, now)
         self._settle(now)
 
     def wake_at(self) -> float:
@@ -181,8 +184,17 @@ class Engine:
 
     @property
     def _quiet_limit(self) -> float:
-        """A check comes every third of the TTL; without one for half of it, the node is gone."""
-        return self.hold.ttl / 2
+        """A check comes every third of the TTL; without one for half of it, the node is gone. Pings
+        show that the node is there while the checks of a long TTL are far apart."""
+        return min(self.hold.ttl / 2, LONGEST_SILENCE)
+
+    def _hurried(self, limit: float, now: float) -> float:
+        """The limit for this connection, in seconds, cut so that a release can be repeated at
+        another node before its time is over."""
+        due = self.hold.wake_at()
+        if self.hold.phase is not Phase.RELEASING or not self.hold.has_session or due is None:
+            return limit
+        return min(limit, max((due - now) / 2, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
 
     def _handle(self, events: list[Opened | Text | Answer | Closed], now: float) -> None:
         number = self.target.number if self.target else 0
@@ -205,7 +217,8 @@ class Engine:
         is_new = not self.hold.has_session
         self.hold.opened(now)
         reply = ACQUIRE_REPLY if is_new else self.hold.ttl / 4
-        self._give_up_at = now + min(max(reply, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
+        reply = min(max(reply, SHORTEST_ATTEMPT), LONGEST_ATTEMPT)
+        self._give_up_at = now + self._hurried(reply, now)
         self._settle(now)
 
     def _text(self, text: str, now: float) -> None:
@@ -269,6 +282,10 @@ class Engine:
 
     def _settle(self, now: float) -> None:
         """Hands the hold's frames to the connection, and closes it after the last one."""
+        if self.hold.phase is Phase.RELEASING and not self._is_releasing:
+            # The limit was set when no release was at stake.
+            self._is_releasing = True
+            self._give_up_at = min(self._give_up_at, now + self._hurried(LONGEST_SILENCE, now))
         outbox = self.hold.outbox
         while outbox and self._wire is not None and self._is_open:
             self._wire.send(outbox.popleft())

@@ -13,7 +13,8 @@ The rules that keep the promise "never believe in a lease that has ended":
 2. It ends 2 % early, for the rate errors of both clocks.
 3. Time goes first: every input looks at the clock before it looks at the message. A message that
    was read after the lease's end changes nothing, even if it would have extended the lease.
-4. The end is final. No later message makes a lost lock held again.
+4. The end is final. No later message makes a lost lock held again, and a user who has once seen the
+   end never sees the lock held again.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ from .errors import Cancelled, Held, LockLost, PalisadeError, Refused, Timeout, 
 USABLE = 0.98
 # How long a node is looked for at least, in seconds, if the wait is shorter.
 LEAST_PATIENCE = 1.0
-# A cancelled wait is withdrawn from the server for at most this long, in seconds.
+# A wait that is cancelled, or that ends, is withdrawn from the server for at most this long, in
+# seconds.
 CANCEL_LIMIT = 2.0
 # After a refusal for want of disk space, or of too many requests, in seconds.
 SLOW_RETRY = 1.0
@@ -58,8 +60,11 @@ OUTCOME_UNKNOWN = TRANSIENT - {"overloaded"}
 SLOW = frozenset({"no_space", "too_soon"})
 # The session or its grant has ended.
 GONE = frozenset({"no_session", "not_holder", "gone"})
-# Resuming a held lock is pointless; other refusals may pass while the lease lasts.
-FINAL_WHILE_HELD = GONE | {"withdrawn", "denied", "unauthenticated", "invalid"}
+# A held lock is held no longer. Any other refusal is of one node, for example of one whose file of
+# bearer tokens is older; another node may go on with the session while the lease lasts.
+FINAL_WHILE_HELD = GONE | {"withdrawn"}
+# The node does not know this client. It says nothing about a session that another node has opened.
+UNKNOWN_CLIENT = frozenset({"denied", "unauthenticated"})
 
 
 class Phase(enum.Enum):
@@ -99,8 +104,10 @@ class Hold:
         self.request = request
         self.phase = Phase.ACQUIRING
         self.outbox: deque[str] = deque()
-        # The end of the lease. Meaningful once there is a token.
+        # The end of the lease; before there is a token, the time for which the session is sure.
         self.lease_end = 0.0
+        # A look at a held lock has seen the end of its lease.
+        self._end_was_seen = False
         self.token: int | None = None
         self.signed: str | tuple[str, ...] | None = None
         # Why the acquire failed, or why the lock is lost.
@@ -123,6 +130,8 @@ class Hold:
         # When the first frame of this connection was sent; None once its answer has come.
         self._first_sent: float | None = None
         self._has_asked = False
+        # A node has opened a session for the acquire.
+        self._has_waited = False
         # When `here` was sent, by the number of its check, on this connection.
         self._here: dict[int, float] = {}
         self._release_by = 0.0
@@ -137,15 +146,25 @@ class Hold:
 
     def is_valid(self, now: float) -> bool:
         """Whether the lock is held, by the clock and by what the server has said."""
-        return self.phase is Phase.HELD and now < self.lease_end
+        return self.phase is Phase.HELD and not self._is_over(now)
 
     def remaining(self, now: float) -> float:
         """Seconds to the end of the lease; 0 if the lock is not held."""
-        return max(0.0, self.lease_end - now) if self.phase is Phase.HELD else 0.0
+        return max(0.0, self.lease_end - now) if self.is_valid(now) else 0.0
 
     def is_lost(self, now: float) -> bool:
         """Whether the lock is lost, told or about to be told."""
-        return self.lost or (self.phase is Phase.HELD and now >= self.lease_end)
+        return self.lost or (self.phase is Phase.HELD and self._is_over(now))
+
+    def _is_over(self, now: float) -> bool:
+        """Whether the lease has ended, now or at an earlier look.
+
+        The driver's thread may stop between its look at the clock and a renewal, while another
+        thread looks and sees the end. The renewal must not revive what that thread has seen end.
+        """
+        if now >= self.lease_end:
+            self._end_was_seen = True
+        return self._end_was_seen
 
     @property
     def ttl(self) -> float:
@@ -264,10 +283,12 @@ class Hold:
         if self.phase is Phase.ACQUIRING:
             if code in SLOW and now < self._wait_end:
                 return Reconnect(reason, pause=SLOW_RETRY)
+            if code in UNKNOWN_CLIENT and self._session is not None and now < self.lease_end:
+                return Reconnect(reason)
             self._acquire_refused(failure, now)
         elif self.phase is Phase.HELD and code in FINAL_WHILE_HELD:
             self._lose(code, failure.message)
-        elif self.phase is Phase.RELEASING and self.error is not None:
+        elif self._is_withdrawing and (self._session is None or code not in UNKNOWN_CLIENT):
             # The cancelled acquire has failed by itself.
             self._end()
         else:
@@ -284,18 +305,20 @@ class Hold:
 
     def tick(self, now: float) -> None:
         """Does what is due at this time."""
-        if self.phase is Phase.HELD and now >= self.lease_end:
-            self._lose("expired", "the lease has ended on this client's clock without a renewal")
+        if self.phase is Phase.HELD and self._is_over(now):
+            failed = "" if self._connected else f"; the last failure was: {self._last_reason}"
+            message = f"the lease has ended on this client's clock without a renewal{failed}"
+            self._lose("expired", message)
         elif self.phase is Phase.RELEASING and now >= self._release_by:
             self._end()
         elif self.phase is Phase.ACQUIRING and now >= self._give_up_at:
-            self._give_up()
+            self._give_up(now)
 
     def wake_at(self) -> float | None:
         """When `tick` has something to do, or None when the hold has ended."""
         match self.phase:
             case Phase.HELD:
-                return self.lease_end
+                return 0.0 if self._end_was_seen else self.lease_end
             case Phase.RELEASING:
                 return self._release_by
             case Phase.ACQUIRING:
@@ -308,6 +331,11 @@ class Hold:
         # A node that has the request answers at the end of the wait; its answer needs some time.
         is_queued = self._connected and self._session is not None
         return self._timeout_at if is_queued else self._unreachable_at
+
+    @property
+    def _is_withdrawing(self) -> bool:
+        """The acquire has failed for the user, and its claim is withdrawn from the server."""
+        return self.phase is Phase.RELEASING and self.error is not None
 
     # Steps.
 
@@ -364,6 +392,7 @@ class Hold:
     def _session_answered(self, session: str, ttl_ms: int) -> None:
         """The server has opened or renewed the session, after the connection's first frame."""
         self._session = session
+        self._has_waited = True
         if self._first_sent is not None:
             self._count_from(max(self._base, self._first_sent), ttl_ms)
             self._first_sent = None
@@ -407,7 +436,8 @@ class Hold:
         elif self.phase is Phase.ACQUIRING:
             if now < self._unreachable_at:
                 return self._start_again(f"the session has ended: {failure.code}")
-            self._give_up()
+            self._session = None
+            self._give_up(now)
         else:
             # A repeated release that finds nothing finds what the first one has done.
             was_released = self._release_sent_before and failure.code in GONE
@@ -434,17 +464,22 @@ class Hold:
             self.error = Refused(f"the server refused the lock {name}: {text}", code)
         self._end()
 
-    def _give_up(self) -> None:
+    def _give_up(self, now: float) -> None:
+        """The acquire has failed. A session that waits is withdrawn, or the server would grant it
+        a lock that no client knows of."""
         name = self.request.name
-        if self._session is not None and self.request.wait_ms > 0:
+        if self.request.wait_ms > 0 and self._has_waited:
             self.error = Timeout(f"the wait for {name} ended without a grant")
         else:
             self.error = Unreachable(
                 f"no node could serve the lock {name} in time; the last failure was: "
                 f"{self._last_reason}"
             )
-        self._farewell()
-        self._end()
+        if self._session is not None:
+            self._begin_release(now + CANCEL_LIMIT)
+        else:
+            self._farewell()
+            self._end()
 
     def _begin_release(self, limit: float) -> None:
         self.phase = Phase.RELEASING
@@ -457,9 +492,10 @@ class Hold:
         self._say("release", {})
 
     def _lose(self, code: str, message: str) -> None:
+        """The lock is lost. The server is told nothing: it may have renewed the lease in an answer
+        that is still on its way, and a release would free the lock while the user still works."""
         self.error = self._loss(code, message)
         self.lost = True
-        self._farewell()
         self._end()
 
     def _loss(self, code: str, message: str) -> LockLost:
@@ -467,7 +503,8 @@ class Hold:
         return LockLost(f"the lock {self.request.name}{token} is lost: {message or code}", code)
 
     def _farewell(self) -> None:
-        """Tells the server that the session can end now, if it can be told. Nobody waits for it."""
+        """Tells the server, if it can be told, that the session of an acquire that has failed can
+        end now. The client does not wait for the answer."""
         if self._connected:
             self._say("release", {})
 

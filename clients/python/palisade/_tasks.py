@@ -13,6 +13,9 @@ from .errors import PalisadeError
 
 log = logging.getLogger("palisade")
 
+# A name's next address is tried after this time, in seconds (RFC 8305).
+NEXT_ADDRESS = 0.25
+
 
 class Driver:
     """Drives one engine in the running event loop, until the engine is finished."""
@@ -104,8 +107,13 @@ class _Pipe(asyncio.Protocol):
     async def _dial(self) -> None:
         loop, endpoint = asyncio.get_running_loop(), self._target.endpoint
         try:
-            await loop.create_connection(lambda: self, endpoint.host, endpoint.port)
-        except (OSError, UnicodeError) as error:
+            # One of a name's addresses may lead nowhere, such as IPv6 without a route: the next is
+            # tried while it still connects.
+            await loop.create_connection(
+                lambda: self, endpoint.host, endpoint.port, happy_eyeballs_delay=NEXT_ADDRESS
+            )
+        except Exception as error:
+            # Not only OSError: some versions of asyncio stumble when all addresses fail.
             self._engine.failed(self.number, reason_of(error), _clock.now())
             self._wake()
 

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import logging
+import math
 import os
 import selectors
 import socket
@@ -29,6 +31,9 @@ log = logging.getLogger("palisade")
 _IN_PROGRESS = (0, errno.EINPROGRESS, errno.EWOULDBLOCK, getattr(errno, "WSAEWOULDBLOCK", 0))
 # What `getaddrinfo` returns for one address: family, type, protocol, name, address.
 _Address = tuple[Any, Any, Any, Any, Any]
+# A name's next address is tried after this time, in seconds, while the earlier ones still connect
+# (RFC 8305): one of them may lead nowhere, such as IPv6 without a route.
+NEXT_ADDRESS = 0.25
 
 
 class Driver:
@@ -48,6 +53,8 @@ class Driver:
         self._selector = selectors.DefaultSelector()
         self._selector.register(self._wake_in, selectors.EVENT_READ)
         self._connection: _Connection | None = None
+        # The connection's sockets that the selector knows.
+        self._watched: set[socket.socket] = set()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="palisade-lock", daemon=True)
         self._thread.start()
@@ -129,7 +136,7 @@ class Driver:
 
     def _flush(self) -> None:
         connection = self._connection
-        if connection is None or connection.socket is None or not connection.is_connected:
+        if connection is None or connection.socket is None:
             return
         try:
             while connection.pending:
@@ -144,7 +151,10 @@ class Driver:
     def _sleep(self) -> None:
         """Waits for the next event, and reports it to the engine."""
         self._watch()
-        timeout = min(self._engine.wake_at() - _clock.now(), _clock.LONGEST_SLEEP)
+        due = self._engine.wake_at()
+        if self._connection is not None:
+            due = min(due, self._connection.wake_at())
+        timeout = min(due - _clock.now(), _clock.LONGEST_SLEEP)
         # A pause of the process can end the timeout before the data was seen: look again, so that a
         # healthy connection is not given up as silent.
         ready = self._selector.select(max(timeout, 0)) or self._selector.select(0)
@@ -154,30 +164,23 @@ class Driver:
         connection = self._connection
         if connection is None:
             return
-        if connection.socket is None:
-            connection.start(self._engine)
-        elif any(key.fileobj is connection.socket for key, _ in ready):
-            connection.ready(self._engine)
+        for key, _ in ready:
+            if isinstance(key.fileobj, socket.socket):
+                connection.ready(key.fileobj, self._engine)
+        connection.tick(self._engine)
 
     def _watch(self) -> None:
-        """Registers the connection's socket for what it waits for."""
-        connection = self._connection
-        if connection is None or connection.socket is None:
-            return
-        writes = not connection.is_connected or connection.pending
-        events = selectors.EVENT_WRITE if writes else 0
-        events |= selectors.EVENT_READ if connection.is_connected else 0
-        if connection.watched is not connection.socket:
-            self._unwatch(connection)
-            self._selector.register(connection.socket, events)
-            connection.watched = connection.socket
-        else:
-            self._selector.modify(connection.socket, events)
-
-    def _unwatch(self, connection: _Connection) -> None:
-        if connection.watched is not None:
-            self._selector.unregister(connection.watched)
-            connection.watched = None
+        """Registers the connection's sockets for what they wait for."""
+        events = self._connection.events() if self._connection is not None else {}
+        # First those that are closed: a new socket may have the number of one of them.
+        for sock in self._watched - events.keys():
+            self._selector.unregister(sock)
+        for sock, mask in events.items():
+            if sock in self._watched:
+                self._selector.modify(sock, mask)
+            else:
+                self._selector.register(sock, mask)
+        self._watched = set(events)
 
     def _drain(self) -> None:
         try:
@@ -188,9 +191,9 @@ class Driver:
 
     def _close_connection(self) -> None:
         if self._connection is not None:
-            self._unwatch(self._connection)
             self._connection.close()
             self._connection = None
+            self._watch()
 
     def _close_all(self) -> None:
         self._close_connection()
@@ -208,47 +211,56 @@ class _Connection:
         self._wake = wake
         # Results of the name's look-up: addresses, or one error.
         self._found: deque[list[_Address] | OSError] = deque()
-        self._addresses: list[_Address] = []
+        # Addresses that were not tried yet, and when the next of them is.
+        self._addresses: deque[_Address] = deque()
+        self._next_at = 0.0
+        # Sockets that connect, each to an address of its own. The first that succeeds is taken.
+        self._attempts: list[socket.socket] = []
         self._reason = "the name has no address"
+        # The socket of the connection that stands.
         self.socket: socket.socket | None = None
-        # The socket that the selector knows.
-        self.watched: socket.socket | None = None
-        self.is_connected = False
         self.pending = bytearray()
         self._look_up()
 
-    def start(self, engine: Engine) -> None:
-        """Begins to connect, once the name is looked up."""
-        if not self._found:
-            return
-        found = self._found.popleft()
-        if isinstance(found, OSError):
-            engine.failed(self.number, f"cannot look the name up: {found}", _clock.now())
-            return
-        self._addresses = found
-        self._try_next(engine)
+    def wake_at(self) -> float:
+        """When `tick` has something to do."""
+        is_due = self.socket is None and self._addresses
+        return self._next_at if is_due else math.inf
 
-    def ready(self, engine: Engine) -> None:
-        """The socket can be read or written."""
-        if not self.is_connected:
-            self._finish_connecting(engine)
-            return
-        assert self.socket is not None
-        try:
-            data = self.socket.recv(65536)
-        except (BlockingIOError, InterruptedError):
-            return
-        except OSError as error:
-            engine.ended(self.number, reason_of(error), _clock.now())
-            return
-        if data:
-            engine.received(self.number, data, _clock.now())
-        else:
-            engine.ended(self.number, "the node closed the connection", _clock.now())
+    def tick(self, engine: Engine) -> None:
+        """Begins to connect once the name is looked up, and tries the next address in time."""
+        if self._found:
+            found = self._found.popleft()
+            if isinstance(found, OSError):
+                engine.failed(self.number, f"cannot look the name up: {found}", _clock.now())
+                return
+            self._addresses = deque(_alternated(found))
+            self._try_next(engine)
+        elif _clock.now() >= self.wake_at():
+            self._try_next(engine)
+
+    def events(self) -> dict[socket.socket, int]:
+        """What each socket waits for."""
+        if self.socket is None:
+            return dict.fromkeys(self._attempts, selectors.EVENT_WRITE)
+        writes = selectors.EVENT_WRITE if self.pending else 0
+        return {self.socket: selectors.EVENT_READ | writes}
+
+    def ready(self, sock: socket.socket, engine: Engine) -> None:
+        """A socket can be read or written."""
+        if sock is self.socket:
+            self._read(sock, engine)
+        elif sock in self._attempts:
+            self._finish_connecting(sock, engine)
 
     def close(self) -> None:
+        for sock in self._attempts:
+            sock.close()
+        self._attempts.clear()
+        self._addresses.clear()
         if self.socket is not None:
             self.socket.close()
+            self.socket = None
 
     def _look_up(self) -> None:
         host, port = self._target.endpoint.host, self._target.endpoint.port
@@ -274,29 +286,62 @@ class _Connection:
         self._wake()
 
     def _try_next(self, engine: Engine) -> None:
-        """Connects to the next of the name's addresses."""
-        self.close()
+        """Begins to connect to the next of the name's addresses."""
         while self._addresses:
-            family, kind, protocol, _, address = self._addresses.pop(0)
+            family, kind, protocol, _, address = self._addresses.popleft()
             try:
-                self.socket = socket.socket(family, kind, protocol)
-                self.socket.setblocking(False)
-                code = self.socket.connect_ex(address)
+                sock = socket.socket(family, kind, protocol)
             except OSError as error:
                 self._reason = reason_of(error)
                 continue
-            if code in _IN_PROGRESS:
-                return
-            self._reason = os.strerror(code)
-        engine.failed(self.number, self._reason, _clock.now())
+            try:
+                sock.setblocking(False)
+                code = sock.connect_ex(address)
+            except OSError as error:
+                self._reason = reason_of(error)
+            else:
+                if code in _IN_PROGRESS:
+                    self._attempts.append(sock)
+                    self._next_at = _clock.now() + NEXT_ADDRESS
+                    return
+                self._reason = os.strerror(code)
+            sock.close()
+        if not self._attempts:
+            engine.failed(self.number, self._reason, _clock.now())
 
-    def _finish_connecting(self, engine: Engine) -> None:
-        assert self.socket is not None
-        code = self.socket.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+    def _finish_connecting(self, sock: socket.socket, engine: Engine) -> None:
+        code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
+        self._attempts.remove(sock)
         if code != 0:
+            sock.close()
             self._reason = os.strerror(code)
             self._try_next(engine)
             return
-        self.socket.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        self.is_connected = True
+        self.close()
+        # Some systems refuse it for a connection that was reset; `recv` reports that.
+        with contextlib.suppress(OSError):
+            sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        self.socket = sock
         engine.connected(self.number, _clock.now())
+
+    def _read(self, sock: socket.socket, engine: Engine) -> None:
+        try:
+            data = sock.recv(65536)
+        except (BlockingIOError, InterruptedError):
+            return
+        except OSError as error:
+            engine.ended(self.number, reason_of(error), _clock.now())
+            return
+        if data:
+            engine.received(self.number, data, _clock.now())
+        else:
+            engine.ended(self.number, "the node closed the connection", _clock.now())
+
+
+def _alternated(addresses: list[_Address]) -> list[_Address]:
+    """The addresses with their families in turn, so that the second is of another family."""
+    families: dict[Any, deque[_Address]] = {}
+    for address in addresses:
+        families.setdefault(address[0], deque()).append(address)
+    rounds = itertools.zip_longest(*families.values())
+    return [address for group in rounds for address in group if address is not None]

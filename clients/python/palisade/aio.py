@@ -218,13 +218,15 @@ class Lock(BaseLock):
         caught here.
         """
         uncancel = getattr(body, "uncancel", None)  # since Python 3.11
-        others = uncancel() > self._cancellations if uncancel else False
+        if uncancel is not None:
+            uncancel()
         try:
             await asyncio.sleep(0)
         except asyncio.CancelledError:
-            if others:
+            # Another cancellation may have come in the meantime, and be the one that arrives here.
+            if _cancellations(body) > self._cancellations:
                 raise
-        return not others
+        return _cancellations(body) <= self._cancellations
 
     def _changed(self, engine: Engine) -> None:
         """The driver has made a step."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import socket
 import ssl
 import struct
 import threading
 import time
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from websockets.exceptions import InvalidState
@@ -216,4 +217,44 @@ def unused_address() -> str:
         return f"127.0.0.1:{sock.getsockname()[1]}"
 
 
-__all__ = ["SESSION", "Connection", "Gone", "ScriptedNode", "unused_address"]
+@contextlib.contextmanager
+def silent_address() -> Iterator[str]:
+    """An address that answers no attempt to connect: the listener's queue is full."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.socket())
+        listener.bind(("127.0.0.1", 0))
+        listener.listen(0)
+        for _ in range(3):
+            filler = stack.enter_context(socket.socket())
+            filler.setblocking(False)
+            filler.connect_ex(listener.getsockname())
+        yield f"127.0.0.1:{listener.getsockname()[1]}"
+
+
+def resolver(name: str, addresses: list[str]) -> Callable[..., list[Any]]:
+    """A `socket.getaddrinfo` for which `name` has these addresses."""
+    real = socket.getaddrinfo
+
+    def resolve(
+        host: Any, port: Any, family: int = 0, type: int = 0, proto: int = 0, flags: int = 0
+    ) -> list[Any]:
+        if host != name:
+            return list(real(host, port, family, type, proto, flags))
+        if flags & socket.AI_NUMERICHOST:
+            raise socket.gaierror(socket.EAI_NONAME, "this is a name")
+        ends = [address.rsplit(":", 1) for address in addresses]
+        kind = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
+        return [(*kind, (number, int(end))) for number, end in ends]
+
+    return resolve
+
+
+__all__ = [
+    "SESSION",
+    "Connection",
+    "Gone",
+    "ScriptedNode",
+    "resolver",
+    "silent_address",
+    "unused_address",
+]

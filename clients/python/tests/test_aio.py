@@ -168,6 +168,28 @@ class Body(unittest.TestCase):
         with ScriptedNode(freezing) as node:
             self.run_all(main())
 
+    def test_cancellation_by_others_that_follows_ours_is_kept(self) -> None:
+        async def job() -> None:
+            task = asyncio.current_task()
+            assert task is not None
+            async with palisade.aio.Client(node.address).lock("nightly", ttl=3) as lock:
+                lock._cancel_body()  # as at a loss, with no `await` before the end
+                assert lock._engine is not None and lock._driver is not None
+                lock._engine.hold.tick(float("inf"))
+                lock._driver.wake()
+                # It strikes while the end of the body takes our cancellation back.
+                asyncio.get_running_loop().call_soon(task.cancel)
+
+        async def main() -> None:
+            with self.assertRaises(asyncio.CancelledError):
+                await asyncio.create_task(job())
+            await asyncio.sleep(0.01)
+
+        if not hasattr(asyncio.Task, "uncancel"):
+            self.skipTest("before Python 3.11, a task does not count its cancellations")
+        with ScriptedNode(freezing) as node:
+            self.run_all(main())
+
     def test_timeout_of_an_acquire_leaves_the_queue(self) -> None:
         def script(connection: Connection) -> None:
             connection.accept()

@@ -14,7 +14,7 @@ from palisade._hold import Phase
 from palisade._request import make_request
 from palisade._route import Directory, Route, parse_endpoints
 from palisade._wire import Security
-from palisade.errors import Held, LockLost, Refused, Unreachable
+from palisade.errors import Held, LockLost, Refused, Timeout, Unreachable
 
 from .peer import SESSION, Peer, failure, granted, http, waiting
 
@@ -99,6 +99,13 @@ class World:
         self.say("granted", granted())
         assert self.heard() == ["acquire"]
         assert self.engine.hold.phase is Phase.HELD
+
+    def queue(self, ttl_ms: int) -> None:
+        """Waits for the lock."""
+        self.connect()
+        self.accept()
+        self.say("waiting", waiting(ttl_ms=ttl_ms))
+        assert self.heard() == ["acquire"]
 
     def renew(self, n: int) -> None:
         self.say("check", {"n": n})
@@ -214,6 +221,18 @@ class Holding(unittest.TestCase):
         self.world.accept()
         self.assertEqual(self.world.heard(), ["resume"])
 
+    def test_silent_connection_is_given_up_after_half_a_minute_at_the_most(self) -> None:
+        world = World(ttl=3600, wait=600)
+        world.queue(3_600_000)
+        for _ in range(5):  # a node pings every 20 s, and checks every 20 minutes
+            world.sleep(20)
+            world.arrive(world.peer.ping())
+        self.assertEqual(world.target.number, 1)
+        world.sleep(31)
+        world.connect("b")
+        world.accept()
+        self.assertEqual(world.heard(), ["resume"])
+
     def test_silent_connection_is_given_up_after_half_the_ttl(self) -> None:
         self.world.sleep(1.4)
         self.assertEqual(self.world.target.number, 1)
@@ -250,7 +269,7 @@ class Holding(unittest.TestCase):
         self.assertFalse(self.world.engine.hold.is_valid(self.world.now))
         self.world.arrive(check + renewed)
         self.assertTrue(self.world.engine.hold.lost)
-        self.assertEqual(self.world.heard(), ["release"])
+        self.assertEqual(self.world.heard(), [])
 
     def test_pause_within_the_lease_keeps_the_connection(self) -> None:
         check = self.world.peer.say("check", {"n": 1})
@@ -296,6 +315,19 @@ class Holding(unittest.TestCase):
         self.world.connect("c")
         self.world.accept()
         self.assertEqual(self.world.heard(), ["resume"])
+
+    def test_node_that_refuses_the_client_costs_no_lock(self) -> None:
+        for status in (401, 403, 404):
+            world = World()
+            world.hold()
+            world.break_connection()
+            world.connect("b")
+            world.arrive(http(status))
+            self.assertTrue(world.engine.hold.is_valid(world.now), status)
+            world.connect("a")
+            world.accept()
+            world.say("granted", granted())
+            self.assertEqual(world.heard(), ["resume"])
 
     def test_broken_lock_is_lost(self) -> None:
         self.world.say("lost", failure("not_holder"))
@@ -442,6 +474,55 @@ class Acquires(unittest.TestCase):
         self.assertEqual((kind, body["session"]), ("resume", SESSION))
         self.assertLessEqual(body["wait_ms"], 59_000)
         self.assertGreater(body["wait_ms"], 58_000)
+
+    def test_withdrawal_over_a_silent_connection_is_repeated_at_another_node(self) -> None:
+        for ttl in (3, 30, 3600):
+            world = World(ttl=ttl, wait=60)
+            world.queue(ttl * 1000)
+            world.engine.cancel(world.now)
+            world.sleep(1.01)
+            world.connect("b")
+            world.accept()
+            self.assertEqual(world.heard(), ["resume", "release"], ttl)
+            world.say("released", {})
+            self.assertTrue(world.engine.is_finished)
+
+    def test_withdrawal_does_not_wait_for_a_node_that_cannot_be_connected_to(self) -> None:
+        world = World(ttl=3600, wait=60)
+        world.queue(3_600_000)
+        world.break_connection()
+        world.sleep(0.1)
+        self.assertEqual(world.target.endpoint.host, "b")
+        world.engine.cancel(world.now)
+        world.sleep(1.01)
+        while world.engine.target is None:  # the pause after a round of failures
+            world.sleep(0.05)
+        world.connect("a")
+        world.accept()
+        self.assertEqual(world.heard(), ["resume", "release"])
+
+    def test_release_over_a_silent_connection_is_repeated_within_seconds(self) -> None:
+        world = World(ttl=3600)
+        world.queue(3_600_000)
+        world.say("granted", granted(ttl_ms=3_600_000))
+        world.engine.release(world.now)
+        world.sleep(5.1)
+        world.connect("b")
+        world.accept()
+        world.say("granted", granted(ttl_ms=3_600_000))
+        self.assertEqual(world.heard(), ["resume", "release"])
+
+    def test_wait_that_ends_over_a_dead_connection_is_withdrawn_at_another_node(self) -> None:
+        world = World(ttl=3600, wait=10)
+        world.queue(3_600_000)
+        world.sleep(15.01)  # the wait, and the time for the answer
+        self.assertIs(world.engine.hold.phase, Phase.RELEASING)
+        world.sleep(1.01)
+        world.connect("b")
+        world.accept()
+        self.assertEqual(world.heard(), ["resume", "release"])
+        world.say("released", {})
+        self.assertIsInstance(world.engine.hold.error, Timeout)
 
     def test_slow_network_is_no_silent_one(self) -> None:
         world = World()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 import ssl
 import subprocess
@@ -11,11 +12,12 @@ import time
 import unittest
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import palisade
 
 from .faces import PATIENCE, AsyncioFace, Face, Handle, ThreadsFace
-from .node import Connection, ScriptedNode, unused_address
+from .node import Connection, Gone, ScriptedNode, resolver, silent_address, unused_address
 from .peer import failure, granted, http, waiting
 
 
@@ -179,6 +181,29 @@ class FaceTest(unittest.TestCase):
             self.assertEqual(len(handle.losses), 1, "the loss is told once")
         self.assert_all_ended()
 
+    def test_end_of_a_lease_frees_nothing(self) -> None:
+        def script(connection: Connection) -> None:
+            connection.grant(ttl_ms=500)
+            with contextlib.suppress(Gone, OSError):
+                while not connection.node.stopping.wait(0.05):
+                    # The connection is alive, and nothing is renewed.
+                    connection.raw(connection.peer.ping())
+                    connection._read_once()
+            frames.extend(connection.peer.frames)
+            ended.set()
+
+        frames: list[tuple[str, Any]] = []
+        ended = threading.Event()
+        with ScriptedNode(script) as node:
+            handle = self.lock(node, ttl=0.5)
+            handle.acquire()
+            self.assertTrue(handle.told.wait(PATIENCE))
+            with self.assertRaises(palisade.LockLost):
+                handle.release()
+            self.assertTrue(ended.wait(PATIENCE))
+            self.assertEqual(frames, [])
+        self.assert_all_ended()
+
     def test_broken_lock_is_lost_at_once(self) -> None:
         def script(connection: Connection) -> None:
             connection.grant(ttl_ms=60_000)
@@ -256,6 +281,25 @@ class FaceTest(unittest.TestCase):
     def test_unknown_host_ends_the_acquire(self) -> None:
         with self.assertRaises(palisade.Unreachable):
             self.lock("no-such-host.invalid:7401", timeout=0.5).acquire()
+
+    def test_other_addresses_of_a_name_are_tried(self) -> None:
+        """As with two versions of IP, one of which leads nowhere."""
+        with silent_address() as silent, ScriptedNode(good, good) as node:
+            for first in (silent, unused_address()):
+                resolve = resolver("dual.test", [first, silent, node.address])
+                with mock.patch("socket.getaddrinfo", resolve):
+                    handle = self.lock("dual.test:7401", timeout=3)
+                    handle.acquire()
+                    handle.release()
+        self.assert_all_ended()
+
+    def test_name_whose_addresses_all_fail_ends_the_acquire(self) -> None:
+        with silent_address() as silent:
+            for addresses in ([unused_address(), unused_address()], [unused_address(), silent], []):
+                with mock.patch("socket.getaddrinfo", resolver("dual.test", addresses)):
+                    with self.assertRaises(palisade.Unreachable):
+                        self.lock("dual.test:7401", timeout=0.8).acquire()
+        self.assert_all_ended()
 
     def test_garbage_costs_the_connection_and_not_the_lock(self) -> None:
         def garbled(connection: Connection) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import json
 import unittest
+from collections.abc import Callable
 from typing import Any
+from unittest import mock
 
 from palisade import _messages as messages
 from palisade._hold import STAY, Hold, Phase, Reconnect
 from palisade._messages import Failure, Garbage
 from palisade._request import make_request
-from palisade.errors import Held, LockLost, Refused, Timeout, Unreachable
+from palisade.errors import Held, LockLost, PalisadeError, Refused, Timeout, Unreachable
 
 SESSION = "00000000-0000-0001-a3d2-6ffe1fa85f94"
 
@@ -122,7 +124,25 @@ class Lease(unittest.TestCase):
         hold.tick(109.8)
         self.assertTrue(hold.lost)
         self.assertIsInstance(hold.error, LockLost)
-        self.assertEqual(said(hold), [("release", {})], "the server learns of it")
+        self.assertEqual(said(hold), [], "only the user releases: the work may still go on")
+
+    def test_loss_of_any_kind_frees_nothing(self) -> None:
+        """The server may have renewed the lease in the meantime: its answer was on its way."""
+        hold = held()
+        hold.cut("test")
+        hold.opened(109)
+        self.assertEqual([kind for kind, _ in said(hold)], ["resume"])
+        hold.tick(109.8)
+        self.assertTrue(hold.lost)
+        self.assertEqual(said(hold), [])
+        hold = held()
+        hold.receive(messages.Lost(Failure("not_holder", "")), 101)
+        hold.release(101)
+        self.assertEqual(said(hold), [])
+        hold = held()
+        hold.fail(PalisadeError("a bug", "client_failed"))
+        self.assertTrue(hold.lost)
+        self.assertEqual(said(hold), [])
 
     def test_nothing_that_is_read_after_the_end_revives_a_lease(self) -> None:
         for message in (messages.Renewed(1, 10_000), grant()):
@@ -132,6 +152,39 @@ class Lease(unittest.TestCase):
             hold.receive(message, 110)
             self.assertTrue(hold.lost)
             self.assertFalse(hold.is_valid(110))
+
+    def test_expiry_that_was_seen_is_final(self) -> None:
+        """A thread reads the clock, stops, and applies a renewal after another one saw the end."""
+        looks: list[Callable[[Hold], bool]] = [
+            lambda hold: not hold.is_valid(110),
+            lambda hold: hold.remaining(110) == 0,
+            lambda hold: hold.is_lost(110),
+        ]
+        for look in looks:
+            hold = held()
+            hold.receive(messages.Check(1), 109)
+            self.assertTrue(look(hold))
+            hold.receive(messages.Renewed(1, 10_000), 109.5)
+            self.assertFalse(hold.is_valid(110.1))
+            self.assertEqual(hold.remaining(110.1), 0)
+            self.assertTrue(hold.is_lost(110.1))
+            self.assertTrue(hold.lost)
+
+    def test_expiry_that_is_seen_during_a_renewal_is_final(self) -> None:
+        hold = held()
+        hold.receive(messages.Check(1), 109)
+        renew = hold._renew
+
+        def late(n: int, ttl_ms: int) -> None:
+            self.assertFalse(hold.is_valid(110))
+            renew(n, ttl_ms)
+
+        with mock.patch.object(hold, "_renew", late):
+            hold.receive(messages.Renewed(1, 10_000), 109.5)
+        self.assertFalse(hold.is_valid(110.1))
+        self.assertLessEqual(hold.wake_at() or 0, 110.1, "the loss is told at the next step")
+        hold.release(110.2)
+        self.assertTrue(hold.lost)
 
     def test_grant_that_arrives_too_late_is_none(self) -> None:
         hold = new_hold(100)
@@ -226,8 +279,9 @@ class Resume(unittest.TestCase):
         self.assertEqual(hold.error.code, "not_holder")
         self.assertFalse(hold.is_valid(101))
 
-    def test_held_lock_outlives_refusals_that_may_pass(self) -> None:
-        for code in ("no_leader", "overloaded", "limit", "too_soon", "anything"):
+    def test_held_lock_outlives_refusals_of_a_node(self) -> None:
+        codes = ("no_leader", "overloaded", "limit", "too_soon", "denied", "unauthenticated")
+        for code in (*codes, "invalid", "not_found", "anything"):
             hold = held()
             hold.cut("test")
             hold.opened(102)
@@ -235,13 +289,37 @@ class Resume(unittest.TestCase):
             self.assertIsInstance(step, Reconnect, code)
             self.assertTrue(hold.is_valid(102), code)
 
-    def test_held_lock_is_lost_at_a_final_refusal(self) -> None:
-        for code in ("no_session", "not_holder", "denied"):
+    def test_held_lock_is_lost_if_its_session_or_grant_has_ended(self) -> None:
+        for code in ("no_session", "not_holder", "gone", "withdrawn"):
             hold = held()
             hold.cut("test")
             hold.opened(102)
             hold.receive(messages.Refusal(Failure(code, ""), None), 102)
             self.assertTrue(hold.lost, code)
+
+
+    def test_waiter_whom_a_node_refuses_asks_others_while_its_session_lives(self) -> None:
+        for code in ("denied", "unauthenticated"):
+            hold = new_hold(100, wait=60)
+            hold.opened(100)
+            hold.receive(messages.Waiting(SESSION, 10_000), 100)
+            hold.cut("test")
+            self.assertIsInstance(hold.refused(Failure(code, ""), 105), Reconnect, code)
+            self.assertIs(hold.phase, Phase.ACQUIRING)
+            hold.refused(Failure(code, ""), 110)
+            self.assertIsInstance(hold.error, Refused, code)
+
+    def test_withdrawal_that_a_node_refuses_is_sent_to_another(self) -> None:
+        hold = new_hold(100, wait=60)
+        hold.opened(100)
+        hold.receive(messages.Waiting(SESSION, 10_000), 100)
+        hold.cut("test")
+        hold.cancel(101)
+        self.assertIsInstance(hold.refused(Failure("denied", ""), 101), Reconnect)
+        hold.opened(101.5)
+        said(hold)
+        hold.receive(messages.Refusal(Failure("timeout", ""), None), 101.6)
+        self.assertIs(hold.phase, Phase.ENDED)
 
 
 class Release(unittest.TestCase):
@@ -360,7 +438,37 @@ class Acquire(unittest.TestCase):
         hold.receive(messages.Waiting(SESSION, 10_000), 100)
         hold.tick(164.9)
         self.assertIsNone(hold.error, "the server's answer may be on its way")
+        said(hold)
         hold.tick(165)
+        self.assertIsInstance(hold.error, Timeout)
+        self.assertEqual(said(hold), [("release", {})])
+        hold.receive(messages.Released(), 165.1)
+        self.assertIs(hold.phase, Phase.ENDED)
+
+    def test_wait_that_ends_without_a_connection_is_withdrawn_by_a_resume(self) -> None:
+        for answer in (messages.Released(), messages.Lost(Failure("no_session", "")), None):
+            hold = new_hold(100, wait=60)
+            hold.opened(100)
+            hold.receive(messages.Waiting(SESSION, 10_000), 100)
+            hold.cut("test")
+            said(hold)
+            hold.tick(160)
+            self.assertIs(hold.phase, Phase.RELEASING)
+            hold.opened(160.5)
+            self.assertEqual([kind for kind, _ in said(hold)], ["resume", "release"])
+            if answer is None:
+                hold.tick(162)
+            else:
+                hold.receive(answer, 161)
+            self.assertIs(hold.phase, Phase.ENDED)
+            self.assertIsInstance(hold.error, Timeout)
+
+    def test_wait_whose_session_has_ended_has_nothing_to_withdraw(self) -> None:
+        hold = new_hold(100, wait=60)
+        hold.opened(100)
+        hold.receive(messages.Waiting(SESSION, 10_000), 100)
+        hold.receive(messages.Lost(Failure("no_session", "")), 161)
+        self.assertIs(hold.phase, Phase.ENDED)
         self.assertIsInstance(hold.error, Timeout)
 
     def test_interruption_leads_to_the_leader(self) -> None:

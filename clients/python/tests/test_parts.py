@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import socket
 import unittest
 from typing import Any
 
@@ -11,6 +12,7 @@ from palisade import _messages as messages
 from palisade._messages import Garbage, decode, decode_failure
 from palisade._request import Request, make_request
 from palisade._route import Directory, Endpoint, Route, parse_endpoints, parse_location
+from palisade._threads import _alternated
 
 
 class Decoding(unittest.TestCase):
@@ -173,6 +175,14 @@ class Routes(unittest.TestCase):
         self.assertEqual(Route(self.directory).current, Endpoint("c", 3))
         self.route.failed()
         self.assertEqual(Route(self.directory).current, self.a)
+
+
+class Addresses(unittest.TestCase):
+    def test_families_take_turns(self) -> None:
+        six = [(socket.AF_INET6, 1, 6, "", n) for n in range(3)]
+        four = [(socket.AF_INET, 1, 6, "", n) for n in range(1)]
+        self.assertEqual(_alternated([*six, *four]), [six[0], four[0], six[1], six[2]])
+        self.assertEqual(_alternated([]), [])
 
 
 class Clock(unittest.TestCase):

@@ -1,8 +1,8 @@
 /**
  * The client's platform in a browser. The page's origin must be allowed by the servers.
  *
- * A browser tells a page nothing about a refused upgrade, not even a redirect. So every server in the list must be able
- * to serve, or the list must have all servers, which are then tried in turn.
+ * A browser tells a page nothing about a refused upgrade, not even a redirect. That is no loss: a follower forwards the
+ * connection to the leader, and after a refusal the client tries the next server of the list.
  */
 
 import type { Clock } from "./clock.js";
@@ -19,6 +19,8 @@ export const browserPlatform: Platform = {
   clock,
   defaultOwner: "",
   secure: "location" in globalThis && globalThis.location.protocol === "https:",
+  // A browser answers pings by itself, and tells the page nothing about them.
+  silenceMs: Infinity,
   afterArrivals: (work) => void setTimeout(work, 0),
   connect(address, handlers) {
     const socket = new WebSocket(holdUrl(address));

@@ -73,7 +73,8 @@ export class CoreClient {
    */
   async lock(keys: string | readonly string[], options: LockOptions = {}): Promise<Lock> {
     const claim = this.#claim(keys, options);
-    const patience = { waitMs: milliseconds("waitMs", options.waitMs ?? 0, 0), reachMs: this.#reachMs };
+    const waitMs = milliseconds("waitMs", options.waitMs ?? 0, 0);
+    const patience = { waitMs, reachMs: this.#reachMs, silenceMs: this.#platform.silenceMs };
     const route = new Route(this.#addresses, this.#memory, Math.random);
     const driver = new Driver(this.#platform, claim, patience, route);
     const grant = await driver.acquire(options.signal);

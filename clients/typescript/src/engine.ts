@@ -16,7 +16,7 @@
  * - Only the newest connection (link) counts; what others say is ignored.
  */
 
-import { type Address, parseEndpoint, redirectTarget } from "./endpoints.js";
+import { type Address, redirectTarget } from "./endpoints.js";
 import { LockLost, PalisadeError, Timeout, Unreachable } from "./errors.js";
 import {
   type Action,
@@ -53,6 +53,8 @@ const DIAL_MS = 2_000;
 const LATE_TIMEOUT_MS = 10_000;
 /** How long a cancelled wait tries to leave the queue, in milliseconds. */
 const ABANDON_MS = 2_000;
+/** How long one server has to let a cancelled wait go, in milliseconds; another one is tried after it. */
+const ABANDON_STEP_MS = 750;
 /** The pause after `no_space` and `too_soon`, in milliseconds. */
 const LONG_PAUSE_MS = 1_000;
 /** How many unanswered `here` are remembered. */
@@ -266,8 +268,9 @@ export class Engine {
   }
 
   /**
-   * How long a server may say nothing. Checks come every third of the TTL, and half as much is allowed on top. An
-   * answer to a resume or a release is due sooner, so that there is time to ask another server within the lease.
+   * How long a server may say nothing. Checks come every third of the TTL, and half as much is allowed on top; with a
+   * long TTL the pings in between count. An answer to a resume or a release is due sooner, so that there is time to ask
+   * another server within the lease, or before a cancelled wait is left to its TTL.
    */
   #silenceMs(link: OpenLink): number {
     const ttl = this.#ttlMs;
@@ -275,8 +278,10 @@ export class Engine {
       const { waitMs, reachMs } = this.#patience;
       return clamp(ttl / 2, 300, clamp(Math.max(waitMs, reachMs) / 2, 1_000, 5_000));
     }
+    if (this.#phase === "abandoning") return clamp(ttl / 6, 300, ABANDON_STEP_MS);
     if (!link.answered || link.releaseSent) return clamp(ttl / 6, 300, 3_000);
-    return this.#phase === "waiting" ? Math.max(ttl / 2, 300) : ttl / 2;
+    const silence = Math.min(ttl / 2, this.#patience.silenceMs);
+    return this.#phase === "waiting" ? Math.max(silence, 300) : silence;
   }
 
   #handleMessage(link: OpenLink, message: ServerMessage, now: number): void {
@@ -411,7 +416,7 @@ export class Engine {
   }
 
   #handleInterrupted(link: OpenLink, failure: Failure, now: number): void {
-    const leader = failure.leader === undefined ? undefined : parseEndpoint(failure.leader, link.address.secure);
+    const leader = failure.leader === undefined ? undefined : redirectTarget(failure.leader, link.address);
     this.#passOn(link.address, failure, now, leader);
   }
 
@@ -420,7 +425,7 @@ export class Engine {
     const link = this.#link;
     if (link.state === "idle") return;
     const { address } = link;
-    const leader = failure.leader === undefined ? undefined : parseEndpoint(failure.leader, address.secure);
+    const leader = failure.leader === undefined ? undefined : redirectTarget(failure.leader, address);
     const isPassing = PASSING.has(failure.code) || failure.code === "";
     switch (this.#phase) {
       case "acquiring":
@@ -488,10 +493,15 @@ export class Engine {
   #dial(now: number): void {
     const id = ++this.#links;
     const address = this.#route.next();
-    const isBound = this.#phase === "held" || this.#phase === "releasing";
-    const until = now + (isBound ? clamp(this.#ttlMs / 4, 300, DIAL_MS) : DIAL_MS);
-    this.#link = { state: "dialling", id, address, until };
+    this.#link = { state: "dialling", id, address, until: now + this.#dialMs() };
     this.#actions.push({ do: "connect", link: id, address });
+  }
+
+  /** How long a dial may take: less if time is short, so that another server can be tried. */
+  #dialMs(): number {
+    if (this.#phase === "abandoning") return ABANDON_STEP_MS;
+    const isBound = this.#phase === "held" || this.#phase === "releasing";
+    return isBound ? clamp(this.#ttlMs / 4, 300, DIAL_MS) : DIAL_MS;
   }
 
   #firstFrame(now: number): string {
@@ -547,6 +557,7 @@ export class Engine {
     const link = this.#link;
     if (link.state === "open") this.#sendRelease(link, now);
     else if (this.#session === undefined) this.#finish();
+    else if (link.state === "dialling") this.#link = { ...link, until: Math.min(link.until, now + ABANDON_STEP_MS) };
   }
 
   #finish(): void {

@@ -54,6 +54,8 @@ export interface Patience {
   readonly waitMs: number;
   /** How long to look for a server that can answer, also if `waitMs` is less. */
   readonly reachMs: number;
+  /** How long a server that is well may say nothing, whatever the TTL; `Infinity` where its pings are not seen. */
+  readonly silenceMs: number;
 }
 
 /** The error that a server's refusal is to the user. */

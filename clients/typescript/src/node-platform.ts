@@ -24,6 +24,8 @@ export interface TlsOptions {
 
 /** The largest frame and body that is read from a server, in bytes. */
 const MOST_BYTES = 256 * 1024;
+/** A server that is well sends a ping every 20 s; half as much is allowed on top. In milliseconds. */
+const SILENCE_MS = 30_000;
 /** When the system asks whether a silent peer is still there, in milliseconds. */
 const KEEP_ALIVE_MS = 15_000;
 
@@ -84,6 +86,7 @@ export function nodePlatform(tls: TlsOptions | undefined): Platform {
     clock,
     defaultOwner: `${hostname()}:${process.pid}`,
     secure: tls !== undefined,
+    silenceMs: SILENCE_MS,
     afterArrivals: (work) => void setImmediate(work),
     connect(address, handlers) {
       return connect(address, handlers, secureContext, tls?.token);

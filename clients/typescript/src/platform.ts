@@ -31,6 +31,11 @@ export interface Platform {
   readonly defaultOwner: string;
   /** Whether an endpoint without a scheme is dialled with TLS. */
   readonly secure: boolean;
+  /**
+   * How long a server that is well may say nothing, pings included, in milliseconds; `Infinity` if this platform does
+   * not show pings.
+   */
+  readonly silenceMs: number;
   connect(address: Address, handlers: SocketHandlers): Socket;
   /** Runs `work` after the messages that have arrived already. */
   afterArrivals(work: () => void): void;

@@ -12,6 +12,14 @@ import type { Claim } from "../src/wire.js";
 const SESSION = "00000000-0000-0001-a3d2-6ffe1fa85f94";
 const CLAIM: Claim = { keys: "nightly", ttlMs: 3_000, owner: "worker-7" };
 
+interface WorldOptions {
+  readonly claim?: Partial<Claim>;
+  readonly waitMs?: number;
+  readonly reachMs?: number;
+  readonly silenceMs?: number;
+  readonly endpoints?: string;
+}
+
 /** An engine, and what it has said so far. */
 class World {
   now = 1_000;
@@ -21,9 +29,10 @@ class World {
   readonly events: EngineEvent[] = [];
   readonly engine: Engine;
 
-  constructor(options: { claim?: Partial<Claim>; waitMs?: number; reachMs?: number; endpoints?: string } = {}) {
+  constructor(options: WorldOptions = {}) {
     const claim = { ...CLAIM, ...options.claim };
-    const patience = { waitMs: options.waitMs ?? 0, reachMs: options.reachMs ?? 5_000 };
+    const { waitMs = 0, reachMs = 5_000, silenceMs = 30_000 } = options;
+    const patience = { waitMs, reachMs, silenceMs };
     const route = new Route(parseEndpoints(options.endpoints ?? "a:1,b:2", false), {}, () => 0);
     this.engine = new Engine(claim, patience, route, this.now);
     this.engine.start(this.now);
@@ -89,7 +98,7 @@ class World {
   }
 
   /** A lock that is held, by a frame that was sent now. */
-  static held(options: ConstructorParameters<typeof World>[0] = {}): World {
+  static held(options: WorldOptions = {}): World {
     return new World(options).open().waiting().granted();
   }
 
@@ -249,6 +258,28 @@ describe("acquire", () => {
     );
   });
 
+  it("never follows a leader's address out of TLS", () => {
+    const leader = { id: 2, client_addr: "http://evil:1" };
+    const failure = { error: "not_leader", message: "", leader };
+    const refusal = { status: 421, body: JSON.stringify(failure) };
+    const answers = [
+      (world: World) => world.do((engine, now) => engine.handleRefusal(world.link, refusal, now)),
+      (world: World) => world.open().say({ error: failure }),
+      (world: World) => world.open().waiting().say({ interrupted: failure }),
+      (world: World) => world.open().waiting().granted().say({ interrupted: failure }),
+    ];
+    for (const answer of answers) {
+      const world = answer(new World({ waitMs: 10_000, endpoints: "https://a:1,https://b:2" })).pass(50);
+      assert.deepEqual(
+        world.dialled.map(({ address }) => address),
+        [
+          { host: "a:1", secure: true },
+          { host: "b:2", secure: true },
+        ],
+      );
+    }
+  });
+
   it("retries a server without a leader, with the rest of its wait", () => {
     const world = new World({ waitMs: 1_000, endpoints: "a:1" });
     const refusal = { status: 503, body: JSON.stringify({ error: "no_leader", message: "" }) };
@@ -331,6 +362,34 @@ describe("acquire", () => {
     assert.deepEqual(world.events, []);
     world.say({ released: {} });
     assert.equal(world.engine.phase, "done");
+  });
+
+  it("leaves the queue over another server if the first one is silent", () => {
+    const world = new World({ claim: { ttlMs: 30_000 }, waitMs: 60_000 })
+      .open()
+      .waiting(30_000)
+      .do((engine, now) => engine.cancel(now))
+      .pass(1_000);
+    assert.equal(world.host, "b:2");
+    world.open();
+    assert.deepEqual(Object.keys(world.frames.at(-1) as object), ["resume"]);
+    world.waiting(30_000);
+    assert.deepEqual(world.frames.at(-1), { release: {} });
+    world.say({ released: {} });
+    assert.equal(world.engine.phase, "done");
+  });
+
+  it("leaves the queue over another server if the first one cannot be reached", () => {
+    const world = new World({ claim: { ttlMs: 30_000 }, waitMs: 60_000, endpoints: "a:1,b:2,c:3" })
+      .open()
+      .waiting(30_000)
+      .cut()
+      .pass(50);
+    assert.equal(world.host, "b:2");
+    world.do((engine, now) => engine.cancel(now)).pass(1_000);
+    assert.equal(world.host, "c:3");
+    world.open();
+    assert.deepEqual(Object.keys(world.frames.at(-1) as object), ["resume"]);
   });
 
   it("does not wait for an answer to a cancel for ever", () => {
@@ -465,6 +524,30 @@ describe("a reconnect of a holder", () => {
     assert.equal(world.host, "b:2");
     world.pass(500 + 75);
     assert.deepEqual(world.closed, [1, 2]);
+  });
+
+  it("happens when not even a ping comes, though the TTL is long and checks are rare", () => {
+    const hour = 3_600_000;
+    const options = { claim: { ttlMs: hour }, waitMs: 60_000 };
+    const waiter = new World(options).open().waiting(hour);
+    const holder = new World(options).open().waiting(hour).granted(17, hour);
+    for (const world of [waiter, holder]) {
+      world.pass(20_000).do((engine, now) => engine.handlePing(world.link, now));
+      world.pass(29_999);
+      assert.equal(world.dialled.length, 1);
+      world.pass(1);
+      assert.deepEqual([world.host, world.closed], ["b:2", [1]]);
+      world.open();
+      assert.deepEqual(Object.keys(world.frames.at(-1) as object), ["resume"]);
+    }
+  });
+
+  it("needs half a TTL of silence where pings are not seen", () => {
+    const hour = 3_600_000;
+    const options = { claim: { ttlMs: hour }, waitMs: 60_000, silenceMs: Infinity };
+    const world = new World(options).open().waiting(hour).granted(17, hour).pass(hour / 2 - 1);
+    assert.equal(world.dialled.length, 1);
+    assert.equal(world.pass(1).dialled.length, 2);
   });
 
   it("takes a ping for a sign of life", () => {

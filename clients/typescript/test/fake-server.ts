@@ -63,6 +63,10 @@ export class Peer {
     this.#socket.send(typeof frame === "string" || Buffer.isBuffer(frame) ? frame : JSON.stringify(frame));
   }
 
+  ping(): void {
+    this.#socket.ping();
+  }
+
   /** Answers the first frame with a grant. */
   async grant(token = 17, ttl_ms = 3_000): Promise<any> {
     const [body] = Object.values(await this.read());

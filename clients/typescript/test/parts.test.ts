@@ -6,6 +6,7 @@ import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { describe, it } from "node:test";
 import { fileURLToPath } from "node:url";
+import { browserPlatform } from "../src/browser-platform.js";
 import { SuspendClock } from "../src/clock.js";
 import { parseEndpoints, redirectTarget } from "../src/endpoints.js";
 import { nodePlatform } from "../src/node-platform.js";
@@ -70,6 +71,33 @@ describe("the clock", () => {
     const [before, start] = [clock.now(), performance.now()];
     await sleep(100);
     assert.ok(Math.abs(clock.now() - before - (performance.now() - start)) < 50);
+  });
+});
+
+describe("the platform", () => {
+  it("of Node sees the pings of a server, and knows how often they come", async () => {
+    await using server = await FakeServer.start();
+    const platform = nodePlatform(undefined);
+    assert.equal(platform.silenceMs, 30_000);
+    const pinged = new Promise<void>((resolve, reject) => {
+      const socket = platform.connect(
+        { host: server.endpoint, secure: false },
+        {
+          opened: () => undefined,
+          received: reject,
+          refused: reject,
+          closed: reject,
+          pinged: () => (socket.close(), resolve()),
+        },
+      );
+    });
+    const peer = await server.peer();
+    peer.ping();
+    await pinged;
+  });
+
+  it("of a browser sees no pings, so their absence says nothing", () => {
+    assert.equal(browserPlatform.silenceMs, Infinity);
   });
 });
 
