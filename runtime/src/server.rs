@@ -419,13 +419,16 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     }
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
+    let forwarding_permits =
+        ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
-    let setup = Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), permits: permits.clone() };
+    let setup =
+        Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };
     listening.spawn(http::listen(app.at(at), clients, permits.clone(), stopped.clone()));
-    listening.spawn(http::accept_forwarded(app.clone(), forwarded, permits.clone(), stopped.clone()));
+    listening.spawn(http::accept_forwarded(app.clone(), forwarded, forwarding_permits, stopped.clone()));
     if let Some(admin) = admin {
         listening.spawn(http::listen(app.at(Listener::Administration), admin, permits, stopped));
     }

@@ -6,9 +6,13 @@
 //! the file, and is put on the command line: so it is parsed, and compared with the other options,
 //! exactly as if an operator had typed it. Before that, each value is parsed alone, so that a
 //! refusal names the variable, or the file and the line.
+//!
+//! A value is left out if clap refuses its option beside one that a higher place gives: `--join`
+//! overrules the `peers` of a file. Options of one place that exclude one another are refused.
 
 mod file;
 mod print;
+mod unknown;
 
 use std::collections::BTreeMap;
 use std::ffi::{OsStr, OsString};
@@ -23,6 +27,7 @@ use clap::{Arg, ArgAction, ArgMatches, Args, CommandFactory, Id, Parser, Subcomm
 
 use super::{Arguments, Command, block_on, print_error};
 pub(super) use print::print;
+pub(super) use unknown::unknown_variables;
 
 /// Exit code: the file cannot be used (EX_CONFIG).
 pub(super) const EXIT_CONFIG: u8 = 78;
@@ -79,6 +84,9 @@ fn word(option: &str, text: &OsStr) -> OsString {
     word
 }
 
+/// The values of one place, the environment or the file, by their options.
+type Layer = BTreeMap<String, (Origin, Values)>;
+
 /// A command line, with the options that the environment and the file add to it.
 #[derive(Debug)]
 pub(super) struct Layered {
@@ -112,27 +120,33 @@ impl Layered {
         };
         let file = given.get_one::<PathBuf>(FILE_OPTION).cloned();
         let file = file.or_else(|| environment(FILE_OPTION).map(|(_, file)| PathBuf::from(file)));
-        let (mut in_file, mut refusals) = file.map(|file| file::read(&file, &serve)).unwrap_or_default();
-        let (mut origins, mut added) = (BTreeMap::new(), Vec::new());
-        for (option, arg) in options(&serve) {
-            let in_file = in_file.remove(option);
-            if is_on_command_line(&given, arg) {
-                continue;
+        let (in_file, mut refusals) = file.map(|file| file::read(&file, &serve)).unwrap_or_default();
+        let mut in_environment = Layer::new();
+        for (option, arg) in options(&serve).filter(|(_, arg)| !is_on_command_line(&given, arg)) {
+            let Some((origin, text)) = environment(option) else { continue };
+            match of_variable(arg, text) {
+                Ok(values) => drop(in_environment.insert(option.to_owned(), (origin, values))),
+                Err(refusal) => refusals.push(format!("{origin}: {refusal}")),
             }
-            let in_environment = match environment(option) {
-                Some((origin, text)) => match of_variable(arg, text) {
-                    Ok(values) => Some((origin, values)),
-                    Err(refusal) => {
-                        refusals.push(format!("{origin}: {refusal}"));
-                        None
-                    }
-                },
-                None => None,
-            };
-            if let Some((origin, values)) = in_environment.or(in_file) {
-                added.extend(values.words(option));
+        }
+        let (mut origins, mut added) = (BTreeMap::new(), Vec::new());
+        let mut higher: Vec<&Arg> = options(&serve).map(|(_, arg)| arg).collect();
+        higher.retain(|arg| is_on_command_line(&given, arg));
+        for mut layer in [in_environment, in_file] {
+            let mut here = Vec::new();
+            for (option, arg) in options(&serve) {
+                let Some((origin, values)) = layer.remove(option) else { continue };
+                let is_overruled = is_on_command_line(&given, arg) || origins.contains_key(option);
+                if is_overruled || is_excluded(&serve, arg, &higher) {
+                    continue;
+                }
+                let words = values.words(option);
+                // A flag that is false excludes nothing.
+                here.extend((!words.is_empty()).then_some(arg));
+                added.extend(words);
                 origins.insert(option.to_owned(), origin);
             }
+            higher.extend(here);
         }
         if !refusals.is_empty() {
             return Err(refusals);
@@ -188,6 +202,15 @@ fn options(serve: &clap::Command) -> impl Iterator<Item = (&str, &Arg)> {
 
 fn is_on_command_line(given: &ArgMatches, arg: &Arg) -> bool {
     given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
+}
+
+/// Whether clap refuses the option beside one of those that a higher place gives.
+fn is_excluded(serve: &clap::Command, arg: &Arg, higher: &[&Arg]) -> bool {
+    let are_exclusive = |one: &Arg, other: &Arg| {
+        let excluded = serve.get_arg_conflicts_with(one);
+        excluded.iter().any(|excluded| excluded.get_id() == other.get_id())
+    };
+    higher.iter().any(|given| are_exclusive(given, arg) || are_exclusive(arg, given))
 }
 
 fn is_flag(arg: &Arg) -> bool {
@@ -266,7 +289,8 @@ pub(super) struct Config {
 enum Action {
     /// Check that `palisade serve --config FILE` accepts the file, with the PALISADE_* variables of this
     /// environment, and that its options fit one another and the files that they name. The data
-    /// directory and the ports are not touched. The exit code is 78 if they do not
+    /// directory and the ports are not touched. The exit code is 78 if they do not, and 71 if the host of
+    /// an address cannot be looked up. A variable that sets no option is reported and ignored
     Check {
         /// The file
         file: PathBuf,
@@ -276,12 +300,16 @@ enum Action {
 impl Config {
     pub(super) fn run(self) -> ExitCode {
         let Action::Check { file } = self.action;
+        unknown_variables(std::env::vars_os()).iter().for_each(print_error);
         match check(&file, |name| std::env::var_os(name)) {
             Ok(()) => {
                 outln!("{}: these options are accepted", file.display());
                 ExitCode::SUCCESS
             }
-            Err(refusals) => refuse(&refusals),
+            Err(Refused { exit_code, refusals }) => {
+                refusals.iter().for_each(print_error);
+                ExitCode::from(exit_code)
+            }
         }
     }
 }
@@ -292,7 +320,20 @@ pub(super) fn refuse(refusals: &[String]) -> ExitCode {
     ExitCode::from(EXIT_CONFIG)
 }
 
-fn check(file: &std::path::Path, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Vec<String>> {
+/// Why no node can start with a file, and the exit code that `palisade serve` has for this reason.
+#[derive(Debug, PartialEq, Eq)]
+struct Refused {
+    exit_code: u8,
+    refusals: Vec<String>,
+}
+
+impl From<Vec<String>> for Refused {
+    fn from(refusals: Vec<String>) -> Refused {
+        Refused { exit_code: EXIT_CONFIG, refusals }
+    }
+}
+
+fn check(file: &std::path::Path, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Refused> {
     let words = ["palisade".into(), "serve".into(), word(FILE_OPTION, file.as_os_str())];
     let layered = Layered::of(words.into(), environment)?;
     let refused = |message: String| {
@@ -301,7 +342,8 @@ fn check(file: &std::path::Path, environment: impl Fn(&str) -> Option<OsString>)
     };
     let arguments = Arguments::try_parse_from(&layered.words).map_err(|error| refused(summary(&error)))?;
     let Command::Serve(serve) = arguments.command else { return Ok(()) };
-    block_on(serve.check()).map_err(|error| refused(error.to_string()))
+    block_on(serve.check())
+        .map_err(|error| Refused { exit_code: error.exit_code(), refusals: refused(error.to_string()) })
 }
 
 #[cfg(test)]

@@ -19,18 +19,19 @@ use palisade::tls::TlsFiles;
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncReadExt;
 use tokio::signal::unix::{SignalKind, signal};
-use tracing::error;
+use tracing::{error, warn};
 use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
-use super::{log_fields, print_error};
+use super::{config, log_fields, print_error};
 
 /// Run one node
 ///
 /// Each option may also stand in the file of --config, as `client-addr = "HOST:PORT"`, or in the
 /// environment, as PALISADE_CLIENT_ADDR. The command line goes before the environment, and the
-/// environment before the file. `palisade config check FILE` checks a file.
+/// environment before the file, also where two options exclude one another: --join overrules the
+/// `peers` of a file. `palisade config check FILE` checks a file.
 #[derive(Debug, Args)]
 pub(super) struct Serve {
     /// Read options from this TOML file; keys are the names of options, without dashes in front
@@ -234,6 +235,7 @@ impl Serve {
 
     pub(super) fn run(self) -> ExitCode {
         self.start_log();
+        config::unknown_variables(std::env::vars_os()).iter().for_each(|unknown| warn!("{unknown}"));
         let open_files = descriptors::raise_limit();
         let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
         let runtime = match runtime {

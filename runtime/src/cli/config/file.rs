@@ -1,30 +1,26 @@
 //! A configuration file: TOML whose keys are the names of options.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 
 use clap::Arg;
 use toml::de::{DeTable, DeValue};
 
-use super::{Origin, Values, is_flag, is_repeatable, options, parse_alone, similar};
-
-/// The values in a file by their options.
-type InFile = BTreeMap<String, (Origin, Values)>;
+use super::{Layer, Origin, Values, is_flag, is_repeatable, options, parse_alone, similar};
 
 /// Reads a file. Returns what can be used of it, and a sentence about everything else.
-pub(super) fn read(file: &Path, serve: &clap::Command) -> (InFile, Vec<String>) {
+pub(super) fn read(file: &Path, serve: &clap::Command) -> (Layer, Vec<String>) {
     match std::fs::read_to_string(file) {
         Ok(text) => parse(file, &text, serve),
         Err(error) => {
             let refusal = format!("cannot read the configuration file {}: {error} (--config)", file.display());
-            (InFile::new(), vec![refusal])
+            (Layer::new(), vec![refusal])
         }
     }
 }
 
-fn parse(file: &Path, text: &str, serve: &clap::Command) -> (InFile, Vec<String>) {
+fn parse(file: &Path, text: &str, serve: &clap::Command) -> (Layer, Vec<String>) {
     let line_of = |offset: usize| text.bytes().take(offset).filter(|&byte| byte == b'\n').count() + 1;
-    let (mut values, mut refusals) = (InFile::new(), Vec::new());
+    let (mut values, mut refusals) = (Layer::new(), Vec::new());
     let table = match DeTable::parse(text) {
         Ok(table) => table.into_inner(),
         Err(error) => {

@@ -6,11 +6,12 @@ use clap::parser::ValueSource;
 use clap::{Arg, ArgMatches, CommandFactory};
 use palisade_client::escaped_json;
 
-use super::super::{Arguments, print_line};
-use super::{Layered, is_flag, is_repeatable, options, serve};
+use super::super::{Arguments, print_error, print_line};
+use super::{Layered, is_flag, is_repeatable, options, serve, unknown_variables};
 
 /// Prints the effective options of `palisade serve`.
 pub(in super::super) fn print(layered: &Layered) -> ExitCode {
+    unknown_variables(std::env::vars_os()).iter().for_each(print_error);
     match Arguments::command().try_get_matches_from(&layered.words) {
         Ok(matches) => {
             let given = matches.subcommand_matches("serve");

@@ -28,7 +28,8 @@ fn printed(layered: &Layered) -> String {
 #[track_caller]
 fn refused(text: &str, expected: &[(usize, &str)]) {
     let file = write(text);
-    let refusals = check(file.path(), |_| None).unwrap_err();
+    let Refused { exit_code, refusals } = check(file.path(), |_| None).unwrap_err();
+    assert_eq!(exit_code, EXIT_CONFIG);
     assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
     for (refusal, (line, words)) in refusals.iter().zip(expected) {
         assert!(refusal.starts_with(&format!("{}:{line}: ", file.path().display())), "{refusal}");
@@ -113,7 +114,7 @@ fn rules_between_options_name_the_lines() {
         let variable =
             |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
         let file = write(text);
-        let result = check(file.path(), variable).map_err(|refusals| refusals.join("\n"));
+        let result = check(file.path(), variable).map_err(|refused| refused.refusals.join("\n"));
         result.map_err(|refusal| refusal.replace(file.path().to_str().unwrap(), "FILE"))
     };
     assert_eq!(checked(NODE, &[]), Ok(()));
@@ -154,4 +155,78 @@ fn variables_of_one_node_are_those_of_serve() {
     for name in ["PALISADE_LOG", "PALISADE_RECORD", "PALISADE_ENDPOINTS", "PALISADE_CA", "PALISADE_CERT"] {
         assert!(names.iter().all(|known| known != name), "{name}");
     }
+}
+
+/// Goal: the order of the places holds between options that exclude one another, too: nodes that share
+/// a file with `peers` join by a variable, and a node that is told to found a cluster does not join.
+#[test]
+fn option_overrules_what_it_excludes_in_lower_places() {
+    let file = write(NODE);
+    let joined = |words: &[&str], variables: &[(&str, &str)]| printed(&layered(file.path(), words, variables).unwrap());
+    let join = "127.0.0.1:7400";
+    for printed in [joined(&["--join", join], &[]), joined(&[], &[("PALISADE_JOIN", join)])] {
+        assert!(
+            printed.contains("join = \"127.0.0.1:7400\"  # ") && printed.contains("# peers: not given"),
+            "{printed}"
+        );
+    }
+    // The command line's backup excludes the variable, which then excludes nothing.
+    let printed = joined(&["--restore", "backup"], &[("PALISADE_JOIN", join)]);
+    assert!(printed.contains("# join: not given") && printed.contains("peers = { 1 = "), "{printed}");
+    let printed = joined(&["--peers", "1=127.0.0.1:7501"], &[("PALISADE_JOIN", join)]);
+    assert!(printed.contains("# join: not given") && printed.contains("  # command line"), "{printed}");
+    // Options of one place that exclude one another are an operator's mistake.
+    let both = [("PALISADE_JOIN", join), ("PALISADE_PEERS", "1=127.0.0.1:7501")];
+    let layered = layered(file.path(), &[], &both).unwrap();
+    let error = Arguments::command().try_get_matches_from(&layered.words).unwrap_err();
+    assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{error}");
+}
+
+/// Goal: `config check` ends with the code with which `serve` ends for the same reason: a supervisor
+/// starts a node again whose name service does not answer yet.
+#[test]
+fn check_has_the_exit_code_of_serve() {
+    let exit_code = |text: &str| check(write(text).path(), |_| None).unwrap_err().exit_code;
+    // A name with an empty label is refused without asking a name service.
+    assert_eq!(exit_code(&NODE.replace("peer-addr = \"127.0.0.1", "peer-addr = \"no..host")), 71);
+    assert_eq!(exit_code(&NODE.replace("127.0.0.1:7401", "192.0.2.1:7401")), EXIT_CONFIG);
+}
+
+/// Goal: a misspelt variable is reported, and only that: neither those of any command, nor those that
+/// Kubernetes makes for Services.
+#[test]
+fn variable_that_sets_nothing_is_reported() {
+    let reported = |variables: &[(&str, &str)]| {
+        unknown_variables(variables.iter().map(|(name, value)| (name.into(), value.into())))
+    };
+    assert_eq!(
+        reported(&[
+            ("PALISADE_ELECTION_TIMEOUTS", "1s"),
+            ("PALISADE_XYZ", "1"),
+            ("PALISADE_CONFIGS", ""),
+            ("PATH", "/")
+        ]),
+        [
+            "the variable PALISADE_ELECTION_TIMEOUTS is ignored: no option of `palisade serve` has this name; is it \
+             PALISADE_ELECTION_TIMEOUT? Correct it or unset it",
+            "the variable PALISADE_XYZ is ignored: no option of `palisade serve` has this name; correct it or unset it",
+        ]
+    );
+    assert!(reported(&[("PALISADE_id", "1")])[0].contains("is it PALISADE_ID?"));
+    let of_commands = ["ENDPOINTS", "CA", "CERT", "CERT_KEY", "TOKEN_FILE", "KEY", "TOKEN", "SESSION", "SESSIONS"];
+    let of_nodes = ["CONFIG", "ID", "TLS_CA", "ALLOW_HOST", "RECORD", "SIGNED_TOKEN", "STOP_WITH_STDIN"];
+    for name in of_commands.into_iter().chain(of_nodes) {
+        assert_eq!(reported(&[(&format!("PALISADE_{name}"), "1")]), [""; 0]);
+    }
+    assert_eq!(
+        reported(&[
+            ("PALISADE_SERVICE_HOST", "10.0.0.1"),
+            ("PALISADE_PEERS_SERVICE_PORT", "7400"),
+            ("PALISADE_SERVICE_PORT_CLIENTS", "7400"),
+            ("PALISADE_PORT", "tcp://10.0.0.1:7400"),
+            ("PALISADE_PORT_7400_TCP_ADDR", "10.0.0.1"),
+        ]),
+        [""; 0]
+    );
+    assert_eq!(reported(&[("PALISADE_CLIENT_PORT", "7400")]).len(), 1);
 }

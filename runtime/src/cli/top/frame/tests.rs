@@ -19,6 +19,7 @@ fn status(node: u16, role: &str, applied: u64) -> StatusView {
         locks: 2,
         members: Vec::new(),
         snapshot: None,
+        version: "0.1.0".into(),
         disk: DiskView { free_bytes: Some(3 << 29), low: node == 2, ..DiskView::default() },
         cluster_name: "billing\x1b[2J".into(),
         waiting_for: Vec::new(),
