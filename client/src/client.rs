@@ -50,7 +50,7 @@ impl Client {
         }
         options.security.check()?;
         let (commands, inbox) = mpsc::unbounded_channel();
-        let route = Route::new(endpoints.clone());
+        let route = Route::new(endpoints.clone()).forwarded(options.forwarded);
         tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), route, inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), endpoints: endpoints.into(), options };
         client.ask_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;

@@ -39,6 +39,8 @@ pub(crate) struct Route {
     learned: Vec<String>,
     next: usize,
     named: Option<String>,
+    /// Whether every endpoint forwards, so that no other address is needed.
+    forwarded: bool,
     /// The leader that was named last, and how often it could not be reached.
     leader: Option<(String, u32)>,
     /// Whether the node that was dialed last was the named leader.
@@ -50,16 +52,31 @@ pub(crate) struct Route {
 }
 
 impl Route {
+    /// The same route over the endpoints alone: each of them forwards.
+    pub(crate) fn forwarded(self, forwarded: bool) -> Route {
+        Route { forwarded, ..self }
+    }
+
     /// A route over at least one endpoint, begun at a random one, so that many clients do not all meet at the first.
     pub(crate) fn new(endpoints: Vec<String>) -> Route {
         assert!(!endpoints.is_empty(), "a route needs an endpoint");
         let next = rand::rng().random_range(0..endpoints.len());
-        Route { endpoints, learned: Vec::new(), next, named: None, leader: None, is_at_named: false, row: 0, hops: 0 }
+        Route {
+            endpoints,
+            learned: Vec::new(),
+            next,
+            named: None,
+            forwarded: false,
+            leader: None,
+            is_at_named: false,
+            row: 0,
+            hops: 0,
+        }
     }
 
     /// The node to dial next.
     pub(crate) fn next(&mut self) -> Hop {
-        let forwarded = self.leader.as_ref().is_some_and(|(_, failures)| *failures >= ATTEMPTS);
+        let forwarded = self.forwarded || self.leader.as_ref().is_some_and(|(_, failures)| *failures >= ATTEMPTS);
         self.is_at_named = false;
         if let Some(named) = self.named.take().filter(|_| !forwarded) {
             self.is_at_named = true;
@@ -83,7 +100,7 @@ impl Route {
     /// The cluster has these members now. The configured endpoints stay: they may be names that resolve to whichever nodes run there.
     pub(crate) fn learn(&mut self, members: Vec<String>) {
         // A node that has just started does not know where the others serve clients.
-        if !members.is_empty() {
+        if !members.is_empty() && !self.forwarded {
             self.learned = members.into_iter().filter(|member| !self.endpoints.contains(member)).collect();
         }
     }
@@ -109,8 +126,10 @@ impl Route {
     pub(crate) fn arrived(&mut self) {
         self.row = 0;
         self.hops = 0;
-        if self.is_at_named {
-            self.leader = None;
+        match &mut self.leader {
+            // The next search tries the leader's own address once more: it may have been gone for a moment only.
+            Some((_, failures)) if !self.is_at_named => *failures = ATTEMPTS - 1,
+            _ => self.leader = None,
         }
     }
 }
@@ -224,14 +243,30 @@ mod tests {
         let hop = route.next();
         assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("a:1", true));
         route.arrived();
-        // The connection breaks: the client knows the way.
+        // The connection breaks: the client tries the leader itself once more, and knows the way.
+        route.failed();
+        assert_eq!((route.next().endpoint.as_str(), route.is_at_named), ("b:2", false));
+        route.redirected(Some("c:3".into()));
+        assert_eq!(route.next().endpoint, "c:3");
         route.failed();
         let hop = route.next();
-        assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("b:2", true));
+        assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("a:1", true));
         route.redirected(Some("d:4".into()));
         let hop = route.next();
         assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("d:4", false));
         route.arrived();
         assert!(!route.next().forwarded);
+    }
+
+    /// Goal: a client of one address for all nodes never dials another one.
+    #[test]
+    fn endpoints_that_forward_are_enough() {
+        let mut route = Route::new(vec!["balancer:1".into()]).forwarded(true);
+        route.learn(vec!["a:1".into(), "b:2".into()]);
+        for _ in 0..3 {
+            let hop = route.next();
+            assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("balancer:1", true));
+            route.redirected(Some("c:3".into()));
+        }
     }
 }

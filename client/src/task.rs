@@ -109,7 +109,6 @@ fn pause(engine: &Engine) -> Duration {
 
 fn dial(route: &mut Route, options: &Options) -> Line {
     let Hop { endpoint, pause, forwarded } = route.next();
-    let forwarded = forwarded || options.forwarded;
     let (address, security, patience) = (endpoint.clone(), options.security.clone(), options.dial_timeout);
     let connection = Box::pin(async move {
         if !pause.is_zero() {

@@ -4,7 +4,8 @@
 //! Every connection takes a file descriptor, and so does every file of the log. A process without
 //! free descriptors cannot create the next segment of its log, and must stop. So the limit is read
 //! once at the start and divided: a part for the node itself, a part for its peers, a part for
-//! connections to the peer port that have not completed the handshake, and the rest for clients.
+//! connections to the peer port that have not completed the handshake, a quarter of the rest for the connections between
+//! nodes over which requests of clients are forwarded, and what is left for clients.
 //! Each accepting task counts its connections, and closes those above its part at once. Connections
 //! that have not completed the handshake are counted by their addresses, too, so that one address
 //! leaves room to the others.
@@ -35,8 +36,8 @@ const PEER: usize = 6;
 const PEER_INBOUND: usize = 3;
 /// Descriptors are reserved for this many peers more than there are at the start.
 const SPARE_PEERS: usize = 1;
-/// Minimum number of unidentified connections to the peer port, and minimum number of client
-/// connections.
+/// Minimum number of unidentified connections to the peer port, of client connections, and of connections over which
+/// requests are forwarded.
 const FEWEST: usize = 4;
 /// Number of peers for which a high limit reserves descriptors; for more if there are more already.
 const MAX_PEERS: usize = 32;
@@ -48,6 +49,8 @@ const RECOMMENDED: usize = 1024;
 pub struct Descriptors {
     /// Maximum number of open client connections.
     pub clients: usize,
+    /// Maximum number of connections over which requests are forwarded, by this node or to it.
+    pub forwarding: usize,
     /// Maximum number of open connections to the peer port that have not completed the handshake.
     pub unidentified: usize,
     /// Maximum number of open connections that peers dialled.
@@ -70,6 +73,7 @@ impl Descriptors {
     /// The division without a limit of open files: for tests.
     pub const AT_EASE: Descriptors = Descriptors {
         clients: limits::CONNECTIONS,
+        forwarding: limits::CONNECTIONS,
         unidentified: limits::UNIDENTIFIED_CONNECTIONS,
         peers: PEER_INBOUND * MAX_PEERS,
     };
@@ -80,7 +84,7 @@ impl Descriptors {
     /// If `limit` is too low to run the node.
     pub fn divide(limit: usize, peers: usize) -> Result<Descriptors, TooFew> {
         let fewest_peers = peers + SPARE_PEERS;
-        let needed = OWN + PEER * fewest_peers + 2 * FEWEST;
+        let needed = OWN + PEER * fewest_peers + 3 * FEWEST;
         if limit < needed {
             return Err(TooFew { limit, needed, peers });
         }
@@ -88,8 +92,15 @@ impl Descriptors {
         let peers = (limit / 8 / PEER).min(MAX_PEERS).max(fewest_peers);
         let rest = limit - OWN - PEER * peers;
         let unidentified = (rest / 4).clamp(FEWEST, limits::UNIDENTIFIED_CONNECTIONS);
-        let clients = (rest - unidentified).min(limits::CONNECTIONS);
-        Ok(Descriptors { clients, unidentified, peers: PEER_INBOUND * peers })
+        let rest = rest - unidentified;
+        let forwarding = (rest / 4).max(FEWEST);
+        let clients = (rest - forwarding).min(limits::CONNECTIONS);
+        Ok(Descriptors {
+            clients,
+            forwarding: forwarding.min(limits::CONNECTIONS),
+            unidentified,
+            peers: PEER_INBOUND * peers,
+        })
     }
 }
 
@@ -194,8 +205,9 @@ mod tests {
             for limit in (needed..3_000).chain([10_000, 65_536, 1_000_000, usize::MAX]) {
                 let parts = Descriptors::divide(limit, peers).unwrap();
                 let for_peers = parts.peers / PEER_INBOUND * PEER;
-                assert!(OWN + for_peers + parts.unidentified + parts.clients <= limit, "{limit}: {parts:?}");
-                assert!(parts.clients >= FEWEST && parts.unidentified >= FEWEST, "{limit}: {parts:?}");
+                let for_all = OWN + for_peers + parts.unidentified + parts.clients + parts.forwarding;
+                assert!(for_all <= limit, "{limit}: {parts:?}");
+                assert!(parts.clients.min(parts.unidentified).min(parts.forwarding) >= FEWEST, "{limit}: {parts:?}");
                 assert!(parts.peers >= PEER_INBOUND * (peers + SPARE_PEERS), "{limit}: {parts:?}");
                 assert!(parts.clients <= limits::CONNECTIONS && parts.unidentified <= limits::UNIDENTIFIED_CONNECTIONS);
             }
@@ -223,7 +235,7 @@ mod tests {
     #[test]
     fn error_names_limit_and_remedy() {
         let refusal = Descriptors::divide(40, 2).unwrap_err().to_string();
-        assert!(refusal.contains("may have 40 files open, and a node with 2 peers needs 58"), "{refusal}");
+        assert!(refusal.contains("may have 40 files open, and a node with 2 peers needs 62"), "{refusal}");
         assert!(refusal.contains("ulimit -n 1024") && refusal.contains("LimitNOFILE="), "{refusal}");
     }
 }

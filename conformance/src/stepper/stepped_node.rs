@@ -19,6 +19,7 @@ use parking_lot::Mutex;
 use rand::SeedableRng;
 use rand::rngs::SmallRng;
 use tokio::net::TcpListener;
+use tokio::sync::mpsc;
 
 use super::effect_log::EffectLog;
 use super::error::StepperError;
@@ -113,7 +114,9 @@ impl SteppedNode {
             watches: None,
         };
         let driver = Driver::new(parts, Instant::now());
-        runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE));
+        // It serves no clients, and so no requests that other nodes forward.
+        let (forwarded, _) = mpsc::channel(1);
+        runtime.spawn(peers::accept(Arc::clone(&peers), core, listener, Descriptors::AT_EASE, forwarded));
         runtime.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
         let directory = directory.to_owned();
         Ok(SteppedNode {

@@ -157,28 +157,44 @@ async fn serve(
             answer
         }
     });
-    run(&app, stream, service, &of_connection, Some(limits::HEAD_TIMEOUT), stop).await;
+    let heads = Heads { within: Some(limits::HEAD_TIMEOUT), bytes: limits::HEAD_BYTES, headers: None };
+    if let Err(error) = run(&app, stream, service, heads, stop).await {
+        let does_not_read = error.source().and_then(|cause| cause.downcast_ref()).is_some_and(is_write_timeout);
+        if does_not_read && of_connection.watches.load(Ordering::Relaxed) {
+            app.metrics.watchers_cut_off.inc();
+        }
+    }
 }
 
-/// Speaks HTTP on a connection until it ends. A head must come within `head_timeout`, if there is one.
+/// The limits on the heads of a connection's requests.
+pub(super) struct Heads {
+    /// How long one may take.
+    pub(super) within: Option<Duration>,
+    /// Bytes of one.
+    pub(super) bytes: usize,
+    /// Headers of one, if not as many as the HTTP server takes by itself: 100.
+    pub(super) headers: Option<usize>,
+}
+
+/// Speaks HTTP on a connection until it ends.
 pub(super) async fn run<I, S>(
     app: &App,
     stream: I,
     service: S,
-    permit: &ConnectionPermit,
-    head_timeout: Option<Duration>,
+    heads: Heads,
     mut stop: watch::Receiver<bool>,
-) where
+) -> Result<(), hyper::Error>
+where
     I: AsyncRead + AsyncWrite + Send + 'static,
     S: Service<Request<Incoming>, Response = Response, Error = Infallible>,
     S::Future: Send + 'static,
 {
-    let connection = http1::Builder::new()
-        .timer(TokioTimer::new())
-        .header_read_timeout(head_timeout)
-        .max_buf_size(limits::HEAD_BYTES)
-        .serve_connection(TokioIo::new(Box::pin(stream)), service)
-        .with_upgrades();
+    let mut server = http1::Builder::new();
+    server.timer(TokioTimer::new()).header_read_timeout(heads.within).max_buf_size(heads.bytes);
+    if let Some(headers) = heads.headers {
+        server.max_headers(headers);
+    }
+    let connection = server.serve_connection(TokioIo::new(Box::pin(stream)), service).with_upgrades();
     tokio::pin!(connection);
     let ended = tokio::select! {
         ended = connection.as_mut() => ended,
@@ -187,21 +203,17 @@ pub(super) async fn run<I, S>(
             connection.await
         }
     };
-    if let Err(error) = ended {
+    if let Err(error) = &ended {
         if error.is_parse() {
             app.metrics.frames_rejected.inc();
         }
         let cause = error.source().map(|cause| match cause.downcast_ref::<io::Error>() {
-            Some(cause) if is_write_timeout(cause) => {
-                if permit.watches.load(Ordering::Relaxed) {
-                    app.metrics.watchers_cut_off.inc();
-                }
-                "the client does not read its answers".to_owned()
-            }
+            Some(cause) if is_write_timeout(cause) => "the client does not read its answers".to_owned(),
             _ => cause.to_string(),
         });
         debug!(%error, cause, "a client's connection ended");
     }
+    ended
 }
 
 /// Accepts TLS, if this node has it. A connection that is refused is logged and gone.

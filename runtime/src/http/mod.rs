@@ -138,14 +138,14 @@ pub struct Setup {
     pub accounts: Accounts,
     /// The events that watches show.
     pub hub: Arc<Hub>,
-    /// Counts the connections of clients.
-    pub permits: ConnectionLimit,
+    /// Counts the connections over which requests are forwarded.
+    pub forwarding: ConnectionLimit,
 }
 
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { host_names, signer, audit, accounts, hub, permits } = setup;
+        let Setup { host_names, signer, audit, accounts, hub, forwarding } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -172,7 +172,7 @@ impl App {
             hub,
             watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
-            lines: Arc::new(forward::Lines::new(permits)),
+            lines: Arc::new(forward::Lines::new(forwarding)),
             next_connection: Arc::new(AtomicU64::new(1)),
         }
     }

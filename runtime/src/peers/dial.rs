@@ -94,14 +94,14 @@ async fn meet(
 ) -> Result<(Stream, Introduction), DialError> {
     let hello = roster.hello(peer, purpose);
     let plain = || async {
-        let mut stream = Stream::Plain(open(address).await?);
+        let mut stream = Stream::Plain(open(address, purpose).await?);
         let welcomed = greet(&mut stream, &hello).await?;
         Ok::<_, DialError>((stream, welcomed))
     };
     let Some(tls) = &roster.tls else { return plain().await };
     // The node that answers an introduction may be any of the cluster's.
     let expected = (purpose != Purpose::Introduction).then(|| peer.number());
-    match tls.connect_node(open(address).await?, expected).await {
+    match tls.connect_node(open(address, purpose).await?, expected).await {
         Ok(mut stream) => {
             let welcomed = greet(&mut stream, &hello).await?;
             Ok((stream, welcomed))
@@ -112,10 +112,15 @@ async fn meet(
     }
 }
 
-async fn open(address: &str) -> Result<TcpStream, std::io::Error> {
+async fn open(address: &str, purpose: Purpose) -> Result<TcpStream, std::io::Error> {
     let stream = TcpStream::connect(address).await?;
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream)?;
+    // A connection over which requests are forwarded may have answers on it that a client does not read.
+    if purpose == Purpose::Requests {
+        sockets::notice_silence(&stream)?;
+        return Ok(stream);
+    }
     // Without it, this node would write to a host that disappeared for a quarter of an hour, and a
     // host that came back at another address would hear nothing from its leader for as long.
     let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);

@@ -10,6 +10,7 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use super::dial::{DialError, connect};
 use super::{Link, Peers, Purpose};
+use crate::addresses::ClientAddress;
 use crate::tls::Stream;
 
 /// A connection over which another node forwards requests.
@@ -20,11 +21,13 @@ pub struct Forwarded {
     /// Whether a certificate has proved which node it is. Without that, what it says of the identity of clients
     /// is not believed where clients have identities.
     pub is_certified: bool,
+    /// Where that node is.
+    pub address: ClientAddress,
 }
 
 impl Forwarded {
-    pub(super) fn new(link: &Link, stream: Stream, is_certified: bool) -> Forwarded {
-        Forwarded { stream: PeerStream::new(link, stream), is_certified }
+    pub(super) fn new(link: &Link, stream: Stream, is_certified: bool, address: ClientAddress) -> Forwarded {
+        Forwarded { stream: PeerStream::new(link, stream), is_certified, address }
     }
 }
 

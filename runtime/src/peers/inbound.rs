@@ -109,7 +109,7 @@ pub async fn accept(
                 }
                 Ok(Ok((link, Purpose::Requests, Connection { stream, bytes, is_certified }))) if bytes.is_empty() => {
                     // If nothing receives it, this node is stopping.
-                    drop(forwarded.send(Forwarded::new(&link, stream, is_certified)).await);
+                    drop(forwarded.send(Forwarded::new(&link, stream, is_certified, dialler)).await);
                     return;
                 }
                 Ok(Ok((_, Purpose::Requests, _))) => Ended::RequestBeforeWelcome,

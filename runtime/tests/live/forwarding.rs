@@ -81,6 +81,23 @@ fn follower_forwards_what_the_leader_answers() {
     http::get(&leader, "/readyz?leader=yes").unwrap().refused(400, "invalid");
 }
 
+/// Goal: a client that offers another protocol, as `curl --http2` does, is served as if it did not: at the leader and at
+/// a follower.
+#[test]
+fn offer_of_another_protocol_is_ignored() {
+    let (cluster, leader, follower) = calm();
+    let offer = "Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\nHTTP2-Settings: AAMAAABkAAQAoAAAAAIAAAAA\r\n";
+    for id in [leader, follower] {
+        let address = cluster.client_addr(id);
+        let content = format!("of node {id}");
+        http::send_with(&address, "PUT", "/v1/kv/r", offer, &content).unwrap().ok();
+        assert_eq!(http::get(&address, "/v1/kv/r").unwrap().body, content);
+        let asked = r#"{"ttl_ms":4321,"owner":"it"}"#;
+        let path = format!("/v1/locks/k-{id}/acquire");
+        assert_eq!(http::send_with(&address, "POST", &path, offer, asked).unwrap().ok()["ttl_ms"], 4321);
+    }
+}
+
 /// Goal: the leader withdraws the wait of a client that has left, also if the client was at a follower.
 #[test]
 fn disconnected_client_of_a_follower_leaves_the_queue() {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use axum::http::StatusCode;
-use axum::response::IntoResponse;
+use axum::http::header::CONNECTION;
+use axum::http::{HeaderValue, Uri};
 use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
@@ -12,15 +12,22 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 use tokio_io_timeout::TimeoutWriter;
 
-use super::super::listen::{ConnectionPermit, finish, run, stopped};
+use super::super::listen::{ConnectionPermit, Heads, finish, run, stopped};
+use super::super::{not_taken, reply};
 use super::{App, Origin};
+use crate::core::NotTaken;
 use crate::descriptors::ConnectionLimit;
 use crate::limits;
 use crate::peers::Forwarded;
 
-/// Serves connections of other nodes until `stop` turns true, then lets them finish. They count among the
-/// connections of all clients, and not among those of one client: each of its requests does, where it has
-/// arrived.
+/// Headers of a request: one more than a client may send.
+const HEADERS: usize = 101;
+/// Bytes of the header that a follower adds.
+const ORIGIN_BYTES: usize = 4 * 1024;
+
+/// Serves connections of other nodes until `stop` turns true, then lets them finish. They have
+/// descriptors of their own, and count among the connections of no client: each of its connections does, where it
+/// has arrived.
 pub async fn accept(
     app: App,
     mut forwarded: mpsc::Receiver<Forwarded>,
@@ -35,8 +42,7 @@ pub async fn accept(
             () = stopped(&mut stop) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let Some(permit) = permits.take() else { continue };
-        let permit = Arc::new(ConnectionPermit::new(permit, &app.metrics));
+        let permit = permits.take().map(|permit| Arc::new(ConnectionPermit::new(permit, &app.metrics)));
         connections.spawn(serve(app.clone(), connection, router.clone(), permit, stop.clone()));
     }
     finish(&app, connections).await;
@@ -44,30 +50,36 @@ pub async fn accept(
 
 async fn serve(
     app: App,
-    Forwarded { stream, is_certified }: Forwarded,
+    Forwarded { stream, is_certified, address }: Forwarded,
     router: TowerToHyperService<axum::Router>,
-    permit: Arc<ConnectionPermit>,
+    permit: Option<Arc<ConnectionPermit>>,
     stop: watch::Receiver<bool>,
 ) {
-    // Where clients have identities, only a node that has proved its own may say what a client's is.
-    let is_believed = is_certified || app.peers.roster().tls.is_none();
     let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
-    let of_connection = Arc::clone(&permit);
+    // One that this node has no room for does not stay.
+    let within = permit.is_none().then_some(limits::HEAD_TIMEOUT);
     let service = service_fn(move |mut request: Request<Incoming>| {
         let origin = Origin::take(request.headers_mut());
-        let answer = origin.map(|origin| {
-            let origin = if is_believed { origin } else { origin.anonymous() };
-            request.extensions_mut().insert(Arc::clone(&permit));
+        let answer = origin.zip(permit.clone()).map(|(origin, permit)| {
+            let origin = origin.through(address, is_certified);
+            request.extensions_mut().insert(permit);
             request.extensions_mut().insert(origin);
             router.call(request)
         });
         async move {
             match answer {
                 Some(answer) => answer.await,
-                None => Ok((StatusCode::BAD_REQUEST, "the request does not say which client sent it").into_response()),
+                // Nothing was done, and the follower is told so.
+                None => {
+                    let mut refusal = reply::response(Err(not_taken(NotTaken::Full)), &Uri::default());
+                    refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    Ok(refusal)
+                }
             }
         }
     });
-    run(&app, stream, service, &of_connection, None, stop).await;
+    // The follower has added a header.
+    let heads = Heads { within, bytes: limits::HEAD_BYTES + ORIGIN_BYTES, headers: Some(HEADERS) };
+    drop(run(&app, stream, service, heads, stop).await);
 }

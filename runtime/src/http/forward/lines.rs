@@ -28,7 +28,7 @@ const LARGEST_ANSWER: usize = 64 << 20;
 /// The connections to the leader that carry no request at the moment.
 #[derive(Debug)]
 pub(in crate::http) struct Lines {
-    /// Each takes a descriptor, as a connection of a client does.
+    /// Each takes a descriptor of those for forwarding, so that idle connections of clients leave the others theirs.
     permits: ConnectionLimit,
     idle: Mutex<Vec<(Line, Instant)>>,
 }
@@ -70,7 +70,7 @@ impl Lines {
             }
         }
         let permit = self.permits.take();
-        let permit = permit.ok_or_else(|| Failed::NotSent("this node has too many connections open".into()))?;
+        let permit = permit.ok_or_else(|| Failed::NotSent("this node has too many connections to it open".into()))?;
         let not_sent = |error: &dyn std::fmt::Display| Failed::NotSent(error.to_string());
         let stream = app.peers.dial_for_requests(leader).await.map_err(|error| not_sent(&error))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;

@@ -2,7 +2,7 @@
 //! address of one node only (decision 0034).
 //!
 //! The request goes to the leader over the port for nodes, with what this node knows of its client
-//! ([`origin`]). The handlers that it meets there do not forward ([`accept`]), so no request goes in a circle.
+//! ([`origin`]). The handlers that it meets there do not forward ([`mod@accept`]), so no request goes in a circle.
 //! A request that the leader has not begun to carry out is sent to the next leader; of one that may have been
 //! carried out the client learns that the outcome is unknown, as at a leader that loses its leadership.
 
@@ -17,7 +17,7 @@ use axum::body::{Body, Bytes};
 use axum::extract::Request;
 use axum::http::header::{CONNECTION, UPGRADE};
 use axum::http::request::Parts;
-use axum::http::{HeaderMap, HeaderName, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use palisade_client::wire::{Code, Failure};
@@ -54,17 +54,20 @@ enum Failed {
 
 /// Answers a request at the leader, wherever that is.
 pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next) -> Response {
-    if asks_this_node(request.headers(), request.uri().query()) {
+    if asks_this_node(request.method(), request.headers(), request.uri().query()) {
         return next.run(request).await;
     }
     let (mut parts, body) = request.into_parts();
     let uri = parts.uri.clone();
-    let is_upgrade = parts.headers.contains_key(UPGRADE);
+    let is_upgrade = is_websocket(&parts);
     // A body that comes slowly must not take a connection to the leader.
     let body = if is_upgrade { Ok(Vec::new()) } else { body::whole(body, limit(&uri)).await };
     let body = match body {
         Ok(body) => Bytes::from(body),
-        Err(failure) => return reply::response(Err(failure), &uri),
+        Err(failure) => {
+            app.metrics.frames_rejected.inc();
+            return reply::response(Err(failure), &uri);
+        }
     };
     let client = tunnel::Client::of(&mut parts);
     let deadline = Instant::now() + PATIENCE;
@@ -109,6 +112,16 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
     }
 }
 
+/// The paths of WebSockets.
+const SOCKETS: [&str; 2] = ["/v1/ws", "/v1/hold"];
+
+/// Whether it is a request for a WebSocket. Others may offer another protocol (`Upgrade: h2c`), which no node speaks:
+/// the offer is ignored.
+fn is_websocket(parts: &Parts) -> bool {
+    let is_asked = parts.headers.get(UPGRADE).is_some_and(|it| it.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    is_asked && parts.method == Method::GET && SOCKETS.contains(&parts.uri.path())
+}
+
 /// Bytes of a body, at most: those of the largest request with this path.
 fn limit(uri: &Uri) -> usize {
     if uri.path().starts_with("/v1/kv") { limits::TRANSACTION_JSON_BYTES } else { limits::REQUEST_BYTES }
@@ -120,10 +133,10 @@ fn name(leader: Option<NodeId>) -> String {
 }
 
 /// Whether the client asks for the answer of this node, whatever it is.
-fn asks_this_node(headers: &HeaderMap, query: Option<&str>) -> bool {
+fn asks_this_node(method: &Method, headers: &HeaderMap, query: Option<&str>) -> bool {
     let never = headers.get(X_FORWARD).is_some_and(|value| value.as_bytes().eq_ignore_ascii_case(b"never"));
-    let stale = query.is_some_and(|query| query.split('&').any(|part| part == "consistency=stale"));
-    never || stale
+    let stale = || query.is_some_and(|query| query.split('&').any(|part| part == "consistency=stale"));
+    never || (method == Method::GET && stale())
 }
 
 impl App {
@@ -162,6 +175,9 @@ fn head(app: &App, parts: &Parts) -> Request<()> {
     *request.uri_mut() = parts.uri.path_and_query().map_or_else(Default::default, |path| path.clone().into());
     *request.headers_mut() = parts.headers.clone();
     OF_THE_CONNECTION.iter().for_each(|name| drop(request.headers_mut().remove(*name)));
+    if !is_websocket(parts) {
+        request.headers_mut().remove(UPGRADE);
+    }
     Origin::of(app).write(request.headers_mut());
     request
 }
@@ -186,11 +202,23 @@ mod tests {
             if let Some(value) = value {
                 headers.insert(X_FORWARD, value.parse().unwrap());
             }
-            asks_this_node(&headers, query)
+            asks_this_node(&Method::GET, &headers, query)
         };
         assert!(asks(Some("never"), None) && asks(Some("Never"), Some("limit=3")));
         assert!(asks(None, Some("limit=3&consistency=stale")));
         assert!(!asks(None, None) && !asks(Some("always"), Some("consistency=linearizable")));
         assert!(!asks(None, Some("prefix=consistency=stale")));
+        assert!(!asks_this_node(&Method::POST, &HeaderMap::new(), Some("consistency=stale")));
+    }
+
+    #[test]
+    fn offer_of_another_protocol_is_no_websocket() {
+        let is = |method: &str, path: &str, upgrade: &str| {
+            let request = Request::builder().method(method).uri(path).header(UPGRADE, upgrade).body(Body::empty());
+            is_websocket(&request.unwrap().into_parts().0)
+        };
+        assert!(is("GET", "/v1/ws", "WebSocket") && is("GET", "/v1/hold?x=1", "websocket"));
+        assert!(!is("PUT", "/v1/kv/k", "h2c") && !is("GET", "/v1/ws", "h2c"));
+        assert!(!is("POST", "/v1/ws", "websocket") && !is("GET", "/v1/locks/k", "websocket"));
     }
 }

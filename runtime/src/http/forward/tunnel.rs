@@ -1,7 +1,9 @@
 //! A WebSocket through a follower: once the leader has accepted it, this node copies bytes in both directions.
 
 use std::future::pending;
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::body::Body;
 use axum::http::header::{AUTHORIZATION, CONNECTION};
@@ -11,12 +13,16 @@ use axum::response::Response;
 use hyper::upgrade::OnUpgrade;
 use hyper_util::rt::TokioIo;
 use palisade_spec::raft::NodeId;
-use tokio::io::copy_bidirectional;
+use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
+use tokio::time::timeout;
 
 use super::super::listen::ConnectionPermit;
 use super::{App, Failed, head, lines};
 use crate::sync::Mutex;
 use crate::tls::Access;
+
+/// How long one side may take to end after the other one.
+const LAST_BYTES: Duration = Duration::from_secs(2);
 
 /// The client's side of a WebSocket that is to be forwarded; empty for any other request.
 pub(super) struct Client {
@@ -37,9 +43,9 @@ impl Client {
         }
     }
 
-    /// Gives back what it has taken from the request.
+    /// Lets this node answer the request itself.
     pub(super) fn return_to(&self, parts: &mut Parts) {
-        if let Some(upgrade) = self.upgrade.lock().take() {
+        if let Some(upgrade) = self.upgrade.lock().clone() {
             parts.extensions.insert(upgrade);
         }
     }
@@ -92,9 +98,22 @@ pub(super) async fn open(app: &App, leader: NodeId, parts: &Parts, client: &Clie
     Ok(response)
 }
 
-/// Copies until one side ends.
+/// Copies until both sides have ended. When one has, the other one has a moment to end, too: a client that stands still
+/// must not keep the connection.
 async fn copy(of_client: OnUpgrade, to_leader: OnUpgrade) {
-    if let (Ok(client), Ok(leader)) = tokio::join!(of_client, to_leader) {
-        drop(copy_bidirectional(&mut TokioIo::new(client), &mut TokioIo::new(leader)).await);
+    let (Ok(client), Ok(leader)) = tokio::join!(of_client, to_leader) else { return };
+    let (mut from_client, mut into_client) = split(TokioIo::new(client));
+    let (mut from_leader, mut into_leader) = split(TokioIo::new(leader));
+    let mut questions = pin!(carry(&mut from_client, &mut into_leader));
+    let mut answers = pin!(carry(&mut from_leader, &mut into_client));
+    tokio::select! {
+        () = &mut questions => drop(timeout(LAST_BYTES, answers).await),
+        () = &mut answers => drop(timeout(LAST_BYTES, questions).await),
     }
+}
+
+/// Copies one direction, and ends it.
+async fn carry(from: &mut (impl AsyncRead + Unpin), into: &mut (impl AsyncWrite + Unpin)) {
+    drop(tokio::io::copy(from, into).await);
+    drop(into.shutdown().await);
 }

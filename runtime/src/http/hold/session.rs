@@ -14,6 +14,7 @@ use palisade_client::wire::{
     Acquire, Acquired, Answer, Code, Failure, Keys, Op, Proclaim, Release, SessionId, SessionLease,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
+use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::checks::Checks;
@@ -215,10 +216,18 @@ impl Hold {
             }
             other => {
                 let failure = unexpected(other);
-                refused(&self.app, self.lease.session, self.opened, &failure).await;
+                if !self.is_taken_over() {
+                    refused(&self.app, self.lease.session, self.opened, &failure).await;
+                }
                 Err(self.app.ended(failure, false))
             }
         }
+    }
+
+    /// Whether another connection has taken the session over.
+    fn is_taken_over(&mut self) -> bool {
+        let next = self.registered.as_mut().map(|(_, signals)| signals.try_recv());
+        matches!(next, Some(Err(TryRecvError::Disconnected)))
     }
 
     fn signalled(&self, signal: Option<Signal>) -> Result<(), End> {

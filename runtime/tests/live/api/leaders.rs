@@ -70,6 +70,7 @@ fn every_node_tells_its_own_view() {
             "sessions",
             "snapshot",
             "term",
+            "version",
             "waiting_for",
         ];
         assert_eq!(fields(&status), expected);

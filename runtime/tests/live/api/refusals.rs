@@ -90,7 +90,7 @@ fn a_session_that_is_none_is_refused() {
 #[test]
 fn paths_and_methods_that_do_not_exist_say_so() {
     let (_cluster, node) = calm();
-    let nowhere = ["/", "/v1", "/v1/", "/v2/locks", "/v1/lock", "/v1/locks/k/steal", "/v1/locks/a/b/acquire"];
+    let nowhere = ["/index.html", "/v1", "/v1/", "/v2/locks", "/v1/lock", "/v1/locks/k/steal", "/v1/locks/a/b/acquire"];
     let paths = nowhere.iter().chain(&["/v1/sessions/x/y", "/metrics/", "/v1/status/1", "/v1/../v1/status"]);
     for path in paths {
         node.get(path).refused(404, "not_found");

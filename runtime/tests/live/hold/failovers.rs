@@ -4,17 +4,17 @@ use serde_json::{Value, json};
 
 use super::{Client, get, node, post, queue};
 use crate::support::cluster::Cluster;
-use crate::support::eventually;
+use crate::support::{eventually, http};
 
-/// Goal: a follower sends the client to the leader before it opens a WebSocket, and a node without a leader
-/// says so.
+/// Goal: a follower sends a client that asks for it to the leader before it opens a WebSocket, and a node without a
+/// leader says so.
 #[test]
 fn follower_redirects_to_the_leader() {
     let mut cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
     let address = cluster.client_addr(leader);
-    let redirect = get(&cluster.client_addr(follower), "/v1/hold");
+    let redirect = http::send_unforwarded(&cluster.client_addr(follower), "GET", "/v1/hold", "").unwrap();
     assert_eq!(redirect.refused(307, "not_leader")["leader"]["client_addr"], address.as_str());
     assert_eq!(redirect.header("location"), Some(&*format!("http://{address}/v1/hold")));
     for id in cluster.ids().into_iter().filter(|&id| id != follower) {

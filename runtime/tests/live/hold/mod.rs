@@ -7,6 +7,8 @@ mod refusals;
 mod resuming;
 mod waiting;
 
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;
 
@@ -66,7 +68,9 @@ impl Client {
     /// The next frame but for checks and renewals, as the client's process answers every check.
     #[track_caller]
     fn answer_until_news(&mut self) -> (String, Value) {
+        let begin = Instant::now();
         loop {
+            assert!(begin.elapsed() < Duration::from_secs(60), "nothing but checks and renewals came for a minute");
             match self.receive() {
                 (kind, check) if kind == "check" => self.send(&json!({ "here": check["n"] })),
                 (kind, _) if kind == "renewed" => {}

@@ -107,7 +107,7 @@ fn acquires_are_limited_and_renewals_are_not() {
     });
     let (grant, mut holder) = first;
     let refused = eventually("the limit is reached", || {
-        let mut client = Client::begin(&address, &acquire(rand_key()));
+        let mut client = Client::begin(&address, &acquire(unused_key()));
         let (kind, value) = client.receive();
         (kind == "error").then_some(value)
     });
@@ -122,7 +122,7 @@ fn acquires_are_limited_and_renewals_are_not() {
 }
 
 /// A key that no other request has.
-fn rand_key() -> String {
+fn unused_key() -> String {
     use std::sync::atomic::{AtomicU32, Ordering};
     static KEYS: AtomicU32 = AtomicU32::new(0);
     format!("key-{}", KEYS.fetch_add(1, Ordering::Relaxed))

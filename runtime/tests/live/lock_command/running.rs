@@ -163,7 +163,7 @@ fn a_forgotten_separator_is_named() {
 #[test]
 fn wrong_arguments_are_refused() {
     let stage = Stage::set();
-    expect_code(&output(palisade().args(["lock", "k"])), 2);
+    expect_code(&output(palisade().args(["lock"])), 2);
     expect_code(&output(palisade().args(["lock", "k", "--ttl", "soon", "--", "true"])), 2);
     expect_code(&output(palisade().args(["lock", "k", "--wait", "-1s", "--", "true"])), 2);
     let no_time = output(palisade().args(["lock", "k", "--connect-timeout", "0s", "--", "true"]));

@@ -2,7 +2,7 @@
 
 use std::io::ErrorKind;
 use std::net::TcpStream;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::client::{IntoClientRequest, client};
@@ -66,7 +66,10 @@ impl WebSocket {
 
     /// The next answer; `None` when the node has closed the connection.
     pub fn receive(&mut self) -> Option<Value> {
+        let begin = Instant::now();
         loop {
+            // Pings would keep a test waiting for an answer that does not come.
+            assert!(begin.elapsed() < Duration::from_secs(60), "no answer came within a minute, and pings did");
             match self.0.read() {
                 Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).expect("answers are JSON")),
                 Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return None,
