@@ -1,6 +1,6 @@
 //! One address is enough: a follower forwards requests to the leader, with what it knows of their client.
 
-use std::io::Write;
+use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use std::time::Duration;
 use palisade_client::{Client, Error, LockOptions, Options};
 use serde_json::{Value, json};
 
-use crate::abuse::peers::{Hello, welcome};
+use crate::abuse::peers::{Hello, read_frame, welcome};
 use crate::abuse::send_and_finish;
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
@@ -237,14 +237,30 @@ fn only_members_forward_requests() {
     let refusal = welcome(&send_and_finish(&port, &stranger.frame())).expect_err("it is refused");
     assert!(refusal.contains("node 9 is no member of the cluster, so it may not forward requests"), "{refusal}");
 
+    // A connection that the removed node itself would keep open.
+    let mut kept = TcpStream::connect(&port).unwrap();
+    kept.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    kept.write_all(&hello.frame()).unwrap();
+    read_frame(&mut kept);
+    let origin = json!({ "principal": "", "remote": "127.0.0.1:1", "listener": "Only" });
+    let request = format!("GET /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nX-Palisade-Origin: {origin}\r\n\r\n");
+    kept.write_all(request.as_bytes()).unwrap();
+    let mut answer = [0; 4096];
+    let length = kept.read(&mut answer).unwrap();
+    assert!(answer[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..length]));
+
     let address = cluster.client_addr(follower);
     let mut socket = WebSocket::open_forwarded(&address);
     assert_eq!(socket.ask(1, &json!("status"))["ok"]["status"]["node"], leader);
-    // It learns nothing of its removal.
     let other = cluster.ids().into_iter().find(|id| ![leader, follower].contains(id)).unwrap();
     cluster.wait_ready();
     let removed = http::send(&cluster.client_addr(other), "DELETE", &format!("/v1/members/{follower}"), "").unwrap();
     removed.ok();
+    let end = kept.read(&mut answer);
+    assert!(
+        matches!(end, Ok(0)) || end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
+        "{end:?}"
+    );
     socket.expect_end();
     let refused = http::get(&address, "/v1/locks/k").unwrap();
     assert_eq!(refused.status, 503, "{}", refused.body);

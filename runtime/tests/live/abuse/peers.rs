@@ -83,7 +83,7 @@ pub(crate) fn welcome(answer: &[u8]) -> Result<(u64, String, Start, Option<Strin
 }
 
 /// The payload of the next frame that the node sends.
-fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
+pub(crate) fn read_frame(stream: &mut TcpStream) -> Vec<u8> {
     let mut header = [0; 8];
     stream.read_exact(&mut header).unwrap();
     let mut payload = vec![0; u32::from_le_bytes([header[0], header[1], header[2], header[3]]) as usize];
