@@ -21,8 +21,8 @@ use super::{block_on, print_error};
 /// Acquire a lock, or several, and leave it to the script: print its token and its session
 ///
 /// Prints TOKEN SESSION in one line. The lock is held until `palisade release`, `palisade session close`, or
-/// the end of its TTL, unless `palisade session renew` renews it. The session is a secret: whoever has it
-/// can release the lock. The exit codes are those of `palisade lock`.
+/// the end of its TTL, unless `palisade session renew` renews it. The session is a secret: a program that
+/// has it can release the lock. The exit codes are those of `palisade lock`.
 #[derive(Debug, Args)]
 pub(super) struct Acquire {
     #[command(flatten)]

@@ -115,7 +115,7 @@ pub fn a_lock_that_is_broken_while_its_client_is_cut_off_is_lost(program: &Progr
 }
 
 /// Goal: a release that comes after the end of the lease is answered `lost`, not done, although
-/// nobody else has asked for the lock.
+/// no other client has asked for the lock.
 pub fn a_release_after_the_lease_is_lost(program: &Program) {
     let (cluster, key) = (calm_cluster(), key(program, "late"));
     let client = Adapter::start(program, &cluster.endpoints());

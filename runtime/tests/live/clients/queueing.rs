@@ -8,7 +8,7 @@ use super::stage::{LONG, NOW, WAIT, await_free, await_queue, calm_cluster, holde
 use crate::support::locks::lock;
 
 /// Goal: first come, first served: waiters of two clients are granted the lock in the order in which
-/// they came, with growing tokens, and nobody before the holder releases.
+/// they came, with growing tokens, and none of them before the holder releases.
 pub fn waiters_are_granted_in_order_of_arrival(program: &Program) {
     let (cluster, key) = (calm_cluster(), key(program, "queue"));
     let clients = [0, 1].map(|_| Adapter::start(program, &cluster.endpoints()));

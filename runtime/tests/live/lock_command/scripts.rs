@@ -128,7 +128,7 @@ fn exported_variables_serve_the_commands_that_follow() {
     let grant: Value = serde_json::from_str(&said(&stage, &["acquire", "s", "--shared", "--json"])).unwrap();
     assert_eq!((&grant["key"], &grant["ttl_ms"]), (&"s".into(), &30_000.into()));
     assert!(grant["token"].is_u64() && grant["session"].is_string(), "{grant}");
-    // Whoever has not got the session's secret cannot close it, and is not told so from an ended one.
+    // A client without the session's secret cannot renew it, and is answered as if the session had ended.
     let other = "00000000-0000-0000-0000-000000000000";
     expect_code(&output(&mut stage.palisade(&["session", "renew", other])), 76);
 }
