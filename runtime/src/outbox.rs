@@ -2,14 +2,14 @@
 //!
 //! The core must never wait for a slow reader, and a task should wake once for many answers and
 //! write them together. An [`Outbox`] is a bounded queue with one consumer: [`push`](Outbox::push)
-//! never blocks, [`take`](Outbox::take) waits for an item and takes all items. `tests/loom.rs`
+//! never blocks, [`take`](Outbox::take) waits for an item and takes all items. `tests/loom`
 //! searches for a thread interleaving that breaks it.
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::task::{Context, Poll, Waker};
 
-use super::sync::Mutex;
+use crate::sync::Mutex;
 
 /// A bounded queue from many threads to one task.
 #[derive(Debug)]

@@ -9,17 +9,17 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use palisade_client::wire::EventId;
-use tokio::sync::Notify;
 use tokio::task::yield_now;
 use tokio::time::{Instant, sleep_until};
 
-use super::Filter;
+use super::filter::Filter;
 use super::hub::Hub;
 use crate::limits;
+use crate::sync::{AtomicU64, Notify};
 
 /// Batches that are looked through at a time.
 const BATCHES: usize = 8;
@@ -161,8 +161,7 @@ impl Hub {
                 return;
             }
             if !queue.is_empty() && next_group <= Instant::now() {
-                let group = queue.drain(..GROUP.min(queue.len()));
-                let wakes = group.map(|slot| slot.woken.notify_one()).count();
+                let wakes = wake_group(&mut queue);
                 let now = Instant::now();
                 next_group = now + pace.after(wakes, now);
                 // Requests of other clients come in between.
@@ -211,6 +210,12 @@ impl Hub {
         directory.dispatched = until.revision;
         batches.len() == BATCHES
     }
+}
+
+/// Wakes the first watchers of the queue; how many.
+pub(super) fn wake_group(queue: &mut VecDeque<Arc<Slot>>) -> usize {
+    let group = queue.drain(..GROUP.min(queue.len()));
+    group.map(|slot| slot.woken.notify_one()).count()
 }
 
 /// Spreads wakes over time.

@@ -6,8 +6,8 @@ use axum::body::Bytes;
 use palisade_client::wire::{self, EventId};
 use palisade_spec::lock::{Access, Key, Principal, Right};
 
-use super::Filter;
 use super::dispatch::Slot;
+use super::filter::Filter;
 use super::history::{Batch, Missing, text_of};
 use super::hub::Hub;
 

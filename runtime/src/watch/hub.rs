@@ -2,19 +2,18 @@
 
 use std::mem;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::Ordering;
 
+use palisade_client::wire::EventId;
 use palisade_spec::lock::{Access, Event, LockTable, Principal};
 use palisade_spec::raft::{Index, Node};
-use tokio::sync::Notify;
 
-use super::Filter;
 use super::dispatch::{Directory, Slot};
+use super::filter::Filter;
 use super::follow::Follower;
 use super::history::{Entry, History};
 use crate::metrics::Metrics;
-use crate::sync::Mutex;
-use palisade_client::wire::EventId;
+use crate::sync::{AtomicUsize, Mutex, Notify};
 
 /// The events of a node, and its watchers.
 #[derive(Debug)]
@@ -126,13 +125,16 @@ impl Feed {
 
     /// Publishes the events of the entries that were applied since the last call. All of them are durable.
     pub(crate) fn publish(&mut self, node: &Node<LockTable>) {
-        let commit = node.commit().0;
+        self.publish_up_to(node.commit().0, node.machine().access());
+    }
+
+    /// Publishes the events of the entries up to this one, which are under these access rules.
+    pub(super) fn publish_up_to(&mut self, commit: u64, access: &Access) {
         if commit != self.applied {
             // The last thing that happened is a snapshot of a leader.
             self.entries.clear();
             (self.applied, self.begins) = (commit, Some(commit));
         }
-        let access = node.machine().access();
         if self.applied == self.published && self.begins.is_none() {
             return;
         }

@@ -14,32 +14,15 @@
 //! flows back.
 
 mod dispatch;
+mod filter;
 mod follow;
 mod history;
 mod hub;
 mod tell;
 
+pub use filter::Filter;
 pub use follow::{Follower, Listed, Progress, Shown};
 pub use hub::{Feed, Hub};
-
-/// What a watch follows.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Filter {
-    /// One key.
-    Key(Box<str>),
-    /// All keys that begin so.
-    Prefix(Box<str>),
-}
-
-impl Filter {
-    /// Whether the watch follows this key.
-    pub fn matches(&self, key: &str) -> bool {
-        match self {
-            Filter::Key(only) => **only == *key,
-            Filter::Prefix(prefix) => key.starts_with(&**prefix),
-        }
-    }
-}
 
 #[cfg(test)]
 mod tests;

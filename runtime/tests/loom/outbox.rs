@@ -1,92 +1,20 @@
-//! What threads share in the server, under every interleaving that its locks allow.
-//!
-//! The structure under test is the source file of the server itself, built here on loom's lock
-//! instead of parking_lot's. Loom runs each test again and again, each time with another order of
-//! what the threads do; a thread that sleeps and is woken by nobody is a deadlock, which loom
-//! reports. One producer and the taker meet in every order there is; with a third thread in the
-//! game, in every order with at most [`PREEMPTIONS`].
-//!
-//! Of what else threads share, nothing is an algorithm of ours: the status view and a link's state
-//! are plain values behind a lock, written and read as a whole; the core's door is crossbeam's
-//! channel; numbers are single atomics.
-
-/// Loom's lock under the interface of the server's (src/sync.rs).
-mod sync {
-    #[derive(Debug)]
-    pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
-
-    impl<T> Mutex<T> {
-        pub(crate) fn new(value: T) -> Mutex<T> {
-            Mutex(loom::sync::Mutex::new(value))
-        }
-
-        pub(crate) fn lock(&self) -> loom::sync::MutexGuard<'_, T> {
-            self.0.lock().expect("no thread panics here and lets the others go on")
-        }
-    }
-}
+//! The bounded queue from the core to the tasks that write.
 
 #[allow(dead_code, unreachable_pub, reason = "the server's file, of which each test uses its part")]
-#[path = "../src/outbox.rs"]
+#[path = "../../src/outbox.rs"]
 mod outbox;
 
 use std::pin::pin;
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Waker};
 
-use loom::sync::{Arc, Condvar};
+use loom::sync::Arc;
 use loom::thread::{self, JoinHandle};
 use outbox::{Outbox, Rejected};
 
-/// So often may a thread be interrupted where it would have gone on. All orders of three threads
-/// take minutes; the faults that this structure could have need one or two.
+use crate::{Bell, block_on, explore};
+
+/// Preemptions in the tests of three threads.
 const PREEMPTIONS: usize = 4;
-
-/// Runs a test of three threads.
-fn explore(story: impl Fn() + Sync + Send + 'static) {
-    let mut builder = loom::model::Builder::new();
-    builder.preemption_bound = Some(PREEMPTIONS);
-    builder.check(story);
-}
-
-/// Wakes a thread that sleeps in [`block_on`].
-struct Bell {
-    rung: sync::Mutex<bool>,
-    ringing: Condvar,
-}
-
-impl Bell {
-    fn new() -> std::sync::Arc<Bell> {
-        std::sync::Arc::new(Bell { rung: sync::Mutex::new(false), ringing: Condvar::new() })
-    }
-
-    fn wait(&self) {
-        let mut rung = self.rung.lock();
-        while !*rung {
-            rung = self.ringing.wait(rung).expect("no thread panics here and lets the others go on");
-        }
-        *rung = false;
-    }
-}
-
-impl Wake for Bell {
-    fn wake(self: std::sync::Arc<Bell>) {
-        *self.rung.lock() = true;
-        self.ringing.notify_one();
-    }
-}
-
-/// The smallest executor there is: it polls when it is woken, and never otherwise.
-fn block_on<T>(future: impl Future<Output = T>) -> T {
-    let bell = Bell::new();
-    let waker = Waker::from(std::sync::Arc::clone(&bell));
-    let mut future = pin!(future);
-    loop {
-        match future.as_mut().poll(&mut Context::from_waker(&waker)) {
-            Poll::Ready(value) => return value,
-            Poll::Pending => bell.wait(),
-        }
-    }
-}
 
 /// An item: who pushed it, and its number there.
 type Item = (u8, u8);
@@ -139,7 +67,7 @@ fn one_producer_and_the_taker_in_every_order() {
 /// item once, each producer's in order; and it is always woken, or this would never end.
 #[test]
 fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
-    explore(|| {
+    explore(PREEMPTIONS, || {
         let outbox = Arc::new(Outbox::new(8));
         let producers = [produce(&outbox, 0, 2), produce(&outbox, 1, 1)];
         let mut taken = Vec::new();
@@ -160,7 +88,7 @@ fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
 /// taken in is what is taken out.
 #[test]
 fn the_bound_holds() {
-    explore(|| {
+    explore(PREEMPTIONS, || {
         let outbox = Arc::new(Outbox::new(2));
         let producers = [produce(&outbox, 0, 2), produce(&outbox, 1, 2)];
         let mut taken = Vec::new();
@@ -186,7 +114,7 @@ fn the_bound_holds() {
 /// everybody after that.
 #[test]
 fn a_closed_outbox_is_emptied_and_then_ends() {
-    explore(|| {
+    explore(PREEMPTIONS, || {
         let outbox = Arc::new(Outbox::new(8));
         let producer = produce(&outbox, 0, 2);
         let closer = {
@@ -232,7 +160,7 @@ fn a_take_that_is_dropped_half_way_loses_nothing() {
 /// works: what comes later is taken, in order, and wakes the taker.
 #[test]
 fn a_cleared_outbox_goes_on() {
-    explore(|| {
+    explore(PREEMPTIONS, || {
         let outbox = Arc::new(Outbox::new(2));
         let producer = produce(&outbox, 0, 2);
         let late = {
