@@ -148,9 +148,10 @@ doc:
 lab: programs
     cargo test --profile lab -p palisade-lab -- --test-threads 1
 
-# Needs protoc and Redis; the tests on etcd and ZooKeeper say so if they are not installed.
-# The lab's tests that the gate runs: its own, those on etcd and ZooKeeper, and `pause` on Redis and Palisade.
+# Needs protoc and Redis; the tests on the other servers say so if they are not installed.
+# The lab's tests that the gate runs: its own, those on etcd, ZooKeeper, PostgreSQL and the object store, and `pause` on Redis and Palisade.
 lab-fast: programs
     cargo test --profile lab -p palisade-lab --lib --test resource --test pages
-    cargo test --profile lab -p palisade-lab --test servers --test dlock -- --test-threads 1 etcd zookeeper
+    cargo test --profile lab -p palisade-lab --test servers --test dlock -- --test-threads 1 etcd zookeeper postgres objects
+    cargo test --profile lab -p palisade-lab --test stores -- --test-threads 1
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
