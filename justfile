@@ -12,10 +12,21 @@ dev *ARGS:
 lint:
     cargo fmt --all --check
     mkdir -p target
-    CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents.rs -o target/documents
+    CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents/main.rs -o target/documents
     target/documents --quiet
     cargo clippy $(command -v protoc >/dev/null && echo --workspace) --all-targets -- -D warnings
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items --quiet
+
+# What follows from the contents in docs/README.md, written again: the list of decisions, links between neighbours, docs/SUMMARY.md.
+book:
+    mkdir -p target
+    CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents/main.rs -o target/documents
+    UPDATE_GOLDENFILES=1 target/documents --quiet pages_lead_to_their_neighbours
+
+# Recordings of terminals, drawn as pictures: a leader that is killed (README), and `palisade top` (docs/operations.md).
+recording *ARGS:
+    cargo build --release -p palisade
+    docs/images/record.py target/release/palisade {{ ARGS }}
 
 # Before every commit: format, lints, unit tests.
 check-fast: lint

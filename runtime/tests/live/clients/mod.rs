@@ -20,15 +20,21 @@ mod queueing;
 mod shared;
 mod stage;
 
-use program::{Kind, Program};
+use program::Program;
+pub use program::{Kind, folder, go, python};
 
 /// If it is `required`, no scenario may be skipped.
 const SKIPPING: &str = "PALISADE_CLIENTS";
 
 /// Runs a scenario against a client.
 fn run(kind: Kind, scenario: fn(&Program)) {
-    match kind.program() {
-        Ok(program) => scenario(&program),
+    unless_missing(kind.program(), |program| scenario(&program));
+}
+
+/// Runs a test, unless a tool is missing for it.
+pub fn unless_missing<T>(tool: Result<T, String>, test: impl FnOnce(T)) {
+    match tool {
+        Ok(tool) => test(tool),
         Err(missing) if std::env::var_os(SKIPPING).is_some_and(|skipping| skipping == "required") => {
             panic!("{missing}; {SKIPPING}=required forbids to skip this scenario")
         }

@@ -64,7 +64,7 @@ impl Kind {
                 vec!["node".into(), existing(folder("typescript").join("dist/adapter.js"))?]
             }
             Kind::Go => {
-                let program = built.insert(go()?);
+                let program = built.insert(go_adapter()?);
                 vec![program.0.path().join(GO_ADAPTER)]
             }
         };
@@ -73,7 +73,7 @@ impl Kind {
 }
 
 /// The folder of a client that is not a crate.
-fn folder(client: &str) -> PathBuf {
+pub fn folder(client: &str) -> PathBuf {
     let project = Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace");
     let clients = std::env::var_os(CLIENTS).map_or_else(|| project.join("clients"), PathBuf::from);
     clients.join(client)
@@ -115,20 +115,25 @@ fn rust() -> Result<PathBuf, String> {
 }
 
 /// A Python that has what the client depends on.
-fn python() -> Result<PathBuf, String> {
+pub fn python() -> Result<PathBuf, String> {
     let python = std::env::var_os(PYTHON).map_or_else(|| "python3".into(), PathBuf::from);
     answers(Command::new(&python).args(["-c", "import websockets"]))?;
     Ok(python)
 }
 
+/// Go itself.
+pub fn go() -> Result<(), String> {
+    answers(Command::new("go").arg("version"))
+}
+
 const GO_ADAPTER: &str = "adapter";
 
 /// The Go client's adapter, built once for all its tests that overlap.
-fn go() -> Result<Arc<Built>, String> {
+fn go_adapter() -> Result<Arc<Built>, String> {
     static BUILT: Shared<Built> = Shared::new();
     let folder = existing(folder("go"))?;
     BUILT.get_or_make(|| {
-        answers(Command::new("go").arg("version"))?;
+        go()?;
         let directory = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let mut build = Command::new("go");
         build.args(["build", "-o"]).arg(directory.path().join(GO_ADAPTER)).arg("./cmd/adapter").current_dir(folder);

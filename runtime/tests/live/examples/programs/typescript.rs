@@ -1,0 +1,109 @@
+//! TypeScript: the client's README. The examples have no types, so Node.js runs them as they are.
+
+use std::process::Command;
+
+use super::{Stage, programs, succeeds};
+use crate::clients::{Kind, folder, unless_missing};
+use crate::support::cluster::Cluster;
+
+/// A resource that notes the headers of what it is sent.
+const RESOURCE: &str = r#"
+import http from "node:http";
+const seen = [];
+const server = http.createServer((request, response) => {
+  seen.push(request.headers["x-fence-token"]);
+  response.end();
+});
+await new Promise((listens) => server.listen(0, "127.0.0.1", listens));
+const [report, body] = [`http://127.0.0.1:${server.address().port}/`, "x"];
+"#;
+
+const RESOURCE_AFTER: &str = r#"
+if (seen.length !== 1 || !(Number(seen[0]) > 0)) throw new Error(`the resource has seen ${seen}`);
+process.exit(0);
+"#;
+
+const CLIENT: &str = r#"
+import { Client } from "palisade-lock";
+const client = new Client("127.0.0.1:7401,7402,7403");
+"#;
+
+/// A database: SQLite in a process of Python, whose placeholders may be `$1`, too.
+const DATABASE: &str = r#"
+import { execFileSync } from "node:child_process";
+const code = `
+import json, sqlite3, sys
+connection = sqlite3.connect("report.db")
+values = json.loads(sys.argv[2])
+found = connection.execute(sys.argv[1], {str(n + 1): value for n, value in enumerate(values)})
+names = [column[0] for column in found.description or []]
+rows = [dict(zip(names, row)) for row in found.fetchall()]
+connection.commit()
+print(json.dumps({"rows": rows, "rowCount": len(rows) if names else found.rowcount}))
+`;
+const db = {
+  query: async (statement, values = []) =>
+    JSON.parse(execFileSync(process.env.PYTHON, ["-c", code, statement, JSON.stringify(values)])),
+};
+const check = (holds) => { if (!holds) throw new Error("it does not hold"); };
+await db.query("DROP TABLE IF EXISTS report");
+await db.query("CREATE TABLE report (name TEXT, body TEXT, fence INTEGER)");
+await db.query("INSERT INTO report VALUES ('nightly', 'old', 0)");
+const [lock, body] = [{ token: 17 }, "new"];
+"#;
+
+const STAGES: &[Stage] = &[
+    Stage { begins: "import { Client } from \"palisade-lock\";", before: RESOURCE, after: RESOURCE_AFTER },
+    Stage {
+        begins: "const lock = await client.lock(\"nightly\"",
+        before: CLIENT,
+        after: "if (lock.isValid) throw new Error(\"it is released\");\nprocess.exit(0);",
+    },
+    Stage {
+        begins: "const { rowCount } = await db.query(",
+        before: DATABASE,
+        after: "const stored = (await db.query(\"SELECT body, fence FROM report\")).rows[0];\n\
+                check(stored.body === \"new\" && stored.fence === 17);\n\
+                const late = await db.query(\n\
+                \"UPDATE report SET body = $1, fence = $2 WHERE name = 'nightly' AND fence <= $2\", [\"late\", 16]);\n\
+                check(late.rowCount === 0);",
+    },
+    Stage {
+        begins: "await db.query(\"UPDATE report SET fence = $1",
+        before: DATABASE,
+        after: "check(rows.length === 1 && rows[0].body === \"old\");",
+    },
+    Stage {
+        begins: "const token = Number(request.headers[\"x-fence-token\"]);",
+        before: "let highest = 0;\nconst respond = (status) => status;\nfunction put(request) {",
+        after: "return 200;\n}\nconst ask = (token) => put({ headers: { \"x-fence-token\": token } });\n\
+                const answers = [ask(\"7\"), ask(\"7\"), ask(\"6\"), ask(undefined), ask(\"8\")].join();\n\
+                if (answers !== \"200,200,409,409,200\") throw new Error(answers);",
+    },
+    Stage {
+        begins: "const record = \"http://127.0.0.1:7401/v1/kv/nightly\";",
+        before: "import { Client } from \"palisade-lock\";\nconst client = new Client(\"127.0.0.1:7401\");\n\
+                 const lock = await client.lock(\"nightly\", { waitMs: 10_000 });",
+        after: "const answer = await fetch(record);\nconst stored = await answer.text();\n\
+                const fence = Number(answer.headers.get(\"x-max-fence\"));\n\
+                if (stored !== \"done\" || fence !== lock.token) throw new Error(`${stored} under ${fence}`);\n\
+                await lock.release();\nprocess.exit(0);",
+    },
+];
+
+#[test]
+fn typescript_examples_run_as_printed() {
+    unless_missing(Kind::TypeScript.program(), |_| {
+        let cluster = Cluster::start_calm(3);
+        let place = tempfile::tempdir().unwrap();
+        let modules = place.path().join("node_modules");
+        std::fs::create_dir(&modules).unwrap();
+        std::os::unix::fs::symlink(folder("typescript"), modules.join("palisade-lock")).unwrap();
+        for (block, program) in programs("ts", STAGES, &cluster) {
+            let file = place.path().join("example.mjs");
+            std::fs::write(&file, program).unwrap();
+            let python = std::env::var_os("PALISADE_PYTHON").unwrap_or_else(|| "python3".into());
+            succeeds(&block, Command::new("node").arg(&file).current_dir(place.path()).env("PYTHON", python));
+        }
+    });
+}
