@@ -1,6 +1,7 @@
 //! One WebSocket to one node, read and written in turns without either blocking the other.
 
 use std::collections::VecDeque;
+use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -120,7 +121,8 @@ impl Connection {
 
 async fn open(endpoint: &str, security: &Security, forwarded: bool) -> Result<WebSocketStream<Line>, DialError> {
     let line = security.dial(endpoint).await?;
-    let scheme = if line.is_tls() { "wss" } else { "ws" };
+    let encrypted = line.is_tls();
+    let scheme = if encrypted { "wss" } else { "ws" };
     let request = format!("{scheme}://{endpoint}/v1/ws").into_client_request();
     let mut request = request.map_err(DialError::network)?;
     if let Some(token) = security.token().map_err(DialError::network)? {
@@ -137,14 +139,29 @@ async fn open(endpoint: &str, security: &Security, forwarded: bool) -> Result<We
         .max_frame_size(Some(LARGEST_ANSWER));
     match client_async_with_config(request, line, Some(config)).await {
         Ok((stream, _)) => Ok(stream),
-        Err(error) => Err(reason(&error)),
+        Err(error) => Err(reason(&error, encrypted)),
     }
 }
 
 /// Why a node did not open a WebSocket. A node that refuses this side's certificate says so only now, behind the
 /// handshake of TLS.
-fn reason(error: &tungstenite::Error) -> DialError {
+fn reason(error: &tungstenite::Error, encrypted: bool) -> DialError {
+    use tungstenite::error::ProtocolError::{HandshakeIncomplete, HttparseError};
     match error {
+        tungstenite::Error::Protocol(HttparseError(_)) if encrypted => {
+            DialError::network("it does not speak HTTP: is this the address for clients?")
+        }
+        // A server that expects TLS answers with an alert, which is no HTTP.
+        tungstenite::Error::Protocol(HttparseError(_)) => DialError::network(
+            "it does not speak HTTP without TLS: name the CA's certificate (--ca FILE or PALISADE_CA; Options::security in a \
+             program), if this is the address for clients",
+        ),
+        tungstenite::Error::Protocol(HandshakeIncomplete) => {
+            DialError::network("it closed the connection without an answer: is this the address for clients?")
+        }
+        tungstenite::Error::Io(io) if io.kind() == io::ErrorKind::ConnectionReset => {
+            DialError::network(format!("{io}; if the node runs, is this its address for clients?"))
+        }
         tungstenite::Error::Io(io) => DialError::of(io),
         tungstenite::Error::Http(response) => {
             let refusal = response.body().as_deref().and_then(|body| serde_json::from_slice::<Refusal>(body).ok());

@@ -44,6 +44,8 @@ func (r *Refused) Is(target error) bool {
 
 // LostError says why a lock was lost. It is [ErrLost].
 type LostError struct {
+	// Lock names the lock for people, with its keys and its token; it is empty if there was no grant.
+	Lock string
 	// Code is "expired" if no node renewed the lock in time, as far as this client knows; otherwise the server's code:
 	// "not_holder", "no_session", …
 	Code string
@@ -52,7 +54,11 @@ type LostError struct {
 }
 
 func (l *LostError) Error() string {
-	return fmt.Sprintf("palisade: the lock is lost: %s (%s)", l.Message, l.Code)
+	lock := l.Lock
+	if lock == "" {
+		lock = "the lock"
+	}
+	return fmt.Sprintf("palisade: %s is lost: %s (%s)", lock, l.Message, l.Code)
 }
 
 // Is reports whether target is [ErrLost].

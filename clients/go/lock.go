@@ -2,8 +2,10 @@ package palisade
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -207,9 +209,11 @@ func (l *Lock) lose(lost *LostError) bool {
 		l.mu.Unlock()
 		return false
 	}
-	l.state, l.lostErr = stateLost, lost
+	named := *lost
+	named.Lock = fmt.Sprintf("the lock %q (token %d)", strings.Join(l.keys, ", "), l.token)
+	l.state, l.lostErr = stateLost, &named
 	l.mu.Unlock()
-	l.cancel(lost)
+	l.cancel(&named)
 	close(l.lost)
 	return true
 }

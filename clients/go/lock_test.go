@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"strings"
@@ -53,6 +54,9 @@ func isLost(t *testing.T, lock *Lock, code string) {
 	var lost *LostError
 	if !errors.As(lock.Err(), &lost) || lost.Code != code || !errors.Is(lock.Err(), ErrLost) {
 		t.Fatalf("Err says %v, and not that the lock is lost by %s", lock.Err(), code)
+	}
+	if name := fmt.Sprintf("(token %d) is lost", lock.Token()); !strings.Contains(lost.Error(), name) {
+		t.Fatalf("%q does not say %q", lost.Error(), name)
 	}
 	if lock.Valid() || lock.Remaining() != 0 {
 		t.Fatalf("the lock is lost; Valid says %v, Remaining %v", lock.Valid(), lock.Remaining())
@@ -497,6 +501,29 @@ func TestAnUnknownAuthorityIsUnreachable(t *testing.T) {
 	_, err := c.Lock(soon(t), "nightly", LockOptions{TTL: ttl})
 	var unknown x509.UnknownAuthorityError
 	if !errors.Is(err, ErrUnreachable) || !errors.As(err, &unknown) {
+		t.Fatalf("the error is %v", err)
+	}
+}
+
+func TestANodeThatRequiresTLSIsNamedSo(t *testing.T) {
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	go func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			_, _ = conn.Read(make([]byte, 4096))
+			_, _ = conn.Write([]byte{tlsAlert, 3, 3, 0, 2, 2, 50})
+			_ = conn.Close()
+		}
+	}()
+	c := clientOf(t, Options{Patience: 200 * time.Millisecond}, listener.Addr().String())
+	if _, err := c.Lock(soon(t), "nightly", LockOptions{TTL: ttl}); !errors.Is(err, errTLSRequired) {
 		t.Fatalf("the error is %v", err)
 	}
 }

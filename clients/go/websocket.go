@@ -92,6 +92,11 @@ type ws struct {
 	fragmented bool
 }
 
+// tlsAlert is the first byte with which a node that requires TLS answers a request without it.
+const tlsAlert = 0x15
+
+var errTLSRequired = errors.New("the node requires TLS: set Options.TLS")
+
 // upgrade opens a WebSocket over a connection. The caller sets the deadlines of the connection.
 func upgrade(conn net.Conn, host, path string, header http.Header) (*ws, error) {
 	nonce := make([]byte, 16)
@@ -119,6 +124,9 @@ func upgrade(conn net.Conn, host, path string, header http.Header) (*ws, error) 
 	}
 	limited := &io.LimitedReader{R: conn, N: maxHead}
 	reader := bufio.NewReader(limited)
+	if first, err := reader.Peek(1); err == nil && first[0] == tlsAlert {
+		return nil, errTLSRequired
+	}
 	response, err := http.ReadResponse(reader, request)
 	if err != nil {
 		if limited.N <= 0 {

@@ -198,9 +198,7 @@ pub enum ServeError {
     #[error(transparent)]
     Descriptors(#[from] TooFew),
     /// The node cannot listen on an address.
-    #[error(
-        "cannot listen on {address} for {whom}: {source}; check the address, and whether another process uses the port"
-    )]
+    #[error("cannot listen on {address} for {whom}: {source}; {}", listeners::advice(source))]
     Listen {
         /// The address.
         address: String,
@@ -292,6 +290,16 @@ impl ServeError {
     }
 }
 
+/// The nodes of `--peers` that neither founded the directory's cluster nor are members of it now.
+fn strangers(peers: &BTreeMap<NodeId, String>, identity: &Identity, members: &Members) -> String {
+    let known = |number: u16| {
+        let founders = identity.founders.keys().map(|founder| founder.number());
+        founders.chain(members.iter().map(|(member, _)| member.number())).any(|one| one == number)
+    };
+    let strangers = peers.keys().map(|peer| peer.number()).filter(|&number| !known(number));
+    strangers.map(|number| number.to_string()).collect::<Vec<_>>().join(", ")
+}
+
 /// Checks what [`serve`] checks before it opens the data directory and binds its addresses: that the
 /// options fit one another, and the files of TLS and of the signing key.
 ///
@@ -348,6 +356,16 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     // At a later start the log has the node's address.
     let logged_addr = durable.log.members().get(node).map(|member| MemberAddress::of(&member.address).peer_addr);
     let others = durable.log.members().iter().filter(|(id, _)| *id != node).count();
+    let strangers = strangers(&config.peers, &identity, durable.log.members());
+    if !strangers.is_empty() {
+        warn!(
+            nodes = strangers,
+            data = %config.data.display(),
+            "--peers names nodes that are not members of the cluster of this data directory; this node does not wait for \
+             them. To add a server, start it with --join. If this directory was founded by mistake and its cluster was never \
+             used, stop this node, remove the content of the directory, and start it with the right --peers"
+        );
+    }
     let descriptors = Descriptors::divide(config.open_files, others)?;
     let space = Arc::clone(wal.space());
     if let Some(bytes) = config.min_free_bytes {

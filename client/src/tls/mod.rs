@@ -9,6 +9,8 @@ mod refusal;
 mod security;
 mod stream;
 
+use std::io;
+use std::path::Path;
 use std::sync::Arc;
 
 use tokio_rustls::rustls::crypto::{CryptoProvider, ring};
@@ -24,6 +26,20 @@ pub use self::stream::Stream;
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("{0}")]
 pub struct TlsError(pub String);
+
+impl TlsError {
+    /// A file that cannot be read, and what to do about it.
+    pub fn unreadable(path: &Path, error: &io::Error) -> TlsError {
+        let advice = match error.kind() {
+            io::ErrorKind::NotFound => "; correct its name, which begins at the working directory if it is relative",
+            io::ErrorKind::PermissionDenied => {
+                "; let the user of this process read the file, and enter each directory above it"
+            }
+            _ => "",
+        };
+        TlsError(format!("cannot read {}: {error}{advice}", path.display()))
+    }
+}
 
 /// Why there is no connection to a node.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]

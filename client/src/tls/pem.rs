@@ -29,7 +29,7 @@ impl PemFile {
     pub fn read(path: &Path) -> Result<PemFile, TlsError> {
         let mut bytes = Vec::new();
         let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-        read.map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))?;
+        read.map_err(|error| TlsError::unreadable(path, &error))?;
         if bytes.len() as u64 > LARGEST {
             return Err(TlsError(format!("{} has more than {LARGEST} bytes", path.display())));
         }

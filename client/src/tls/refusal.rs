@@ -33,7 +33,9 @@ pub fn explain(error: &io::Error, other: Side) -> Option<String> {
 /// What this side has against the other side's certificate.
 fn refused(reason: &CertificateError) -> String {
     match reason {
-        CertificateError::Expired | CertificateError::ExpiredContext { .. } => "has expired".into(),
+        CertificateError::Expired | CertificateError::ExpiredContext { .. } => {
+            "has expired by this machine's clock: issue a new one, or correct the clock".into()
+        }
         CertificateError::NotValidYet | CertificateError::NotValidYetContext { .. } => {
             "is not valid yet: compare the clocks of the two machines".into()
         }
@@ -53,7 +55,11 @@ fn refused(reason: &CertificateError) -> String {
 /// What the other side has against this side.
 fn received(alert: AlertDescription) -> String {
     match alert {
-        AlertDescription::CertificateExpired => "it refuses this side's certificate: it has expired".into(),
+        AlertDescription::CertificateExpired => {
+            // TLS has one alert for both.
+            "it refuses this side's certificate: it has expired, or is not valid yet, by the other machine's clock"
+                .into()
+        }
         AlertDescription::UnknownCA | AlertDescription::DecryptError => {
             "it refuses this side's certificate: another CA issued it".into()
         }

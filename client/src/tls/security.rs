@@ -117,7 +117,7 @@ impl Security {
     pub fn token(&self) -> Result<Option<String>, TlsError> {
         let Some(path) = self.0.as_ref().and_then(|files| files.token.as_ref()) else { return Ok(None) };
         let read = std::fs::read_to_string(path);
-        let text = read.map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))?;
+        let text = read.map_err(|error| TlsError::unreadable(path, &error))?;
         let token = text.trim();
         if token.is_empty() || !token.bytes().all(|byte| byte.is_ascii_graphic()) {
             return Err(TlsError(format!("{} has no token: one word of visible characters", path.display())));

@@ -97,6 +97,8 @@ class Wire:
         """The node sends nothing any more."""
         try:
             return self._finish()
+        except Garbage:
+            raise
         except Exception as error:
             raise Garbage(f"the node's last bytes make no sense: {error!r}") from error
 

@@ -13,6 +13,7 @@ from palisade._messages import Garbage, decode, decode_failure
 from palisade._request import Request, make_request
 from palisade._route import Directory, Endpoint, Route, parse_endpoints, parse_location
 from palisade._threads import _alternated
+from palisade._wire import Security, Wire
 
 
 class Decoding(unittest.TestCase):
@@ -183,6 +184,17 @@ class Addresses(unittest.TestCase):
         four = [(socket.AF_INET, 1, 6, "", n) for n in range(1)]
         self.assertEqual(_alternated([*six, *four]), [six[0], four[0], six[1], six[2]])
         self.assertEqual(_alternated([]), [])
+
+
+class Bytes(unittest.TestCase):
+    def test_node_that_requires_tls_is_named_so(self) -> None:
+        wire = Wire(Endpoint("a", 1), Security())
+        with self.assertRaises(Garbage) as refused:
+            wire.feed(b"\x15\x03\x03\x00\x02\x02\x32")
+            wire.end()
+        message = str(refused.exception)
+        self.assertIn("if the node uses TLS, name the CA's file", message)
+        self.assertTrue(message.startswith("the node did not open a WebSocket"), message)
 
 
 class Clock(unittest.TestCase):

@@ -534,7 +534,8 @@ export class Engine {
   }
 
   #lose(code: string, message: string): void {
-    const error = new LockLost(code, `${this.#name()} is lost (${code}): ${message}`);
+    const grant = this.#token === undefined ? "" : ` (token ${this.#token})`;
+    const error = new LockLost(code, `${this.#name()}${grant} is lost (${code}): ${message}`);
     this.#finish();
     this.#tell({ kind: "lost", error });
     this.#failValues(error);

@@ -122,7 +122,7 @@ function connect(
     readRefusal(response, (refusal) => report(() => handlers.refused(refusal))),
   );
   // After an error comes `close`, with no reason of its own.
-  socket.on("error", (error) => (reason = error.message || String((error as NodeJS.ErrnoException).code)));
+  socket.on("error", (error) => (reason = explain(error, address.secure)));
   socket.on("close", () => report(() => handlers.closed(reason)));
   return {
     send: (frame) => socket.send(frame, () => undefined),
@@ -131,6 +131,15 @@ function connect(
       socket.terminate();
     },
   };
+}
+
+/** The first byte with which a server that requires TLS answers a request without it. */
+const TLS_ALERT = 0x15;
+
+/** What went wrong with a connection, for people. Node's HTTP parser keeps the bytes that are no HTTP. */
+function explain(error: NodeJS.ErrnoException & { rawPacket?: Buffer }, isSecure: boolean): string {
+  if (!isSecure && error.rawPacket?.[0] === TLS_ALERT) return "the server requires TLS: give the client `tls`";
+  return error.message || String(error.code);
 }
 
 /** Reads the answer to an upgrade that was refused. It is cut at {@link MOST_BYTES}; the engine limits the time. */

@@ -1,6 +1,7 @@
 // The client over real WebSockets, at a server that follows a script.
 
 import assert from "node:assert/strict";
+import { type AddressInfo, createServer } from "node:net";
 import { describe, it } from "node:test";
 import { Client, Held, LockLost, PalisadeError, Refused, Timeout, Unreachable } from "palisade-lock";
 import { FakeServer, SESSION, block, isSettled, sleep } from "./fake-server.js";
@@ -57,6 +58,17 @@ describe("a client", () => {
     await release(lock, peer);
   });
 
+  it("says so when the server requires TLS", async () => {
+    const server = createServer((socket) =>
+      socket.once("data", () => socket.end(Buffer.from([0x15, 3, 3, 0, 2, 2, 50]))),
+    );
+    await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
+    const { port } = server.address() as AddressInfo;
+    const asked = new Client(`127.0.0.1:${port}`, { reachMs: 300 }).lock("nightly");
+    await assert.rejects(asked, (error) => error instanceof Unreachable && /requires TLS: give/.test(error.message));
+    server.close();
+  });
+
   it("resumes after a cut, and nobody is told", async () => {
     await using server = await FakeServer.start();
     const acquiring = new Client(server.endpoint).lock("nightly", { ttlMs: 6_000 });
@@ -107,6 +119,7 @@ describe("a client", () => {
     });
     const error = await lock.lost;
     assert.ok(error instanceof LockLost);
+    assert.match(error.message, /^the lock "[^"]+" \(token \d+\) is lost/);
     assert.equal(error.code, "expired");
     assert.equal(lock.signal.reason, error);
     assert.ok((await aborted) - startedAt >= 1_400);

@@ -41,7 +41,7 @@ pub(super) struct Serve {
     #[arg(long)]
     print_config: bool,
     /// This node's ID; to found a cluster, one of --peers
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = parse_id)]
     id: u16,
     /// The node's data directory; created at the first start
     #[arg(long, value_name = "DIR")]
@@ -364,14 +364,24 @@ async fn stop(with_stdin: bool) {
     }
 }
 
+fn parse_id(text: &str) -> Result<u16, String> {
+    text.trim().parse().map_err(|_| format!("`{text}` is not a node ID (an integer from 0 to 65535)"))
+}
+
 fn parse_peers(text: &str) -> Result<Peers, String> {
     let mut peers = Peers::new();
     for item in text.split(',') {
         let Some((id, address)) = item.split_once('=') else {
             return Err(format!("`{item}` does not have the form N=HOST:PORT"));
         };
-        let id: u16 = id.trim().parse().map_err(|_| format!("`{id}` is not a node ID (an integer from 0 to 65535)"))?;
+        let id = parse_id(id)?;
         let address = reachable_address(address)?;
+        if let Some((other, _)) = peers.iter().find(|(other, at)| other.number() != id && **at == address) {
+            return Err(format!(
+                "nodes {} and {id} have the same address, {address}: give each its own",
+                other.number()
+            ));
+        }
         if peers.insert(NodeId::new(id, 0), address).is_some() {
             return Err(format!("node {id} appears twice"));
         }
@@ -400,5 +410,25 @@ fn election_timeout(text: &str) -> Result<Duration, String> {
         Err("the election timeout must be at least 20ms".into())
     } else {
         Ok(timeout)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a mistake in `--id` or `--peers` is refused in words, before a cluster is founded with it.
+    #[test]
+    fn wrong_peers_are_refused() {
+        for (text, words) in [
+            ("1=h:1,2=h:1", "nodes 1 and 2 have the same address, h:1"),
+            ("1=h:1,1=h:2", "node 1 appears twice"),
+            ("one=h:1", "`one` is not a node ID (an integer from 0 to 65535)"),
+            ("1:h:1", "`1:h:1` does not have the form N=HOST:PORT"),
+        ] {
+            let refused = parse_peers(text).unwrap_err();
+            assert!(refused.contains(words), "{text}: {refused}");
+        }
+        assert_eq!(parse_peers("1=h:1,2=h:2").unwrap().len(), 2);
     }
 }

@@ -104,6 +104,8 @@ pub(super) fn answer(
             let shows = table.access().permits(&principal(table, writer), Right::Read, lock.as_str());
             let now = match seen {
                 _ if !shows => String::new(),
+                Some(seen) if seen > token => format!(": token {seen} was granted after it"),
+                Some(seen) if seen == token => " any more: its lease has ended, or it was released".to_owned(),
                 Some(seen) => format!(": the greatest token known there is {seen}"),
                 None => ": no session holds it now".to_owned(),
             };

@@ -23,6 +23,9 @@ pub enum FrameError {
     /// The frame exceeds the limit.
     #[error("a frame of {0} bytes is over the limit of {1}")]
     TooLong(usize, usize),
+    /// The bytes are the beginning of another protocol.
+    #[error("{0}")]
+    OtherProtocol(&'static str),
     /// The frame was corrupted on the way.
     #[error("a frame's checksum does not match its content")]
     Checksum,
@@ -61,13 +64,28 @@ pub fn decode<T: DeserializeOwned>(bytes: &[u8], limit: usize) -> Result<Option<
     let word = |at: usize| u32::from_le_bytes([header[at], header[at + 1], header[at + 2], header[at + 3]]);
     let (length, crc) = (word(0) as usize, word(4));
     if length > limit {
-        return Err(FrameError::TooLong(length, limit));
+        return Err(other_protocol(header).unwrap_or(FrameError::TooLong(length, limit)));
     }
     let Some(payload) = rest.get(..length) else { return Ok(None) };
     if crc32c::crc32c(payload) != crc {
         return Err(FrameError::Checksum);
     }
     Ok(Some((codec::decode(payload)?, HEADER + length)))
+}
+
+/// What an operator reads of a program that connects to the port for nodes, and does not speak the nodes' protocol.
+fn other_protocol(beginning: &[u8; HEADER]) -> Option<FrameError> {
+    Some(FrameError::OtherProtocol(match beginning {
+        // The record of a handshake, which has a version that begins with 3, and the hello of a client in it.
+        [0x16, 3, _, _, _, 1, ..] => {
+            "the other side speaks TLS, and this node was started without it: give --tls-ca, --tls-cert and --tls-key to all \
+             nodes, or to none"
+        }
+        [b'G', b'E', b'T', b' ', ..] | [b'P', b'O', b'S', b'T', b' ', ..] | [b'P', b'U', b'T', b' ', ..] => {
+            "the other side speaks HTTP, and this is the port for nodes: give it the address for clients (--client-addr)"
+        }
+        _ => return None,
+    }))
 }
 
 /// Reads until one frame is complete, and leaves the bytes after it in `bytes`. `None` if the
@@ -130,5 +148,19 @@ mod tests {
         let mut frame = Vec::new();
         encode(&"x".repeat(200), &mut frame);
         assert!(matches!(decode::<String>(&frame[..8], 100), Err(FrameError::TooLong(_, 100))));
+    }
+
+    /// Goal: an operator who gives TLS to some nodes only, or the wrong port to a client, reads that, and not the length
+    /// of a frame.
+    #[test]
+    fn other_protocols_are_named() {
+        for (bytes, name) in [
+            (&[0x16, 3, 1, 1, 0x2c, 1, 0, 1][..], "speaks TLS"),
+            (b"GET /v1/ws HTTP/1.1\r\n", "speaks HTTP"),
+            (b"POST /v1/locks/a/acquire HTTP/1.1\r\n", "speaks HTTP"),
+        ] {
+            let error = decode::<String>(bytes, HELLO_BYTES).unwrap_err().to_string();
+            assert!(error.contains(name), "{bytes:?}: {error}");
+        }
     }
 }

@@ -127,7 +127,11 @@ async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result
             }
             Err(error @ Error::BadEndpoint { .. }) => return Err(failed(error)),
             Err(error) => {
-                warn!(address, %error, "cannot join the cluster yet; trying again every {JOIN_PAUSE:?}");
+                warn!(
+                    address,
+                    %error,
+                    "cannot join the cluster yet; trying again every {JOIN_PAUSE:?}. Start the node of --join, or correct the address"
+                );
                 sleep(JOIN_PAUSE).await;
             }
         }

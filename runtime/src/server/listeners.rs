@@ -40,6 +40,7 @@ impl Listeners {
         let exposed = may_be_exposed(config);
         let clients = Reserved::reserve(&config.client_addr, "clients", exposed).await?;
         let nodes = Reserved::reserve(&config.peer_addr, "nodes", exposed).await?;
+        nodes.check_differs(&clients)?;
         let admin = match &config.admin_addr {
             Some(address) => {
                 let admin = Reserved::reserve(address, "operators", exposed).await?;
@@ -57,11 +58,14 @@ impl Listeners {
         let exposed = may_be_exposed(config);
         let clients = resolve(&config.client_addr, "clients", exposed).await?;
         let nodes = resolve(&config.peer_addr, "nodes", exposed).await?;
+        if overlap(nodes, clients) {
+            return Err(same_address(&config.peer_addr, "nodes", "clients", &config.client_addr));
+        }
         let Some(admin) = &config.admin_addr else { return Ok(()) };
         let resolved = resolve(admin, "operators", exposed).await?;
         let others = [(clients, "clients", &config.client_addr), (nodes, "nodes", &config.peer_addr)];
         match others.into_iter().find(|(other, ..)| overlap(resolved, *other)) {
-            Some((_, whom, other)) => Err(same_address(admin, whom, other)),
+            Some((_, whom, other)) => Err(same_address(admin, "operators", whom, other)),
             None => Ok(()),
         }
     }
@@ -93,11 +97,29 @@ fn refuse_exposed(resolved: SocketAddr, address: &str, whom: &'static str, expos
     )))
 }
 
-fn same_address(admin: &str, whom: &str, other: &str) -> ServeError {
+/// The refusal of an address for nodes or operators on which the node listens for others, too.
+fn same_address(address: &str, whom: &str, others: &str, other: &str) -> ServeError {
+    let option = if whom == "nodes" { "--peer-addr" } else { "--admin-addr" };
     ServeError::Config(format!(
-        "--admin-addr {admin} is the address on which this node listens for {whom} ({other}): give --admin-addr a port of \
-         its own"
+        "{option} {address} is the address on which this node listens for {others} ({other}): give {option} a port of its own"
     ))
+}
+
+/// What an operator does about an address on which the node cannot listen.
+pub(super) fn advice(error: &io::Error) -> &'static str {
+    match error.kind() {
+        io::ErrorKind::AddrInUse => {
+            "another process uses the port (`ss -ltnp` shows which): stop that process, or choose another port"
+        }
+        io::ErrorKind::AddrNotAvailable => {
+            "this machine has no such address: correct it, or listen on 0.0.0.0:PORT and advertise the address at which \
+             others reach this machine"
+        }
+        io::ErrorKind::PermissionDenied => {
+            "the user of this process may not use the port: choose one from 1024 up, or give the process CAP_NET_BIND_SERVICE"
+        }
+        _ => "check the address",
+    }
 }
 
 impl Reserved {
@@ -116,15 +138,15 @@ impl Reserved {
         Err(failed(last_error))
     }
 
-    /// Refuses an admin address that is one of the node's other addresses. Two sockets can be bound to one
-    /// address, and only one of them can listen.
+    /// Refuses an address that is one of the node's other addresses. Two sockets can be bound to one address, and only
+    /// one of them can listen.
     fn check_differs(&self, other: &Reserved) -> Result<(), ServeError> {
         let failed = |source| ServeError::Listen { address: self.address.clone(), whom: self.whom, source };
         let (own, others) = (self.socket.local_addr().map_err(failed)?, other.socket.local_addr().map_err(failed)?);
         if !overlap(own, others) {
             return Ok(());
         }
-        Err(same_address(&self.address, other.whom, &other.address))
+        Err(same_address(&self.address, self.whom, other.whom, &other.address))
     }
 
     /// Begins to accept connections.
@@ -177,6 +199,9 @@ mod tests {
             let refused = refused.unwrap_err().to_string();
             assert!(refused.contains("give --admin-addr a port of its own"), "{refused}");
         }
+        let nodes = Reserved::reserve(&format!("127.0.0.1:{port}"), "nodes", false).await.unwrap();
+        let refused = nodes.check_differs(&clients).unwrap_err().to_string();
+        assert!(refused.contains("give --peer-addr a port of its own"), "{refused}");
     }
 
     /// Goal: while a node recovers or waits to be added, clients do not hang at its port: they are
@@ -187,6 +212,10 @@ mod tests {
         let address = probe.local_addr().unwrap().to_string();
         let taken = Reserved::reserve(&address, "clients", false).await.unwrap_err();
         assert!(taken.to_string().contains(&format!("cannot listen on {address} for clients")), "{taken}");
+        assert!(taken.to_string().contains("another process uses the port"), "{taken}");
+        // TEST-NET-1: no machine has it.
+        let foreign = Reserved::reserve("192.0.2.1:7400", "clients", true).await.unwrap_err();
+        assert!(foreign.to_string().contains("this machine has no such address"), "{foreign}");
         drop(probe);
         let reserved = Reserved::reserve(&address, "clients", false).await.unwrap();
         assert_eq!(TcpStream::connect(&address).unwrap_err().kind(), io::ErrorKind::ConnectionRefused);

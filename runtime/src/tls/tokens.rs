@@ -102,7 +102,7 @@ impl Tokens {
 }
 
 fn read(path: &Path) -> Result<String, TlsError> {
-    std::fs::read_to_string(path).map_err(|error| TlsError(format!("cannot read {}: {error}", path.display())))
+    std::fs::read_to_string(path).map_err(|error| TlsError::unreadable(path, &error))
 }
 
 impl Table {

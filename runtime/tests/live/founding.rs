@@ -99,6 +99,25 @@ fn a_change_that_would_leave_too_few_is_refused() {
     assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
 }
 
+/// Goal: an operator who founds a cluster with too few `--peers`, and gives more of them later, reads that this node does
+/// not wait for the others; a server that was added later may stand there.
+#[test]
+fn peers_that_are_no_members_are_named() {
+    let mut cluster = Cluster::start(1);
+    cluster.wait_ready();
+    cluster.join(1);
+    eventually("node 2 is a member", || (cluster.status(1)?.members.len() == 2).then_some(()));
+    cluster.stop(1);
+    let peers = format!("1={},2={},3=127.0.0.1:1", cluster.peer_addr(1), cluster.peer_addr(2));
+    cluster.name_no_other_node(1);
+    cluster.add_flags(&["--peers", &peers]);
+    cluster.restart(1);
+    cluster.wait_ready();
+    let log = cluster.log(1);
+    let said = log.lines().find(|line| line.contains("--peers names nodes that are not members")).expect(&log);
+    assert!(said.contains("nodes=\"3\"") && said.contains("start it with --join"), "{said}");
+}
+
 /// Goal: a founder whose first start was broken off goes on with the backup that it began with, and
 /// with no other.
 #[test]

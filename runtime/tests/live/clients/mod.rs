@@ -15,6 +15,7 @@ mod faults;
 mod holding;
 mod links;
 mod losing;
+mod nightly;
 mod program;
 mod queueing;
 mod shared;

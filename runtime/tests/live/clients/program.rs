@@ -45,6 +45,10 @@ impl Program {
     pub fn command(&self) -> Command {
         let mut command = Command::new(&self.words[0]);
         command.args(&self.words[1..]);
+        if self.kind == Kind::Python {
+            // An adapter lies beside the package, and an example does not.
+            command.env("PYTHONPATH", folder("python"));
+        }
         command
     }
 }
@@ -67,6 +71,24 @@ impl Kind {
                 let program = built.insert(go_adapter()?);
                 vec![program.0.path().join(GO_ADAPTER)]
             }
+        };
+        Ok(Program { kind: self, words, _built: built })
+    }
+
+    /// The client's example `nightly`, a job under a lock, or what is missing for it.
+    pub fn nightly(self) -> Result<Program, String> {
+        let mut built = None;
+        let words = match self {
+            Kind::Python => vec![python()?, existing(folder("python").join("examples/nightly.py"))?],
+            Kind::TypeScript => {
+                answers(Command::new("node").arg("--version"))?;
+                vec!["node".into(), existing(folder("typescript").join("dist/examples/nightly.js"))?]
+            }
+            Kind::Go => {
+                let program = built.insert(go_adapter()?);
+                vec![program.0.path().join(GO_NIGHTLY)]
+            }
+            Kind::Rust | Kind::PythonAsyncio => panic!("{self:?} has no such example"),
         };
         Ok(Program { kind: self, words, _built: built })
     }
@@ -127,8 +149,9 @@ pub fn go() -> Result<(), String> {
 }
 
 const GO_ADAPTER: &str = "adapter";
+const GO_NIGHTLY: &str = "nightly";
 
-/// The Go client's adapter, built once for all its tests that overlap.
+/// The Go client's adapter and its example, built once for all tests that overlap.
 fn go_adapter() -> Result<Arc<Built>, String> {
     static BUILT: Shared<Built> = Shared::new();
     let folder = existing(folder("go"))?;
@@ -136,7 +159,8 @@ fn go_adapter() -> Result<Arc<Built>, String> {
         go()?;
         let directory = tempfile::tempdir().map_err(|error| format!("no temporary directory: {error}"))?;
         let mut build = Command::new("go");
-        build.args(["build", "-o"]).arg(directory.path().join(GO_ADAPTER)).arg("./cmd/adapter").current_dir(folder);
+        build.args(["build", "-o"]).arg(directory.path()).args(["./cmd/adapter", "./examples/nightly"]);
+        build.current_dir(folder);
         // The client is there, and so is Go: what does not compile is a failure, not a missing tool.
         if let Err(error) = answers(&mut build) {
             panic!("{error}");

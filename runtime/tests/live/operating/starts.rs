@@ -62,6 +62,11 @@ fn first_start_with_an_unusable_address_founds_nothing() {
     node.nodes = format!("127.0.0.1:{}", ports::free(1)[0]);
     let said = refusal(node.command().arg("--insecure"), 71);
     assert!(said.contains("cannot listen on 192.0.2.1:7400 for clients"), "{said}");
+    assert!(said.contains("this machine has no such address"), "{said}");
+    assert!(!node.has_an_owner());
+    node.clients = node.nodes.clone();
+    let said = refusal(&mut node.command(), 78);
+    assert!(said.contains("give --peer-addr a port of its own"), "{said}");
     assert!(!node.has_an_owner());
     node.clients = format!("127.0.0.1:{}", ports::free(1)[0]);
     drop(node.start(&mut node.command()));

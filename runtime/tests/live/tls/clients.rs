@@ -97,6 +97,11 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
 
     // Without TLS the port says nothing; a client that trusts another CA does not speak to it.
     assert!(http::get(&address, "/v1/status").is_err());
+    let plain = output(palisade().args(["status", "--endpoints", &address]));
+    assert!(
+        plain.status.code() == Some(69) && said(&plain).contains("name the CA's certificate (--ca FILE"),
+        "{plain:?}"
+    );
     let error = status(&others.client("test")).unwrap_err().to_string();
     assert!(error.contains("its certificate was issued by another CA"), "{error}");
     // What tells whether the process lives needs no identity.
