@@ -230,7 +230,7 @@ impl Client {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
             let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
-            let request = Request::KeepAlive { session: self.identity(id), secret: Secret::of(id) };
+            let request = Request::KeepAlive { session: self.identity(id), secret: Secret::of(id), grant: None };
             let sent = self.send(request, now, actions);
             self.renewal = Some(Renewal { op, sent });
         }

@@ -146,8 +146,8 @@ impl PendingRequests {
                 }
                 self.propose(command.clone(), Requester::Client { command, secret, wait, responder });
             }
-            Request::KeepAlive { session, secret } => {
-                self.keepalives.push((session, Renewer::Client(secret, responder)));
+            Request::KeepAlive { session, secret, grant } => {
+                self.keepalives.push((session, Renewer::Client { secret, grant, responder }));
             }
             Request::Read(query, consistency, reader) => {
                 let read = PendingRead { query, reader, responder };
@@ -264,7 +264,7 @@ impl PendingRequests {
                 Requester::KeepAlive(keepalives) => {
                     for (session, renewer) in keepalives {
                         match renewer {
-                            Renewer::Client(_, responder) => drop(responder.answer(Err(failure.clone()))),
+                            Renewer::Client { responder, .. } => drop(responder.answer(Err(failure.clone()))),
                             Renewer::Wait(key) => self.waits.renew_again(&(session, key), again),
                         }
                     }

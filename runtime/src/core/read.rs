@@ -147,6 +147,15 @@ pub(super) fn not_holder() -> Failure {
     Failure::new(Code::NotHolder, message)
 }
 
+/// The failure of a renewal whose session has lost the grant.
+pub(super) fn grant_lost(key: &Key, token: Token) -> Failure {
+    let message = format!(
+        "the session is alive, and no longer holds {key} with token {token}: another request with its credential has \
+         released the lock, or an operator broke the grant"
+    );
+    Failure::new(Code::NotHolder, message)
+}
+
 /// The answer to a granted acquire. The table may be some entries ahead of the grant; if the
 /// session has ended in them, so has the grant.
 pub(super) fn acquired(

@@ -37,6 +37,8 @@ pub enum Request {
         session: SessionId,
         /// Its secret.
         secret: Secret,
+        /// The grant that the session must still have afterwards: one of its keys, and its token.
+        grant: Option<(Key, Token)>,
     },
     /// Read the table, for this principal.
     Read(Query, Consistency, Principal),
@@ -116,6 +118,21 @@ impl Request {
         Ok(Request::Read(query, Consistency::Linearizable, principal.clone()))
     }
 
+    /// Renews a session of `principal`, which holds exactly these keys with this token.
+    ///
+    /// # Errors
+    /// [`Code::Invalid`] with a message that names the keys' bounds.
+    pub fn renew_grant(
+        session: wire::SessionId,
+        keys: &wire::Keys,
+        token: u64,
+        principal: &Principal,
+    ) -> Result<Request, Failure> {
+        let (id, secret) = (session_id(session, principal.as_str()), Secret::of(session));
+        let grant = Some((valid_keys(keys)?.first().clone(), Token(token)));
+        Ok(Request::KeepAlive { session: id, secret, grant })
+    }
+
     /// Validates an operation of `principal`, to whom every session that it opens or names belongs.
     /// `Op::Status` is not a request to the core.
     ///
@@ -131,7 +148,7 @@ impl Request {
                 at_once(Command::Open { opening }, secret)
             }
             Op::KeepAlive { session } => {
-                Request::KeepAlive { session: session_id(session), secret: Secret::of(session) }
+                Request::KeepAlive { session: session_id(session), secret: Secret::of(session), grant: None }
             }
             Op::CloseSession { session } => {
                 at_once(Command::Close { session: session_id(session) }, Secret::of(session))

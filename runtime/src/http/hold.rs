@@ -13,6 +13,7 @@ mod checks;
 mod frames;
 mod link;
 mod registry;
+mod resumes;
 mod session;
 
 use std::sync::Arc;
@@ -20,7 +21,7 @@ use std::sync::Arc;
 use axum::Extension;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{WebSocket, WebSocketUpgrade};
-use axum::http::{HeaderMap, Uri};
+use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, Op, OpenSession};
 
@@ -30,11 +31,10 @@ use self::frames::{Claim, ClientFrame, Interruption, Resume, ServerFrame};
 use self::link::{End, Link};
 use self::session::{Hold, Lease};
 use super::listen::ConnectionPermit;
-use super::websocket::{credential_ended, not_a_websocket};
+use super::websocket::{Credential, not_a_websocket};
 use super::{App, Caller, reply};
-use crate::core::{Request, not_leading};
+use crate::core::{Request, not_leading, session_id};
 use crate::limits;
-use crate::tls::Access;
 
 /// Bytes that every connection allocates to read frames: they are short.
 const READ_BUFFER: usize = 4 * 1024;
@@ -42,15 +42,14 @@ const READ_BUFFER: usize = 4 * 1024;
 pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
-    access: Option<Extension<Access>>,
-    headers: HeaderMap,
+    credential: Credential,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     if let Err(elsewhere) = app.leads() {
         return reply::response(Err(elsewhere), &uri);
     }
-    let ended = credential_ended(&app, access, &headers);
+    let ended = credential.ended(&app);
     match upgrade {
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
@@ -64,19 +63,24 @@ pub(super) async fn upgrade(
     }
 }
 
-async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>) {
+async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String> + Send + 'static) {
     let mut link = Link::new(socket);
-    let end = tokio::select! {
-        end = run(&app, &mut link) => end,
-        why = ended => app.interrupted(Failure::new(Code::Unauthenticated, why)),
+    let mut ended = Box::pin(ended);
+    let (end, hold) = tokio::select! {
+        ran = run(&app, &mut link) => ran,
+        why = &mut ended => (app.interrupted(Failure::new(Code::Unauthenticated, why)), None),
     };
+    if let Some(hold) = hold {
+        hold.leave(ended);
+    }
     if end.is_invalid() {
         app.metrics.frames_rejected.inc();
     }
     link.end(end).await;
 }
 
-async fn run(app: &App, link: &mut Link) -> End {
+/// Serves a connection until it ends, and returns what it leaves.
+async fn run(app: &App, link: &mut Link) -> (End, Option<Hold>) {
     let begun = async {
         match link.first_frame().await? {
             ClientFrame::Acquire(claim) => acquire(app, claim).await,
@@ -87,8 +91,8 @@ async fn run(app: &App, link: &mut Link) -> End {
         }
     };
     match begun.await {
-        Ok(hold) => hold.run(link).await,
-        Err(end) => end,
+        Ok(mut hold) => (hold.run(link).await, Some(hold)),
+        Err(end) => (end, None),
     }
 }
 
@@ -129,6 +133,8 @@ async fn resume(app: &App, Resume { claim: Claim { keys, options }, session, tok
     // no limit counts.
     app.within_rate(token.is_some()).map_err(|(failure, _)| app.interrupted(failure))?;
     let read = Request::read_grant(session, &keys, &app.principal).map_err(End::refused)?;
+    // The end of an older connection's wait does not close the session from here on, until this one has entered.
+    let _resuming = app.holds.resume(session_id(session, app.principal.as_str()));
     let lease = match app.request(Op::KeepAlive { session }).await {
         Ok(Answer::Session(renewed)) => Lease::of(renewed.session, renewed.ttl_ms),
         other => return Err(app.ended(unexpected(other), token.is_some())),

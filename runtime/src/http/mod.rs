@@ -57,7 +57,7 @@ use self::hold::Holds;
 use self::metrics::MetricsPage;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
-use crate::accounts::{Account, Accounts};
+use crate::accounts::{Account, Accounts, Turn};
 use crate::addresses::RemoteAddress;
 use crate::audit::Audit;
 use crate::budget::Budget;
@@ -219,6 +219,16 @@ impl App {
     async fn submit(&self, request: Request, bytes: usize) -> Result<Submitted, Failure> {
         let turn = self.turn().await;
         let contents = self.room_for_contents(bytes).await;
+        self.submit_now(request, turn, contents)
+    }
+
+    /// The same without waiting, for a client that has its turn.
+    fn submit_now(
+        &self,
+        request: Request,
+        turn: Option<Turn>,
+        contents: Option<OwnedSemaphorePermit>,
+    ) -> Result<Submitted, Failure> {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
         let guard = DisconnectGuard { core: self.core.clone(), connection: Some(connection) };

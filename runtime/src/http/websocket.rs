@@ -4,6 +4,7 @@
 //! because this node is not the leader, no later request of the connection is carried out: the
 //! connection ends. A session's numbered operations rely on both.
 
+use std::convert::Infallible;
 use std::future::pending;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
@@ -11,10 +12,12 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use axum::Extension;
+use axum::extract::FromRequestParts;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
 use axum::extract::ws::{CloseFrame, Message, WebSocket, WebSocketUpgrade, close_code};
 use axum::http::header::AUTHORIZATION;
-use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::http::request::Parts;
+use axum::http::{HeaderValue, Uri};
 use axum::response::Response;
 use futures_util::stream::{SplitSink, SplitStream};
 use futures_util::{SinkExt, Stream, StreamExt};
@@ -24,6 +27,7 @@ use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 
 use super::client_limits::gives_back;
+use super::forward::Origin;
 use super::listen::ConnectionPermit;
 use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
@@ -43,12 +47,11 @@ pub(super) const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
-    access: Option<Extension<Access>>,
-    headers: HeaderMap,
+    credential: Credential,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let ended = credential_ended(&app, access, &headers);
+    let ended = credential.ended(&app);
     match upgrade {
         Ok(upgrade) => {
             upgrade
@@ -65,16 +68,43 @@ pub(super) async fn upgrade(
     }
 }
 
-/// Resolves when the credential of a connection no longer counts for its client, with the reason.
-pub(super) fn credential_ended(
-    app: &App,
-    access: Option<Extension<Access>>,
-    headers: &HeaderMap,
-) -> impl Future<Output = String> + Send + use<> {
-    let (authorization, principal) = (headers.get(AUTHORIZATION).cloned(), app.principal.clone());
-    async move {
-        let Some(Extension(access)) = access else { return pending().await };
-        access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await
+/// What proves the identity of a WebSocket's client.
+pub(super) enum Credential {
+    /// Nothing.
+    None,
+    /// What the client has proved to this node: its connection, and the header `Authorization`.
+    Own(Access, Option<HeaderValue>),
+    /// What it has proved to a follower.
+    Forwarded(Origin),
+}
+
+impl FromRequestParts<App> for Credential {
+    type Rejection = Infallible;
+
+    async fn from_request_parts(parts: &mut Parts, _: &App) -> Result<Credential, Infallible> {
+        if let Some(origin) = parts.extensions.get::<Origin>() {
+            return Ok(Credential::Forwarded(origin.clone()));
+        }
+        let access = parts.extensions.get::<Access>().cloned();
+        let authorization = parts.headers.get(AUTHORIZATION).cloned();
+        Ok(access.map_or(Credential::None, |access| Credential::Own(access, authorization)))
+    }
+}
+
+impl Credential {
+    /// Resolves when it no longer counts for its client, with the reason.
+    pub(super) fn ended(self, app: &App) -> impl Future<Output = String> + Send + use<> {
+        let app = app.clone();
+        async move {
+            match self {
+                Credential::None => pending().await,
+                Credential::Own(access, authorization) => {
+                    let authorization = authorization.as_ref().map(HeaderValue::as_bytes);
+                    access.ended(authorization, app.principal.as_str()).await
+                }
+                Credential::Forwarded(origin) => origin.credential_ended(&app).await,
+            }
+        }
     }
 }
 

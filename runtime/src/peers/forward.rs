@@ -3,15 +3,21 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
+use std::time::Duration;
 
 use palisade_spec::raft::NodeId;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::dial::{DialError, connect};
 use super::{Link, Peers, Purpose};
 use crate::addresses::ClientAddress;
 use crate::tls::Stream;
+
+/// How long the answers to requests of a removed node are still carried: the answer to its own removal is one.
+const FAREWELL: Duration = Duration::from_millis(500);
 
 /// A connection over which another node forwards requests.
 #[derive(Debug)]
@@ -27,7 +33,7 @@ pub struct Forwarded {
 
 impl Forwarded {
     pub(super) fn new(link: &Link, stream: Stream, is_certified: bool, address: ClientAddress) -> Forwarded {
-        Forwarded { stream: PeerStream::new(link, stream), is_certified, address }
+        Forwarded { stream: PeerStream::new(link, stream, End::Asked), is_certified, address }
     }
 }
 
@@ -40,7 +46,7 @@ impl Peers {
         let unknown = || DialError::Io(io::Error::other(format!("this node does not know node {node}")));
         let link = self.link(node).ok_or_else(unknown)?;
         let stream = connect(self, &link, Purpose::Requests).await?;
-        Ok(PeerStream::new(&link, stream))
+        Ok(PeerStream::new(&link, stream, End::Asking))
     }
 
     /// Refuses to take requests from a node that is no member.
@@ -54,28 +60,46 @@ impl Peers {
     }
 }
 
-/// A connection with another node. It breaks when that node is removed from the cluster.
+/// The end of a connection at which this node is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// This node forwards.
+    Asking,
+    /// The other node forwards.
+    Asked,
+}
+
+/// A connection with another node. When that node is removed from the cluster, nothing that it forwards is read any
+/// more, the answers that are under way are still carried, for a moment, and then the connection breaks.
 pub struct PeerStream {
     stream: Stream,
-    /// Completes when the node is removed; `None` once it was.
-    removal: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    end: End,
+    is_removed: watch::Receiver<bool>,
+    /// Completes a moment after the removal; `None` once it has.
+    farewell: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
 }
 
 impl PeerStream {
-    fn new(link: &Link, stream: Stream) -> PeerStream {
-        let mut ended = link.ended.subscribe();
-        let removal = Box::pin(async move { drop(ended.wait_for(|&ended| ended).await) });
-        PeerStream { stream, removal: Some(removal) }
+    fn new(link: &Link, stream: Stream, end: End) -> PeerStream {
+        let is_removed = link.ended.subscribe();
+        let mut removal = is_removed.clone();
+        let farewell = Box::pin(async move {
+            drop(removal.wait_for(|&ended| ended).await);
+            sleep(FAREWELL).await;
+        });
+        PeerStream { stream, end, is_removed, farewell: Some(farewell) }
     }
 
-    fn check(&mut self, context: &mut Context<'_>) -> io::Result<()> {
-        if let Some(removal) = &mut self.removal
-            && removal.as_mut().poll(context).is_pending()
+    /// Whether this node may read.
+    fn poll_may_read(&mut self, context: &mut Context<'_>) -> Poll<io::Result<()>> {
+        if let Some(farewell) = &mut self.farewell
+            && farewell.as_mut().poll(context).is_pending()
         {
-            return Ok(());
+            let reads = self.end == End::Asking || !*self.is_removed.borrow();
+            return if reads { Poll::Ready(Ok(())) } else { Poll::Pending };
         }
-        self.removal = None;
-        Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node was removed from the cluster"))
+        self.farewell = None;
+        Poll::Ready(Err(io::Error::new(io::ErrorKind::ConnectionAborted, "the node was removed from the cluster")))
     }
 }
 
@@ -85,10 +109,10 @@ impl std::fmt::Debug for PeerStream {
     }
 }
 
-// A connection that is idle, or waits for an answer, is being read: so it ends at once.
+// A connection that is idle, or waits for an answer, is being read: so it ends although no bytes come.
 impl AsyncRead for PeerStream {
     fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        self.check(context)?;
+        ready!(self.poll_may_read(context))?;
         Pin::new(&mut self.stream).poll_read(context, into)
     }
 }

@@ -10,8 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::identity::{Identity, Subject};
 use super::nodes::{accept, begins_with_tls};
-use super::tokens::Refused;
-use super::{HandshakeError, Tls};
+use super::{HandshakeError, Tls, TokenHash};
 
 /// The verified sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,20 +130,17 @@ impl Access {
     /// that it counted for, with the sentence for its client: its token's line was removed, or has
     /// another name. Never for a client without a token.
     pub async fn ended(&self, authorization: Option<&[u8]>, principal: &str) -> String {
-        let tokens = self.tls.tokens.as_ref().filter(|_| self.is_tls() && authorization.is_some());
-        let Some(tokens) = tokens else { return pending().await };
-        let mut changes = tokens.changes();
-        loop {
-            match self.principal(authorization) {
-                Ok(Some(now)) if *now.name == *principal => {}
-                Ok(Some(now)) => return format!("the bearer token of `{principal}` is now that of `{}`", now.name),
-                Ok(None) => return pending().await,
-                Err(why) => return why,
-            }
-            if changes.changed().await.is_err() {
-                return pending().await;
-            }
+        match self.token(authorization) {
+            Some(token) => self.tls.token_ended(token, principal, false).await,
+            None => pending().await,
         }
+    }
+
+    /// The hash of the bearer token by which a request with this header `Authorization` counts for its client, if it
+    /// is one.
+    pub fn token(&self, authorization: Option<&[u8]>) -> Option<TokenHash> {
+        let header = authorization.filter(|_| self.is_tls())?;
+        std::str::from_utf8(header).ok().and_then(bearer).map(TokenHash::of)
     }
 
     fn by_token(&self, token: &str) -> Result<Principal, String> {
@@ -153,10 +149,7 @@ impl Access {
         };
         match tokens.name(token) {
             Ok(name) => Ok(Principal { name, proof: Proof::Token }),
-            Err(Refused::Revoked(name)) => Err(format!("the bearer token of `{name}` was revoked")),
-            Err(Refused::Unknown) => {
-                Err("the bearer token is unknown, or was revoked: no line of --client-tokens has it".into())
-            }
+            Err(refused) => Err(refused.to_string()),
         }
     }
 }

@@ -18,6 +18,7 @@ mod nodes;
 mod reload;
 mod tokens;
 
+use std::future::pending;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -31,7 +32,7 @@ pub use self::identity::{Identity, Subject};
 pub use self::issue::{Authority, Issued, Validity, client_name};
 pub use self::nodes::HandshakeError;
 pub use self::reload::watch;
-pub use self::tokens::{NewToken, Tokens};
+pub use self::tokens::{NewToken, TokenHash, Tokens};
 
 use self::material::Material;
 use self::reload::{Trouble, Unsettled};
@@ -88,6 +89,14 @@ impl Tls {
     /// How this node connects to other nodes' ports for clients: as itself.
     pub fn security(&self) -> Security {
         Security::tls(&self.files.ca).with_certificate(&self.files.cert, &self.files.key)
+    }
+
+    /// Resolves when the bearer token with this hash no longer counts for the principal: see [`Tokens::ended`].
+    pub async fn token_ended(&self, token: TokenHash, principal: &str, is_new: bool) -> String {
+        match &self.tokens {
+            Some(tokens) => tokens.ended(token, principal, is_new).await,
+            None => pending().await,
+        }
     }
 
     fn material(&self) -> Arc<Material> {

@@ -5,10 +5,12 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::future::pending;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use rand::Rng;
+use serde::{Deserialize, Serialize};
 use sha2::{Digest, Sha256};
 use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::watch;
@@ -22,6 +24,31 @@ use crate::sync::Mutex;
 const REVOKED: usize = 10_000;
 
 type Hash = [u8; 32];
+
+/// The hash of a bearer token. It names the token, and proves nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(try_from = "String", into = "String")]
+pub struct TokenHash(Hash);
+
+impl TokenHash {
+    pub(super) fn of(token: &str) -> TokenHash {
+        TokenHash(hash(token))
+    }
+}
+
+impl From<TokenHash> for String {
+    fn from(TokenHash(hash): TokenHash) -> String {
+        hex(&hash)
+    }
+}
+
+impl TryFrom<String> for TokenHash {
+    type Error = &'static str;
+
+    fn try_from(digits: String) -> Result<TokenHash, &'static str> {
+        hash_of(&digits).map(TokenHash).ok_or("the hash of a token has 64 hexadecimal digits")
+    }
+}
 
 /// The tokens of a file.
 #[derive(Debug)]
@@ -48,6 +75,17 @@ pub(super) enum Refused {
     Revoked(Arc<str>),
     /// It is not in the file.
     Unknown,
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Refused::Revoked(name) => write!(f, "the bearer token of `{name}` was revoked"),
+            Refused::Unknown => {
+                f.write_str("the bearer token is unknown, or was revoked: no line of --client-tokens has it")
+            }
+        }
+    }
 }
 
 impl Tokens {
@@ -85,9 +123,32 @@ impl Tokens {
         self.changes.subscribe()
     }
 
+    /// Resolves when the token with this hash no longer counts for the principal for which it counted, with the sentence
+    /// for its client: its line was removed, or has another name. One that `is_new` is known to another node, and its line
+    /// may yet come here: it ends when the line has come and gone.
+    pub(super) async fn ended(&self, token: TokenHash, principal: &str, mut is_new: bool) -> String {
+        let mut changes = self.changes();
+        loop {
+            match self.name_of(token) {
+                Ok(name) if *name == *principal => is_new = false,
+                Ok(name) => return format!("the bearer token of `{principal}` is now that of `{name}`"),
+                Err(Refused::Unknown) if is_new => {}
+                Err(refused) => return refused.to_string(),
+            }
+            if changes.changed().await.is_err() {
+                return pending().await;
+            }
+        }
+    }
+
     /// The name of the client with this token.
     pub(super) fn name(&self, token: &str) -> Result<Arc<str>, Refused> {
-        let (table, hash) = (Arc::clone(&self.table.lock()), hash(token));
+        self.name_of(TokenHash::of(token))
+    }
+
+    /// The name of the client whose token has this hash.
+    pub(super) fn name_of(&self, TokenHash(hash): TokenHash) -> Result<Arc<str>, Refused> {
+        let table = Arc::clone(&self.table.lock());
         // Every line is compared in full, so that the time tells nothing of how much agrees.
         let mut found = 0_u32;
         for (place, (_, valid)) in (1_u32..).zip(&table.valid) {
@@ -169,6 +230,9 @@ fn hash_of(digits: &str) -> Option<Hash> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::Pin;
+    use std::task::{Context, Poll, Waker};
+
     use super::*;
 
     #[test]
@@ -190,6 +254,42 @@ mod tests {
         std::fs::write(&path, format!("{}\n{}\n", one.line, two.line)).unwrap();
         assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
         assert_eq!(tokens.name(&one.token), Ok("worker-1".into()), "a line that comes back is valid again");
+    }
+
+    /// Goal: a token ends when its line goes, or has another name. One that only another node knows as yet ends when its
+    /// line has come here and gone.
+    #[test]
+    fn token_ends_with_its_line() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("tokens");
+        let token = NewToken::draw("worker");
+        let renamed = token.line.replace("worker", "other");
+        std::fs::write(&path, "").unwrap();
+        let tokens = Tokens::load(&path).unwrap();
+        let becomes = |line: &str| {
+            std::fs::write(&path, line).unwrap();
+            assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
+        };
+        let ended = |is_new| Box::pin(tokens.ended(TokenHash::of(&token.token), "worker", is_new));
+        let poll = |ended: &mut Pin<Box<dyn Future<Output = String> + '_>>| {
+            ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
+        };
+        let is = |why: Poll<String>, part: &str| matches!(&why, Poll::Ready(why) if why.contains(part));
+        let mut new: Pin<Box<dyn Future<Output = String> + '_>> = ended(true);
+        assert!(poll(&mut new).is_pending(), "its line may come yet");
+        let mut known: Pin<Box<dyn Future<Output = String> + '_>> = ended(false);
+        assert!(is(poll(&mut known), "unknown, or was revoked"));
+        becomes(&token.line);
+        known = ended(false);
+        assert!(poll(&mut new).is_pending() && poll(&mut known).is_pending(), "its line is there");
+        becomes(&renamed);
+        assert!(is(poll(&mut known), "of `worker` is now that of `other`"));
+        assert!(poll(&mut new).is_ready(), "the line has another name for it, too");
+        new = ended(true);
+        assert!(poll(&mut new).is_ready());
+        becomes("");
+        known = ended(true);
+        assert!(is(poll(&mut known), "of `other` was revoked"), "a line that has gone does not come");
     }
 
     /// Goal: a file that is read while a program rewrites it revokes no token, whether its end is missing

@@ -16,6 +16,9 @@ use crate::support::https::block_on;
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http, https, metrics, ports};
 
+/// The purpose of a connection over which requests are forwarded (`runtime/src/peers`).
+const REQUESTS: u32 = 3;
+
 /// A cluster whose leader stays, the leader, and a follower.
 fn calm() -> (Cluster, u16, u16) {
     roles(Cluster::start_calm(3))
@@ -224,13 +227,48 @@ fn requests_through_a_follower_count_once_and_for_their_client() {
     post(&cluster.client_addr(leader), "/v1/locks/k/acquire", &wait).refused(429, "limit");
 }
 
+/// A connection over which node `from` forwards requests to node `to`, and that the test itself keeps open.
+fn line(cluster: &Cluster, from: u16, to: u16) -> TcpStream {
+    let hello = Hello { purpose: REQUESTS, ..Hello::between(&cluster.data(from), from, to) };
+    let mut line = TcpStream::connect(cluster.peer_addr(to)).unwrap();
+    line.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    line.write_all(&hello.frame()).unwrap();
+    read_frame(&mut line);
+    line
+}
+
+/// A forwarded request.
+fn request(path: &str) -> String {
+    let origin = json!({ "principal": "", "remote": "127.0.0.1:1", "listener": "Only" });
+    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Palisade-Origin: {origin}\r\n\r\n")
+}
+
+/// Asks for a lock over a connection of a node: the beginning of the answer.
+fn ask(line: &mut TcpStream) -> String {
+    line.write_all(request("/v1/locks/k").as_bytes()).unwrap();
+    let mut answer = [0; 4096];
+    let length = line.read(&mut answer).unwrap();
+    String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// Goal: a node that does not lead does not forward what another node has forwarded to it: no request goes in a circle.
+#[test]
+fn no_request_is_forwarded_twice() {
+    let (cluster, leader, follower) = calm();
+    eventually("it answers with the redirect", || {
+        let answer = ask(&mut line(&cluster, leader, follower));
+        assert!(!answer.starts_with("HTTP/1.1 200"), "it was forwarded again: {answer}");
+        answer.starts_with("HTTP/1.1 307").then_some(())
+    });
+    assert_eq!(forwarded(&cluster.client_addr(follower)), 0.0);
+}
+
 /// Goal: only members forward requests, and a node that was removed forwards none any more, not even over a
 /// connection that it has.
 #[test]
 fn only_members_forward_requests() {
     let (mut cluster, leader, follower) = calm();
-    let purpose = 3;
-    let hello = Hello { purpose, ..Hello::between(&cluster.data(follower), follower, leader) };
+    let hello = Hello { purpose: REQUESTS, ..Hello::between(&cluster.data(follower), follower, leader) };
     let port = cluster.peer_addr(leader);
     assert!(welcome(&send_and_finish(&port, &hello.frame())).is_ok());
     let stranger = Hello { from: 9, incarnation: 7, ..hello.clone() };
@@ -238,16 +276,9 @@ fn only_members_forward_requests() {
     assert!(refusal.contains("node 9 is no member of the cluster, so it may not forward requests"), "{refusal}");
 
     // A connection that the removed node itself would keep open.
-    let mut kept = TcpStream::connect(&port).unwrap();
-    kept.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
-    kept.write_all(&hello.frame()).unwrap();
-    read_frame(&mut kept);
-    let origin = json!({ "principal": "", "remote": "127.0.0.1:1", "listener": "Only" });
-    let request = format!("GET /v1/locks/k HTTP/1.1\r\nHost: localhost\r\nX-Palisade-Origin: {origin}\r\n\r\n");
-    kept.write_all(request.as_bytes()).unwrap();
-    let mut answer = [0; 4096];
-    let length = kept.read(&mut answer).unwrap();
-    assert!(answer[..length].starts_with(b"HTTP/1.1 200"), "{}", String::from_utf8_lossy(&answer[..length]));
+    let mut kept = line(&cluster, follower, leader);
+    let answer = ask(&mut kept);
+    assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
 
     let address = cluster.client_addr(follower);
     let mut socket = WebSocket::open_forwarded(&address);
@@ -256,7 +287,9 @@ fn only_members_forward_requests() {
     cluster.wait_ready();
     let removed = http::send(&cluster.client_addr(other), "DELETE", &format!("/v1/members/{follower}"), "").unwrap();
     removed.ok();
-    let end = kept.read(&mut answer);
+    // It may have ended by now.
+    let _ = kept.write_all(request("/v1/locks/k").as_bytes());
+    let end = kept.read(&mut [0; 4096]);
     assert!(
         matches!(end, Ok(0)) || end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
         "{end:?}"
@@ -264,6 +297,17 @@ fn only_members_forward_requests() {
     socket.expect_end();
     let refused = http::get(&address, "/v1/locks/k").unwrap();
     assert_eq!(refused.status, 503, "{}", refused.body);
+    cluster.kill(follower);
+}
+
+/// Goal: a node that is asked for its own removal forwards the request, and carries the answer back.
+#[test]
+fn node_answers_the_request_for_its_own_removal() {
+    let (mut cluster, _, follower) = calm();
+    let removed = http::send(&cluster.client_addr(follower), "DELETE", &format!("/v1/members/{follower}"), "").unwrap();
+    let members = removed.ok()["members"].clone();
+    let left: Vec<u64> = members.as_array().unwrap().iter().map(|member| member["id"].as_u64().unwrap()).collect();
+    assert!(left.len() == 2 && !left.contains(&follower.into()), "{members}");
     cluster.kill(follower);
 }
 

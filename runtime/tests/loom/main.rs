@@ -37,6 +37,7 @@ mod metrics {
 }
 
 mod outbox;
+mod resumes;
 mod watches;
 
 use std::pin::pin;

@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, SessionId, Token,
+    Claim, Command, Event, Holder, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, SessionId, Token,
 };
 use palisade_spec::raft::Node;
 use tracing::warn;
@@ -12,7 +12,7 @@ use tracing::warn;
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
 use crate::core::credential::Secret;
-use crate::core::read::{acquired, no_session, not_holder, wrong_secret};
+use crate::core::read::{acquired, grant_lost, no_session, not_holder, wrong_secret};
 use crate::core::respond::Responder;
 use crate::core::{access, records};
 use crate::stopwatch::Stopwatch;
@@ -399,11 +399,23 @@ fn proclaimed(table: &LockTable, id: SessionId, reply: &Reply) -> Result<Answer,
     }
 }
 
+/// Whether the session holds the lock with this token. The holders are in the order of their grants, and so of their
+/// tokens: a semaphore may have many, and each renews.
+fn has_grant(table: &LockTable, id: SessionId, key: &Key, token: Token) -> bool {
+    let holders = table.lock(key).map(|lock| &lock.holders);
+    let found = |holders: &[Holder]| holders.binary_search_by_key(&token, |holder| holder.token).ok();
+    holders.is_some_and(|holders| found(holders).is_some_and(|index| holders[index].session == id))
+}
+
 fn kept_alive(table: &LockTable, keepalives: Vec<(SessionId, Renewer)>, missing: &[SessionId]) {
     for (id, renewer) in keepalives {
-        let Renewer::Client(secret, responder) = renewer else { continue };
+        let Renewer::Client { secret, grant, responder } = renewer else { continue };
         let alive = table.session(id).filter(|_| !missing.contains(&id));
         let lease = alive.map(|session| SessionLease { session: secret.credential(id.number), ttl_ms: session.ttl.0 });
-        responder.answer(lease.map(Answer::Session).ok_or_else(|| no_session(table, id)));
+        let answer = lease.map(Answer::Session).ok_or_else(|| no_session(table, id));
+        // A grant never returns: if the table, which may be ahead of the renewal, has it, the renewal found it.
+        let lost = grant.filter(|(key, token)| !has_grant(table, id, key, *token));
+        responder
+            .answer(answer.and_then(|answer| lost.map_or(Ok(answer), |(key, token)| Err(grant_lost(&key, token)))));
     }
 }

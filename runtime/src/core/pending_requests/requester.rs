@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use palisade_client::wire::Failure;
-use palisade_spec::lock::{Command, Key, Principal, SessionId};
+use palisade_spec::lock::{Command, Key, Principal, SessionId, Token};
 use palisade_spec::raft::{Index, Term};
 
 use crate::audit;
@@ -39,8 +39,8 @@ pub(super) enum Requester {
 /// The origin of a keepalive.
 #[derive(Debug)]
 pub(super) enum Renewer {
-    /// A client's request, and the secret that it presented.
-    Client(Secret, Responder),
+    /// A client's request, the secret that it presented, and the grant that the session must still have.
+    Client { secret: Secret, grant: Option<(Key, Token)>, responder: Responder },
     /// This node, for the once-session that waits for this key.
     Wait(Key),
 }
@@ -76,7 +76,7 @@ impl Requester {
             Requester::Client { responder, .. } | Requester::Change(_, responder) => vec![responder],
             Requester::KeepAlive(keepalives) => {
                 let clients = keepalives.into_iter().filter_map(|(_, renewer)| match renewer {
-                    Renewer::Client(_, responder) => Some(responder),
+                    Renewer::Client { responder, .. } => Some(responder),
                     Renewer::Wait(_) => None,
                 });
                 clients.collect()

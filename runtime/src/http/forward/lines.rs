@@ -14,7 +14,7 @@ use tokio::sync::OwnedSemaphorePermit;
 use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
-use super::{App, Failed, answer, head};
+use super::{App, Failed, Origin, answer, head};
 use crate::descriptors::ConnectionLimit;
 use crate::sync::Mutex;
 
@@ -101,7 +101,7 @@ impl Line {
 pub(super) async fn send(app: &App, leader: NodeId, parts: &Parts, body: Bytes) -> Result<Response, Failed> {
     let exchange = async {
         let mut line = app.lines.line(app, leader).await?;
-        let mut request = head(app, parts);
+        let mut request = head(parts, &Origin::of(app, parts));
         request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
         let response = line.send(request.map(|()| Body::from(body))).await?;
         let response = whole(response).await?;

@@ -168,8 +168,8 @@ const OF_THE_CONNECTION: [&str; 9] = [
     "authorization",
 ];
 
-/// The head of the request as the leader gets it.
-fn head(app: &App, parts: &Parts) -> Request<()> {
+/// The head of this client's request as the leader gets it.
+fn head(parts: &Parts, client: &Origin) -> Request<()> {
     let mut request = Request::new(());
     *request.method_mut() = parts.method.clone();
     *request.uri_mut() = parts.uri.path_and_query().map_or_else(Default::default, |path| path.clone().into());
@@ -178,7 +178,7 @@ fn head(app: &App, parts: &Parts) -> Request<()> {
     if !is_websocket(parts) {
         request.headers_mut().remove(UPGRADE);
     }
-    Origin::of(app).write(request.headers_mut());
+    client.write(request.headers_mut());
     request
 }
 

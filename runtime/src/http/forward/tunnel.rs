@@ -17,7 +17,7 @@ use tokio::io::{AsyncRead, AsyncWrite, AsyncWriteExt, split};
 use tokio::time::timeout;
 
 use super::super::listen::ConnectionPermit;
-use super::{App, Failed, head, lines};
+use super::{App, Failed, Origin, head, lines};
 use crate::sync::Mutex;
 use crate::tls::Access;
 
@@ -69,7 +69,7 @@ impl Client {
 pub(super) async fn open(app: &App, leader: NodeId, parts: &Parts, client: &Client) -> Result<Response, Failed> {
     let opening = async {
         let mut line = app.lines.line(app, leader).await?;
-        let mut request = head(app, parts);
+        let mut request = head(parts, &Origin::of(app, parts));
         request.headers_mut().insert(CONNECTION, HeaderValue::from_static("upgrade"));
         let mut response = line.send(request.map(|()| Body::empty())).await?;
         if response.status() != StatusCode::SWITCHING_PROTOCOLS {

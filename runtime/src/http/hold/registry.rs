@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use std::sync::Arc;
 
 use palisade_client::wire::Broken;
+use palisade_spec::lock::SessionId;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore};
 
+use super::resumes::{Resumes, Resuming};
 use crate::limits;
 use crate::sync::Mutex;
 
@@ -25,6 +27,7 @@ pub(super) enum Signal {
 #[derive(Debug)]
 pub(in crate::http) struct Holds {
     connections: Mutex<Connections>,
+    resumes: Arc<Resumes>,
     /// Notified when the last connection leaves.
     empty: Notify,
     /// Limits the waits whose connection was lost.
@@ -55,7 +58,7 @@ pub(super) struct Entry {
 impl Default for Holds {
     fn default() -> Holds {
         let deserted = Arc::new(Semaphore::new(limits::DESERTED_WAITS));
-        Holds { connections: Mutex::default(), empty: Notify::new(), deserted }
+        Holds { connections: Mutex::default(), resumes: Resumes::new(), empty: Notify::new(), deserted }
     }
 }
 
@@ -68,6 +71,11 @@ impl Holds {
         let number = connections.last;
         connections.by_session.insert(session, Connection { number, signals });
         (Entry { holds: Arc::clone(self), session, connection: number }, receiver)
+    }
+
+    /// A connection begins to resume this session, and has sent nothing in its name. It enters before it drops this.
+    pub(super) fn resume(&self, session: SessionId) -> Resuming {
+        self.resumes.begin(session)
     }
 
     /// Tells the holder of a broken grant.
@@ -94,6 +102,21 @@ impl Holds {
     /// Room for a wait whose connection was lost, if there is any.
     pub(super) fn room_for_deserted(&self) -> Option<OwnedSemaphorePermit> {
         Arc::clone(&self.deserted).try_acquire_owned().ok()
+    }
+}
+
+impl Entry {
+    /// Calls `close`, which sends the close of the session without waiting, unless the client has gone on with the
+    /// session over another connection, or is about to. A later resume sends its requests after that.
+    pub(super) fn close_unless_resumed<T>(&self, session: SessionId, close: impl FnOnce() -> T) -> Option<T> {
+        let resumes = &self.holds.resumes;
+        resumes.unless_under_way(session, || self.is_latest().then(close)).flatten()
+    }
+
+    /// Whether no other connection has taken the session over.
+    fn is_latest(&self) -> bool {
+        let connections = self.holds.connections.lock();
+        connections.by_session.get(&self.session).is_some_and(|latest| latest.number == self.connection)
     }
 }
 
@@ -134,6 +157,34 @@ mod tests {
         assert_eq!(told_other.try_recv(), Err(TryRecvError::Empty), "the grant is not that of this session");
         drop((newer, other));
         assert!(holds.connections.lock().by_session.is_empty());
+    }
+
+    /// Goal: the end of a wait closes its session only if no other connection goes on with it: neither one that
+    /// resumes, nor one that has resumed. A resume that begins later finds the close sent before.
+    #[test]
+    fn wait_that_ends_closes_no_session_that_is_resumed() {
+        let holds = Arc::new(Holds::default());
+        let session = SessionId { number: 7, proof: 1_u128.into() };
+        let (waiter, _told) = holds.enter(7);
+        let close = |entry: &Entry| entry.close_unless_resumed(session, || ()).is_some();
+        assert!(close(&waiter), "no client resumes it");
+
+        let resumes = [holds.resume(session), holds.resume(session)];
+        assert!(!close(&waiter), "two resumes are under way");
+        let [first, second] = resumes;
+        drop(first);
+        assert!(!close(&waiter), "one resume is under way");
+        drop(second);
+        assert!(close(&waiter), "both have ended without going on");
+
+        let resume = holds.resume(session);
+        let (resumed, _told) = holds.enter(7);
+        drop(resume);
+        assert!(!close(&waiter), "another connection has the session");
+        assert!(close(&resumed), "the session is its own");
+        let stranger = holds.resume(SessionId { proof: 2_u128.into(), ..session });
+        assert!(close(&resumed), "another credential keeps no session open");
+        drop((stranger, waiter, resumed));
     }
 
     /// Goal: a node that stops waits until every connection has left.

@@ -14,7 +14,6 @@ use palisade_client::wire::{
     Acquire, Acquired, Answer, Code, Failure, Keys, Op, Proclaim, Release, SessionId, SessionLease,
 };
 use tokio::sync::mpsc::UnboundedReceiver;
-use tokio::sync::mpsc::error::TryRecvError;
 use tokio::time::{Instant, Interval, MissedTickBehavior, interval_at, sleep_until};
 
 use super::checks::Checks;
@@ -22,7 +21,7 @@ use super::frames::{ClientFrame, Refusal, ServerFrame};
 use super::link::{End, Link};
 use super::registry::{Entry, Signal};
 use super::{interrupts, unexpected};
-use crate::core::Request;
+use crate::core::{Request, session_id};
 use crate::http::App;
 use crate::http::client_limits::gives_back;
 use crate::limits;
@@ -177,14 +176,12 @@ impl Hold {
     }
 
     /// Serves the connection until it ends.
-    pub(super) async fn run(mut self, link: &mut Link) -> End {
-        let end = loop {
+    pub(super) async fn run(&mut self, link: &mut Link) -> End {
+        loop {
             if let Err(end) = self.step(link).await {
-                break end;
+                return end;
             }
-        };
-        self.leave();
-        end
+        }
     }
 
     async fn step(&mut self, link: &mut Link) -> Result<(), End> {
@@ -216,18 +213,11 @@ impl Hold {
             }
             other => {
                 let failure = unexpected(other);
-                if !self.is_taken_over() {
-                    refused(&self.app, self.lease.session, self.opened, &failure).await;
-                }
+                let (entry, _) = self.registered.as_ref().expect("it was registered before it runs");
+                refused(&self.app, entry, self.lease.session, self.opened, &failure).await;
                 Err(self.app.ended(failure, false))
             }
         }
-    }
-
-    /// Whether another connection has taken the session over.
-    fn is_taken_over(&mut self) -> bool {
-        let next = self.registered.as_mut().map(|(_, signals)| signals.try_recv());
-        matches!(next, Some(Err(TryRecvError::Disconnected)))
     }
 
     fn signalled(&self, signal: Option<Signal>) -> Result<(), End> {
@@ -267,7 +257,21 @@ impl Hold {
             && let Some(check) = self.checks.take()
         {
             self.renewing = check;
-            self.renewal.start(self.ask(Op::KeepAlive { session: self.lease.session }));
+            self.renewal.start(self.keep_alive());
+        }
+    }
+
+    /// A renewal. The answer says whether the session still has the grant.
+    fn keep_alive(&self) -> impl Future<Output = Result<Answer, Failure>> + Send + use<> {
+        let (app, session) = (self.app.clone(), self.lease.session);
+        let request = match self.token {
+            Some(token) => Request::renew_grant(session, &self.keys, token, &app.principal),
+            None => app.validate(Op::KeepAlive { session }),
+        };
+        async move {
+            // Renewals are counted, and never refused.
+            let _ = app.within_rate(true);
+            app.send_request(request?).await
         }
     }
 
@@ -397,8 +401,9 @@ impl Hold {
         }
     }
 
-    /// The connection ends. A wait stays in its queue as long as its session lives, for a connection that resumes it.
-    fn leave(self) {
+    /// The connection has ended. A wait stays in its queue as long as its session lives, for a connection that resumes it,
+    /// unless the credential of its client ends.
+    pub(super) fn leave(self, mut credential_ended: impl Future<Output = String> + Send + Unpin + 'static) {
         if self.acquire.is_idle() {
             return;
         }
@@ -414,11 +419,13 @@ impl Hold {
                     signal = signals.recv() => match signal {
                         Some(Signal::Broken(_)) => {}
                         Some(Signal::Stopping) | None => return,
-                    }
+                    },
+                    // The core withdraws the wait.
+                    _ = &mut credential_ended => return,
                 }
             };
             if let Err(failure) = answer {
-                refused(&app, session, opened, &failure).await;
+                refused(&app, &entry, session, opened, &failure).await;
             }
             drop((entry, room));
         });
@@ -426,9 +433,16 @@ impl Hold {
 }
 
 /// The claim of a session was refused, so the session is of no use any more. It is left alone where this node does not
-/// know what has become of the claim, and where the client has named a session with another claim.
-async fn refused(app: &App, session: SessionId, opened: bool, failure: &Failure) {
-    if !interrupts(failure.error) && (opened || failure.error != Code::Invalid) {
-        let _ = app.request(Op::CloseSession { session }).await;
+/// know what has become of the claim, where the client has named a session with another claim, and where another
+/// connection goes on with it.
+async fn refused(app: &App, entry: &Entry, session: SessionId, opened: bool, failure: &Failure) {
+    if interrupts(failure.error) || (!opened && failure.error == Code::Invalid) {
+        return;
+    }
+    let Ok(close) = app.validate(Op::CloseSession { session }) else { return };
+    let turn = app.turn().await;
+    let id = session_id(session, app.principal.as_str());
+    if let Some(Ok(closed)) = entry.close_unless_resumed(id, || app.submit_now(close, turn, None)) {
+        let _ = closed.answer(app).await;
     }
 }

@@ -73,6 +73,34 @@ fn release_of_a_lost_lock_says_that_it_was_lost() {
     assert_eq!(client.last("lost")["error"], "not_holder");
 }
 
+/// Goal: a holder whose lock another request with its credential has released is told at its next renewal, although its
+/// process answers and its session lives; the other holders are renewed.
+#[test]
+fn release_by_another_request_is_told_at_the_next_renewal() {
+    let (_cluster, address) = node();
+    let semaphore = json!({ "key": "s", "permits": 1, "of": 3, "ttl_ms": 3_000, "wait_ms": 1_000 });
+    let several = json!({ "keys": ["b", "a"], "ttl_ms": 3_000, "wait_ms": 1_000 });
+    let (mut first, _) = Client::granted(&address, semaphore.clone());
+    let (mut second, grant) = Client::granted(&address, semaphore.clone());
+    let (mut third, _) = Client::granted(&address, semaphore);
+    let release = json!({ "session": grant["session"], "token": grant["token"] });
+    post(&address, "/v1/locks/s/release", &release).ok();
+    let lost = second.lost_at_the_next_renewal();
+    let token = &grant["token"];
+    assert!(lost["message"].as_str().unwrap().contains(&format!("no longer holds s with token {token}")), "{lost}");
+    first.be_renewed(2);
+    third.be_renewed(2);
+    [first, third].into_iter().for_each(Client::release);
+
+    let (mut client, grant) = Client::granted(&address, several);
+    client.be_renewed(1);
+    let release = json!({ "keys": ["a", "b"], "session": grant["session"], "token": grant["token"] });
+    post(&address, "/v1/release", &release).ok();
+    let (next, _) = Client::granted(&address, json!({ "key": "a" }));
+    client.lost_at_the_next_renewal();
+    next.release();
+}
+
 /// Goal: a broken grant is told to its holder at once, with a TTL of a day.
 #[test]
 fn broken_grant_is_told_at_once() {

@@ -113,6 +113,23 @@ impl Client {
         }
     }
 
+    /// Answers the checks until the server says that the lock is lost. A renewal that was under way may come before.
+    #[track_caller]
+    fn lost_at_the_next_renewal(&mut self) -> Value {
+        let mut renewed = 0;
+        let lost = loop {
+            match self.receive() {
+                (kind, check) if kind == "check" => self.send(&json!({ "here": check["n"] })),
+                (kind, _) if kind == "renewed" => renewed += 1,
+                (kind, lost) if kind == "lost" => break lost,
+                news => panic!("neither a check, a renewal nor the end: {news:?}"),
+            }
+            assert!(renewed < 2, "a lock that is held no longer was renewed");
+        };
+        assert_eq!((&lost["error"], self.0.receive()), (&json!("not_holder"), None));
+        lost
+    }
+
     /// Releases the lock, or gives up the queue position.
     #[track_caller]
     fn release(mut self) {

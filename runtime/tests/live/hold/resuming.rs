@@ -1,5 +1,9 @@
 //! A session that goes on over another connection.
 
+use std::sync::Barrier;
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::{Value, json};
 
 use super::{Client, lock, node, queue, session_path};
@@ -143,5 +147,51 @@ fn deserted_wait_ends_with_its_time() {
         let shown = http::get(&address, &session_path(&session)).unwrap();
         (shown.status == 404).then_some(())
     });
+    holder.release();
+}
+
+/// Goal: a waiter that resumes while its wait runs out goes on, or is refused: a session that the node has renewed for it
+/// is not closed behind it.
+#[test]
+fn resume_beside_the_end_of_a_wait_keeps_its_session() {
+    const WAIT: Duration = Duration::from_millis(1_500);
+    let (_cluster, address) = node();
+    let (holder, _) = Client::granted(&address, json!({ "key": "k", "ttl_ms": 600_000 }));
+    let begin = Barrier::new(40);
+    let begin = &begin;
+    let kept = thread::scope(|scope| {
+        let waiters: Vec<_> = (0..40)
+            .map(|number: u32| {
+                let address = &address;
+                scope.spawn(move || {
+                    begin.wait();
+                    let wait_ms = u64::try_from(WAIT.as_millis()).unwrap();
+                    let acquire = json!({ "key": "k", "ttl_ms": 9_000, "wait_ms": wait_ms });
+                    let sent = Instant::now();
+                    let (waiter, session) = Client::waits(address, acquire);
+                    // Around the end of the wait, each at another moment.
+                    thread::sleep((WAIT + number * Duration::from_millis(1)).saturating_sub(sent.elapsed()));
+                    let again = json!({ "resume": { "key": "k", "session": session, "wait_ms": 600_000 } });
+                    let mut resumed = Client::begin(address, &again);
+                    let kept = match resumed.receive() {
+                        (kind, _) if kind == "waiting" => true,
+                        (kind, refused) if kind == "error" => {
+                            assert_eq!(refused["error"], "no_session", "{refused}");
+                            false
+                        }
+                        other => panic!("neither `waiting` nor an error: {other:?}"),
+                    };
+                    drop(waiter);
+                    if kept {
+                        resumed.be_renewed(1);
+                        resumed.release();
+                    }
+                    kept
+                })
+            })
+            .collect();
+        waiters.into_iter().map(|waiter| waiter.join().unwrap()).filter(|kept| *kept).count()
+    });
+    println!("{kept} of 40 sessions were kept");
     holder.release();
 }

@@ -88,6 +88,45 @@ fn revoked_token_interrupts_what_it_began() {
     assert_eq!(lock()["holder"]["token"], grant["token"]);
 }
 
+/// Goal: waiters of a revoked token leave the queue also if they came through a follower, and if their connection was
+/// lost before; the waiter of another client stays.
+#[test]
+fn revoked_token_ends_waits_at_a_follower_and_without_a_connection() {
+    let ours = Certificates::of("billing", 3);
+    let [(worker, line), (other, kept)] = ["worker", "other"].map(|name| token(&ours, name));
+    let tokens = ours.beside("tokens");
+    std::fs::write(&tokens, format!("{line}\n{kept}\n")).unwrap();
+    let cluster = Cluster::start_secured(3, &["--client-tokens", tokens.to_str().unwrap()], &ours);
+    let leader = cluster.wait_ready();
+    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = (cluster.client_addr(leader), cluster.client_addr(follower));
+    let certified = ours.client("test");
+    let queue = || {
+        let lock = https::get(&leader, &certified, "/v1/locks/k").unwrap().ok();
+        lock["queue"].as_array().unwrap().iter().map(|waiter| waiter["owner"].clone()).collect::<Vec<Value>>()
+    };
+    https::post(&leader, &certified, "/v1/locks/k/acquire", r#"{"ttl_ms":3600000}"#).unwrap().ok();
+    let mut open = Vec::new();
+    let waiters = [
+        (&follower, &worker, "through a follower", true),
+        (&follower, &worker, "through a follower, and gone", false),
+        (&leader, &worker, "gone", false),
+        (&follower, &other, "stays", true),
+    ];
+    for (count, (address, security, owner, stays)) in (1..).zip(waiters) {
+        let wait = json!({ "key": "k", "ttl_ms": 3_600_000, "wait_ms": 3_600_000, "owner": owner });
+        let mut waiter = Secured::begin(address, security, &json!({ "acquire": wait }));
+        assert!(waiter.receive()["waiting"].is_object());
+        eventually("it waits", || (queue().len() == count).then_some(()));
+        // The node keeps the wait of a connection that is lost.
+        if stays {
+            open.push(waiter);
+        }
+    }
+    std::fs::write(&tokens, format!("{kept}\n")).unwrap();
+    eventually("the waits of the revoked token have ended", || (queue() == ["stays"]).then_some(()));
+}
+
 /// Goal: the access rules decide of an acquire as over HTTP, and a session is resumed by its own client alone.
 #[test]
 fn rules_and_identities_count_as_over_http() {
