@@ -110,9 +110,10 @@ clients CLIENT='':
 client-mutants *ARGS:
     clients/mutants.py {{ ARGS }}
 
-# Scenario scripts whose output changed for a reason: write it down again, then read the difference.
+# Scenario scripts whose output changed for a reason, and the description of the interface: write them down again, then read the difference.
 bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
+    UPDATE_GOLDENFILES=1 cargo test -p palisade --lib http::description
 
 # What runs against what was checked: the live tests once more, eight at a time since they wait more than they compute, and everything that is judged.
 conformance:

@@ -8,6 +8,8 @@ mod answers;
 mod failure;
 mod keys;
 mod records;
+#[cfg(feature = "schema")]
+mod schema;
 mod session;
 mod watch;
 
@@ -23,6 +25,8 @@ pub use self::keys::Keys;
 pub use self::records::{
     Condition, Content, ListRecords, RecordChange, RecordPage, RecordSummary, RecordView, Transaction,
 };
+#[cfg(feature = "schema")]
+pub use self::schema::{key_or_keys, with_fields};
 pub use self::session::SessionId;
 pub use self::watch::{Because, Change, Event, EventId, Listing, NotAnEvent, Watch, Watched};
 
@@ -31,6 +35,7 @@ pub const UNASKED: u64 = u64::MAX;
 
 /// A request on a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Request {
     /// Chosen by the client, unique among its open requests on this connection; the answer carries it.
@@ -45,31 +50,33 @@ pub struct Request {
 /// session's last one is a repetition and changes nothing. Without a number an operation is judged by the state alone:
 /// an acquire finds the session's claim on the key again, a release compares the token.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Op {
     /// Opens a session.
     OpenSession(OpenSession),
     /// Puts a session's deadline at a full time-to-live from now.
     KeepAlive {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// Ends a session: all it holds is released, all it waits for is withdrawn.
     CloseSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// Reads a session.
     ShowSession {
-        /// Which.
+        /// The session.
         session: SessionId,
     },
     /// Takes locks, or waits for them. All or none: one grant, with one token.
+    #[cfg_attr(feature = "schema", schemars(transform = key_or_keys))]
     Acquire {
-        /// Of which keys.
+        /// The keys of the locks.
         #[serde(rename = "key", alias = "keys")]
         keys: Keys,
-        /// How.
+        /// How the locks are acquired, and for which session.
         #[serde(default)]
         options: Acquire,
         /// The operation's number in its session.
@@ -77,22 +84,24 @@ pub enum Op {
         number: Option<u64>,
     },
     /// Gives back all locks of a grant, if the session still holds them with this token; of several holds, one.
+    #[cfg_attr(feature = "schema", schemars(transform = key_or_keys))]
     Release {
         /// All keys of the grant.
         #[serde(rename = "key", alias = "keys")]
         keys: Keys,
-        /// By whom, and which grant.
+        /// The session that holds the locks, and the grant's token.
         grant: Release,
         /// The operation's number in its session.
         #[serde(default)]
         number: Option<u64>,
     },
     /// Drops the session's claim on exactly these keys, held or waiting, whichever it is by now; of several holds, one.
+    #[cfg_attr(feature = "schema", schemars(transform = key_or_keys))]
     Withdraw {
         /// All keys of the claim.
         #[serde(rename = "key", alias = "keys")]
         keys: Keys,
-        /// Whose claim.
+        /// The session that has the claim.
         session: SessionId,
         /// The operation's number in its session.
         #[serde(default)]
@@ -100,7 +109,7 @@ pub enum Op {
     },
     /// Reads a lock.
     ShowLock {
-        /// Of which key.
+        /// The lock's key.
         key: String,
         /// How current the answer must be.
         #[serde(default)]
@@ -116,9 +125,9 @@ pub enum Op {
     Transfer(Transfer),
     /// Takes a lock from its holder, by order of an operator.
     Break {
-        /// Of which key.
+        /// The lock's key.
         key: String,
-        /// Which grant, and why.
+        /// The grant, and why it is broken.
         order: Break,
     },
     /// Reads the access rules.
@@ -131,7 +140,7 @@ pub enum Op {
     Proclaim {
         /// A key of the grant.
         key: String,
-        /// By whom, of which grant, and the value.
+        /// The session, the grant, and its new value.
         proclamation: Proclaim,
         /// The operation's number in its session.
         #[serde(default)]
@@ -166,6 +175,7 @@ pub enum Op {
 
 /// A change of the cluster's members.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum MemberChange {
     /// A new server is to learn the log. It counts for nothing yet.
@@ -187,6 +197,7 @@ pub enum MemberChange {
 
 /// The body of `POST /v1/members`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AddMember {
     /// The new server's node number, which no member ever had.
@@ -201,6 +212,7 @@ pub struct AddMember {
 
 /// A member that has lost its log. Without `id` the body of `POST /v1/members/{id}/replace`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ReplaceMember {
     /// Its node number.
@@ -221,15 +233,17 @@ pub struct ReplaceMember {
 
 /// The body of `POST /v1/leader/transfer`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Transfer {
-    /// To this voter; if it is not said, to the one that is most up to date.
+    /// The voter that is to lead. Without it the leader chooses the one that is most up to date.
     #[serde(default)]
     pub to: Option<u16>,
 }
 
 /// The body of `POST /v1/sessions`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct OpenSession {
     /// Time-to-live in milliseconds, 100 to 86,400,000.
@@ -242,6 +256,7 @@ pub struct OpenSession {
 
 /// The body of `POST /v1/locks/{key}/acquire`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Acquire {
     /// The session that asks. Without one the acquire opens a session for itself, which ends with the release.
@@ -280,6 +295,7 @@ pub struct Acquire {
 
 /// Whether other sessions may hold a lock at the same time.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Mode {
     /// None may.
@@ -293,6 +309,7 @@ pub enum Mode {
 
 /// The body of `POST /v1/locks/{key}/release`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Release {
     /// The session that holds the lock.
@@ -303,6 +320,7 @@ pub struct Release {
 
 /// The body of `POST /v1/locks/{key}/proclaim`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Proclaim {
     /// The session that holds the lock.
@@ -315,6 +333,7 @@ pub struct Proclaim {
 
 /// The body of `POST /v1/locks/{key}/break`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Break {
     /// The token of the grant that ends: a lock that has passed on meanwhile is left alone.
@@ -325,6 +344,7 @@ pub struct Break {
 
 /// The query of `GET /v1/locks`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListLocks {
     /// Only keys that begin so.
@@ -343,6 +363,7 @@ pub struct ListLocks {
 
 /// How current a read must be.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Consistency {
     /// It reflects everything that was answered before it was asked.

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 /// The access rules of a cluster: what `GET /v1/access` answers, and what `PUT /v1/access` takes.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AccessRules {
     /// How often the rules were changed. Rules replace those of the revision that they name, and no others.
@@ -23,6 +24,7 @@ pub struct AccessRules {
 
 /// A rule: the rights of a subject to the keys with a prefix.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct AccessRule {
     /// A client's name, `role:NAME`, or `*` for every client.
@@ -35,6 +37,7 @@ pub struct AccessRule {
 
 /// What a rule can permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Right {
     /// To read a lock. Included in the next two.
@@ -64,6 +67,7 @@ impl Right {
 
 /// The query of `GET /v1/access/test`.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct TestAccess {
     /// The name of a client, `admin/NAME`, or `node/N`.
@@ -77,6 +81,7 @@ pub struct TestAccess {
 
 /// The answer to [`TestAccess`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct AccessVerdict {
     /// Whether the principal has the right.
     pub permitted: bool,

@@ -8,6 +8,7 @@ use super::{AccessRules, AccessVerdict, Failure, Keys, Mode, RecordPage, RecordV
 
 /// The answer to a [`Request`](super::Request).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Response {
     /// The request's id.
     pub id: u64,
@@ -17,6 +18,7 @@ pub struct Response {
 
 /// What came of a request.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Outcome {
     /// It was done.
@@ -27,6 +29,7 @@ pub enum Outcome {
 
 /// What a request that was done is answered with.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Answer {
     /// The session was opened, or its deadline was renewed.
@@ -66,7 +69,7 @@ pub enum Answer {
     AccessVerdict(AccessVerdict),
     /// A hold was given back, and the session still has others: the locks remain its.
     StillHeld {
-        /// How many.
+        /// How many holds the session still has.
         holds: u32,
     },
     /// The grant has the value.
@@ -92,6 +95,7 @@ pub enum Answer {
 
 /// A grant that an operator broke.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Broken {
     /// The lock's key.
     pub key: String,
@@ -106,6 +110,7 @@ pub struct Broken {
 
 /// A session and its time-to-live.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionLease {
     /// The session.
     pub session: SessionId,
@@ -131,16 +136,27 @@ pub struct Acquired {
 /// JSON has `key` for one key and `keys` for several, and `signed` only if there is something: for one key a string, for
 /// several a list. bincode, which has no names, always has every field.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename = "Acquired")]
-struct AcquiredText {
+#[cfg_attr(feature = "schema", schemars(description = "A grant.", transform = super::key_or_keys))]
+pub(super) struct AcquiredText {
+    /// The key of its lock, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "String"))]
     key: Option<String>,
+    /// The keys of its locks, in order, if there are several.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Vec<String>"))]
     keys: Option<Keys>,
+    /// The fencing token: greater than that of every earlier grant in the cluster.
     token: u64,
+    /// The session that holds the locks.
     session: SessionId,
+    /// The session's time-to-live in milliseconds.
     ttl_ms: u64,
+    /// If the node signs grants, a signed token: of one key a text, of several keys a list, in their order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "Keys"))]
     signed: Option<Keys>,
 }
 
@@ -176,6 +192,7 @@ impl<'de> Deserialize<'de> for Acquired {
 
 /// A session, as `GET /v1/sessions/{id}` shows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SessionView {
     /// Its public number.
     pub session: u64,
@@ -191,6 +208,7 @@ pub struct SessionView {
 
 /// A lock, as `GET /v1/locks/{key}` shows it.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LockView {
     /// The lock's key.
     pub key: String,
@@ -207,6 +225,7 @@ pub struct LockView {
 
 /// A holder of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HolderView {
     /// The name its opener gave.
     pub owner: String,
@@ -242,6 +261,7 @@ fn one() -> u32 {
 
 /// A waiter of a lock.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct WaiterView {
     /// The name its opener gave.
     pub owner: String,
@@ -264,6 +284,8 @@ pub struct WaiterView {
 /// A node's state, read without contact to other nodes
 /// ([`Consistency::Stale`](super::Consistency::Stale)).
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
+#[cfg_attr(feature = "schema", schemars(rename = "Stale{T}"))]
 pub struct Stale<T> {
     /// What it has.
     pub view: T,
@@ -274,6 +296,7 @@ pub struct Stale<T> {
 
 /// A page of locks, in the order of their keys.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LockPage {
     /// The locks.
     pub locks: Vec<LockView>,
@@ -283,6 +306,7 @@ pub struct LockPage {
 
 /// What a node knows of its cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct StatusView {
     /// The node that answers.
     pub node: u16,
@@ -328,6 +352,7 @@ pub struct StatusView {
 
 /// Free space in the file system of a node's data directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskView {
     /// How many bytes the node may still allocate, and what it has allocated for the next segment of its log; `None` if the
     /// system does not say.
@@ -342,6 +367,7 @@ pub struct DiskView {
 
 /// The members of a cluster.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MembersView {
     /// All of them, in the order of their numbers.
     pub members: Vec<MemberView>,
@@ -352,6 +378,7 @@ pub struct MembersView {
 
 /// A snapshot: the state after one entry, in a file. Files of one entry are the same on every node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct SnapshotView {
     /// The last entry that it includes.
     pub index: u64,
@@ -367,6 +394,7 @@ pub struct SnapshotView {
 
 /// A leader and where it serves clients.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct LeaderView {
     /// Its node number.
     pub id: u16,
@@ -376,6 +404,7 @@ pub struct LeaderView {
 
 /// A node of the cluster, as another one sees it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct MemberView {
     /// Its node number.
     pub id: u16,

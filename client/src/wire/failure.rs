@@ -33,6 +33,7 @@ pub struct Failure {
 
 /// The holder of a lock.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct HeldBy {
     /// The name its opener gave.
     pub owner: String,
@@ -51,6 +52,7 @@ pub fn waiters(queue: u64) -> String {
 
 /// The kinds of failure: `error` in every error body.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Code {
     /// The lock is held and the request does not wait.
@@ -151,21 +153,37 @@ impl Failure {
 
 /// JSON shows only what there is to say; bincode, which has no names, always has every field.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename = "Failure")]
-struct FailureText {
+#[cfg_attr(feature = "schema", schemars(description = "Why a request failed."))]
+pub(super) struct FailureText {
+    /// The kind of failure. Programs decide by it.
     error: Code,
+    /// A sentence for people: what happened, and what to do.
     message: String,
+    /// With `held`: the first of the holders. Without it, the lock is only waited for.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "HeldBy"))]
     holder: Option<HeldBy>,
+    /// With `held`: the number of waiters.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     queue: Option<u64>,
+    /// With `not_leader`: the leader.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "LeaderView"))]
     leader: Option<LeaderView>,
+    /// With `stale fencing token`: the greatest token that is known for the record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     seen: Option<u64>,
+    /// With `stale fencing token`: the token of the request, if it has one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     got: Option<u64>,
+    /// With `other_version`: the version of the record; 0 if there is no such record.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(feature = "schema", schemars(with = "u64"))]
     version: Option<u64>,
 }
 

@@ -17,6 +17,7 @@ pub struct Content(pub Vec<u8>);
 
 /// What `POST /v1/kv` takes: changes that are made together if all conditions are met, and otherwise not at all.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Transaction {
     /// The session that asks, for operations with a number.
@@ -32,6 +33,7 @@ pub struct Transaction {
 
 /// What must be the case for a transaction to be done.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum Condition {
     /// A lock is held with this token.
@@ -52,6 +54,7 @@ pub enum Condition {
 
 /// A change of a record.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
 pub enum RecordChange {
     /// Gives it this content, whether or not it exists.
@@ -97,6 +100,7 @@ impl RecordChange {
 
 /// The query of `GET /v1/kv`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct ListRecords {
     /// Only keys that begin so.
@@ -115,6 +119,7 @@ pub struct ListRecords {
 
 /// A record, read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecordView {
     /// Its key.
     pub key: String,
@@ -128,6 +133,7 @@ pub struct RecordView {
 
 /// A page of records, without their contents.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecordPage {
     /// The records, in the order of their keys.
     pub records: Vec<RecordSummary>,
@@ -139,6 +145,7 @@ pub struct RecordPage {
 
 /// A record, without its content.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct RecordSummary {
     /// Its key.
     pub key: String,
@@ -180,15 +187,22 @@ impl fmt::Debug for Content {
 
 /// How JSON has it.
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(untagged, rename = "Content")]
-enum ContentText {
+#[cfg_attr(
+    feature = "schema",
+    schemars(description = "The content of a record: a text if it is UTF-8, and otherwise its bytes in base64.")
+)]
+pub(super) enum ContentText {
     Text(String),
     Binary(Base64),
 }
 
 #[derive(Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct Base64 {
+pub(super) struct Base64 {
+    /// The bytes, in base64 with padding.
     base64: String,
 }
 

@@ -18,6 +18,7 @@ const SECRET_BYTES: usize = 10;
 /// Lists and queues show the number alone, which opens nothing: [`SessionId::number`] finds one's own session in them. So
 /// does `Debug`. `Display` has the secret, for requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]
 pub struct SessionId(Uuid);
 

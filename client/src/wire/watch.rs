@@ -15,6 +15,7 @@ use super::{LockView, Mode, RecordSummary};
 
 /// What to follow, and from where on: the query of `GET /v1/watch`.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
 pub struct Watch {
     /// The events of this key. A watch names a key or a prefix.
@@ -150,6 +151,7 @@ impl Visitor<'_> for EventIdVisitor {
 
 /// What a watch tells.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Watched {
     /// The present state: the watch begins with it, or goes on with it after [`Watched::Compacted`].
@@ -165,6 +167,7 @@ pub enum Watched {
 
 /// A part of the present state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct Listing {
     /// The state is that after this entry.
     pub revision: u64,
@@ -199,6 +202,7 @@ pub struct Event {
 
 /// What has happened.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Change {
     /// A session holds the lock.
@@ -294,6 +298,7 @@ pub enum Change {
 
 /// Why a session has lost what it had of a lock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]
 pub enum Because {
     /// Its client released the lock or withdrew, or the wait was over.

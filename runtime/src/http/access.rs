@@ -28,10 +28,14 @@ pub(super) async fn set(Caller(app): Caller, uri: Uri, body: Body) -> Response {
 
 /// A question about rights; without a name it is about the client that asks.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct TestQuery {
+pub(super) struct TestQuery {
+    /// The name of a client, `admin/NAME`, or `node/N`; without it, the client that asks.
     principal: Option<String>,
+    /// The right.
     right: Right,
+    /// The key. The right `admin` is about none.
     #[serde(default)]
     key: String,
 }

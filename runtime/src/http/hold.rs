@@ -25,9 +25,10 @@ use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, Op, OpenSession};
 
+pub(super) use self::frames::{ClientFrame, ServerFrame};
 pub(super) use self::registry::Holds;
 
-use self::frames::{Claim, ClientFrame, Interruption, Resume, ServerFrame};
+use self::frames::{Claim, Interruption, Resume};
 use self::link::{End, Link};
 use self::session::{Hold, Lease};
 use super::listen::ConnectionPermit;

@@ -15,18 +15,22 @@ use crate::limits;
 const FENCE_TOKEN: &str = "x-fence-token";
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct ReadQuery {
+pub(super) struct ReadQuery {
+    /// How current the answer must be.
     #[serde(default)]
     consistency: Consistency,
 }
 
 /// The conditions of a change of one record.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct ChangeQuery {
-    /// The lock of the token; if it is not said, the one of the record's key.
+pub(super) struct ChangeQuery {
+    /// The key of the lock that is held with the token of X-Fence-Token; without it, the record's key.
     lock: Option<String>,
+    /// The record must have this version; 0: there must be no such record.
     if_version: Option<u64>,
 }
 

@@ -104,8 +104,10 @@ pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParamet
 }
 
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct ShowQuery {
+pub(super) struct ShowQuery {
+    /// How current the answer must be.
     #[serde(default)]
     consistency: Consistency,
 }

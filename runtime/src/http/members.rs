@@ -45,12 +45,18 @@ pub(super) async fn replace(Caller(app): Caller, uri: Uri, path: PathParameter, 
 
 /// The body of a request to replace the member that the path names.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct Replacement {
+pub(super) struct Replacement {
+    /// The generation of the directory that is lost.
     generation: u16,
+    /// The cluster's number, 16 hexadecimal digits.
     cluster: String,
+    /// The number of the data directory that is lost, 16 hexadecimal digits.
     lost_incarnation: String,
+    /// The number of the new data directory, 16 hexadecimal digits.
     incarnation: String,
+    /// `host:port` where the other nodes reach the member, if that is another address than before.
     #[serde(default)]
     peer_addr: Option<String>,
 }

@@ -9,6 +9,8 @@ mod admission;
 mod auditing;
 mod body;
 mod client_limits;
+#[cfg(test)]
+mod description;
 mod forward;
 mod handshakes;
 mod hold;
@@ -19,7 +21,9 @@ mod locks;
 mod members;
 mod metrics;
 mod node;
+mod published;
 mod reply;
+mod routes;
 mod sessions;
 mod site;
 mod snapshot_limits;
@@ -41,7 +45,6 @@ use axum::http::Uri;
 use axum::http::request::Parts;
 use axum::middleware;
 use axum::response::Response;
-use axum::routing::{any, delete, get, post};
 use palisade_client::wire::{Answer, Code, Failure, MemberChange, Op};
 use palisade_spec::lock::Principal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
@@ -55,6 +58,7 @@ use self::client_limits::gives_back;
 use self::handshakes::Handshakes;
 use self::hold::Holds;
 use self::metrics::MetricsPage;
+use self::routes::Routes;
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
 use crate::accounts::{Account, Accounts, Turn};
@@ -369,7 +373,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
 fn router(app: App) -> Router {
     let has_tls = app.peers.roster().tls.is_some();
     let forwarding = middleware::from_fn_with_state(app.clone(), forward::to_leader);
-    let router = of_the_leader().route_layer(forwarding).merge(of_each_node());
+    let router = of_the_leader().into_router().route_layer(forwarding).merge(of_each_node().into_router());
     let router = with_fallbacks(router).layer(middleware::from_fn_with_state(app.clone(), site::check));
     // Without TLS no request takes this way.
     let router =
@@ -379,55 +383,63 @@ fn router(app: App) -> Router {
 
 /// The same for requests that other nodes forward: those have checked where they come from.
 fn forwarded_router(app: App) -> Router {
-    with_fallbacks(of_the_leader()).with_state(app)
+    with_fallbacks(of_the_leader().into_router()).with_state(app)
 }
 
 /// The paths that the leader answers, or any node if a request asks for that.
-fn of_the_leader() -> Router<App> {
-    Router::new()
-        .route("/v1/acquire", post(locks::acquire_several))
-        .route("/v1/release", post(locks::release_several))
-        .route("/v1/locks", get(locks::list))
-        .route("/v1/locks/{key}", get(locks::show))
-        .route("/v1/locks/{key}/acquire", post(locks::acquire))
-        .route("/v1/locks/{key}/release", post(locks::release))
-        .route("/v1/locks/{key}/proclaim", post(locks::proclaim))
-        .route("/v1/locks/{key}/break", post(locks::break_grant))
-        .route("/v1/kv", get(kv::list).post(kv::transact))
-        .route("/v1/kv/{key}", get(kv::show).put(kv::put).delete(kv::delete))
-        .route("/v1/kv/{key}/append", post(kv::append))
-        .route("/v1/sessions", post(sessions::open))
-        .route("/v1/sessions/{id}", get(sessions::show).delete(sessions::close))
-        .route("/v1/sessions/{id}/keepalive", post(sessions::keep_alive))
-        .route("/v1/members", post(members::add))
-        .route("/v1/members/{id}", delete(members::remove))
-        .route("/v1/members/{id}/promote", post(members::promote))
-        .route("/v1/members/{id}/replace", post(members::replace))
-        .route("/v1/leader/transfer", post(members::transfer))
-        .route("/v1/access", get(access::show).put(access::set))
-        .route("/v1/access/test", get(access::test))
-        .route("/v1/ws", any(websocket::upgrade))
-        .route("/v1/hold", any(hold::upgrade))
+fn of_the_leader() -> Routes {
+    Routes::default()
+        .post("/v1/acquire", locks::acquire_several)
+        .post("/v1/release", locks::release_several)
+        .get("/v1/locks", locks::list)
+        .get("/v1/locks/{key}", locks::show)
+        .post("/v1/locks/{key}/acquire", locks::acquire)
+        .post("/v1/locks/{key}/release", locks::release)
+        .post("/v1/locks/{key}/proclaim", locks::proclaim)
+        .post("/v1/locks/{key}/break", locks::break_grant)
+        .get("/v1/kv", kv::list)
+        .post("/v1/kv", kv::transact)
+        .get("/v1/kv/{key}", kv::show)
+        .put("/v1/kv/{key}", kv::put)
+        .delete("/v1/kv/{key}", kv::delete)
+        .post("/v1/kv/{key}/append", kv::append)
+        .post("/v1/sessions", sessions::open)
+        .get("/v1/sessions/{id}", sessions::show)
+        .delete("/v1/sessions/{id}", sessions::close)
+        .post("/v1/sessions/{id}/keepalive", sessions::keep_alive)
+        .post("/v1/members", members::add)
+        .delete("/v1/members/{id}", members::remove)
+        .post("/v1/members/{id}/promote", members::promote)
+        .post("/v1/members/{id}/replace", members::replace)
+        .post("/v1/leader/transfer", members::transfer)
+        .get("/v1/access", access::show)
+        .put("/v1/access", access::set)
+        .get("/v1/access/test", access::test)
+        .any("/v1/ws", websocket::upgrade)
+        .any("/v1/hold", hold::upgrade)
 }
 
 /// The paths that each node answers itself.
-fn of_each_node() -> Router<App> {
-    ui::add_to(Router::new())
+fn of_each_node() -> Routes {
+    ui::add_to(Routes::default())
         // An empty key matches none of the paths above: report an invalid key, not an unknown path.
-        .route("/v1/locks/", any(locks::no_key))
-        .route("/v1/locks//acquire", any(locks::no_key))
-        .route("/v1/locks//release", any(locks::no_key))
-        .route("/v1/locks//proclaim", any(locks::no_key))
-        .route("/v1/locks//break", any(locks::no_key))
-        .route("/v1/kv/", any(kv::no_key))
-        .route("/v1/kv//append", any(kv::no_key))
-        .route("/v1/members", get(members::list))
-        .route("/v1/status", get(node::status))
-        .route("/v1/snapshot", get(snapshots::read).post(snapshots::take))
-        .route("/v1/watch", get(watch::watch))
-        .route("/healthz", get(node::health))
-        .route("/readyz", get(node::ready))
-        .route("/metrics", get(node::metrics))
+        .any("/v1/locks/", locks::no_key)
+        .any("/v1/locks//acquire", locks::no_key)
+        .any("/v1/locks//release", locks::no_key)
+        .any("/v1/locks//proclaim", locks::no_key)
+        .any("/v1/locks//break", locks::no_key)
+        .any("/v1/kv/", kv::no_key)
+        .any("/v1/kv//append", kv::no_key)
+        .get("/v1/members", members::list)
+        .get("/v1/status", node::status)
+        .get("/v1/snapshot", snapshots::read)
+        .post("/v1/snapshot", snapshots::take)
+        .get("/v1/watch", watch::watch)
+        .get("/v1/openapi.json", published::openapi)
+        .get("/v1/messages.json", published::messages)
+        .get("/healthz", node::health)
+        .get("/readyz", node::ready)
+        .get("/metrics", node::metrics)
 }
 
 fn with_fallbacks(router: Router<App>) -> Router<App> {

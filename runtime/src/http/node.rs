@@ -99,9 +99,10 @@ pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
 
 /// What `GET /readyz` is asked.
 #[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
 #[serde(deny_unknown_fields)]
-struct Ready {
-    /// 1: whether the node leads.
+pub(super) struct Ready {
+    /// 1: whether the node leads; 0: whether it knows a leader.
     #[serde(default)]
     leader: u8,
 }

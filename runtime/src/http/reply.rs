@@ -4,9 +4,8 @@ use axum::Json;
 use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
-use palisade_client::wire::{Answer, Code, Failure, RecordView, Stale};
+use palisade_client::wire::{Answer, Code, Failure, LeaderView, RecordView, Stale};
 use serde::Serialize;
-use serde_json::json;
 
 use crate::limits;
 
@@ -15,13 +14,12 @@ use crate::limits;
 pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
     match result {
         Ok(Answer::Session(lease)) => Json(lease).into_response(),
-        Ok(Answer::SessionClosed) => Json(json!({ "closed": true })).into_response(),
+        Ok(Answer::SessionClosed) => Json(Closed { closed: true }).into_response(),
         Ok(Answer::SessionView(session)) => Json(session).into_response(),
         Ok(Answer::Acquired(acquired)) => Json(acquired).into_response(),
-        Ok(Answer::Released) => Json(json!({ "released": true })).into_response(),
-        Ok(Answer::StillHeld { holds }) => Json(json!({ "released": false, "holds": holds })).into_response(),
-        Ok(Answer::Proclaimed) => Json(json!({ "proclaimed": true })).into_response(),
-        Ok(Answer::Withdrawn) => Json(json!({ "withdrawn": true })).into_response(),
+        Ok(Answer::Released) => Json(Released { holds: None, released: true }).into_response(),
+        Ok(Answer::StillHeld { holds }) => Json(Released { holds: Some(holds), released: false }).into_response(),
+        Ok(Answer::Proclaimed) => Json(Proclaimed { proclaimed: true }).into_response(),
         Ok(Answer::Lock(lock)) => Json(lock).into_response(),
         Ok(Answer::Locks(page)) => Json(page).into_response(),
         Ok(Answer::StaleLock(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
@@ -30,15 +28,17 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(Answer::StaleRecord(Stale { view, age_ms })) => content(view, age_ms),
         Ok(Answer::Records(page)) => Json(page).into_response(),
         Ok(Answer::StaleRecords(Stale { view, age_ms })) => Json(Aged { view, age_ms }).into_response(),
-        Ok(Answer::Written { version }) => Json(json!({ "version": version })).into_response(),
-        Ok(Answer::Status(status)) => Json(status).into_response(),
+        Ok(Answer::Written { version }) => Json(Written { version }).into_response(),
         Ok(Answer::Members(members)) => Json(members).into_response(),
-        Ok(Answer::Broken(broken) | Answer::Lost(broken)) => Json(broken).into_response(),
+        Ok(Answer::Broken(broken)) => Json(broken).into_response(),
         Ok(Answer::Access(rules)) => Json(rules).into_response(),
         Ok(Answer::AccessVerdict(verdict)) => Json(verdict).into_response(),
-        Ok(Answer::Watched(told)) => Json(told).into_response(),
-        Ok(Answer::Unwatched) => Json(json!({ "unwatched": true })).into_response(),
-        Ok(Answer::Transferred(leader)) => Json(json!({ "leader": leader })).into_response(),
+        Ok(Answer::Transferred(leader)) => Json(Transferred { leader }).into_response(),
+        Ok(
+            answer @ (Answer::Withdrawn | Answer::Status(_) | Answer::Lost(_) | Answer::Watched(_) | Answer::Unwatched),
+        ) => {
+            unreachable!("only a WebSocket is answered with {answer:?}")
+        }
         Err(failure) => refusal(failure, uri),
     }
 }
@@ -59,10 +59,58 @@ fn content(record: RecordView, age_ms: Option<u64>) -> Response {
 
 /// A stale view: the fields of a linearizable one, and its maximum age.
 #[derive(Serialize)]
-struct Aged<T> {
+#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Aged{T}"))]
+pub(super) struct Aged<T> {
     #[serde(flatten)]
     view: T,
+    /// The age of the answer, in milliseconds; `null` if the node has not heard from a leader since its start.
     age_ms: Option<u64>,
+}
+
+/// The session is closed.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Closed {
+    /// Always `true`.
+    #[cfg_attr(test, schemars(extend("const" = true)))]
+    closed: bool,
+}
+
+/// The locks are free, or a hold was given back.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Released {
+    /// The holds that the session still has, if it has any.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "u32"))]
+    holds: Option<u32>,
+    /// Whether the session holds the locks no longer.
+    released: bool,
+}
+
+/// The grant has the value.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Proclaimed {
+    /// Always `true`.
+    #[cfg_attr(test, schemars(extend("const" = true)))]
+    proclaimed: bool,
+}
+
+/// The changes are made.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Written {
+    /// The version that all records changed by the transaction have.
+    version: u64,
+}
+
+/// Another node leads.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Transferred {
+    /// The new leader.
+    leader: LeaderView,
 }
 
 fn refusal(failure: Failure, uri: &Uri) -> Response {
@@ -91,7 +139,7 @@ pub(super) fn too_soon(failure: Failure, seconds: u64, uri: &Uri) -> Response {
     response
 }
 
-fn status(code: Code) -> StatusCode {
+pub(super) fn status(code: Code) -> StatusCode {
     match code {
         Code::Held | Code::NotHolder | Code::Gone | Code::Withdrawn | Code::TakenOver => StatusCode::CONFLICT,
         Code::StaleToken | Code::OtherVersion => StatusCode::CONFLICT,
@@ -130,4 +178,28 @@ pub(super) async fn not_found(uri: Uri) -> Response {
 pub(super) async fn method_not_allowed(uri: Uri) -> Response {
     let message = format!("{} does not support this method; docs/api.md lists the methods of each path", uri.path());
     refusal(Failure::new(Code::MethodNotAllowed, message), &uri)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::to_string;
+
+    use super::*;
+
+    /// Goal: the bytes of the small answers are those of docs/api.md, and do not change with their types.
+    #[test]
+    fn small_answers_have_their_bytes() {
+        let leader = LeaderView { id: 2, client_addr: None };
+        let texts = [
+            (to_string(&Closed { closed: true }), r#"{"closed":true}"#),
+            (to_string(&Released { holds: None, released: true }), r#"{"released":true}"#),
+            (to_string(&Released { holds: Some(2), released: false }), r#"{"holds":2,"released":false}"#),
+            (to_string(&Proclaimed { proclaimed: true }), r#"{"proclaimed":true}"#),
+            (to_string(&Written { version: 7 }), r#"{"version":7}"#),
+            (to_string(&Transferred { leader }), r#"{"leader":{"id":2,"client_addr":null}}"#),
+        ];
+        for (text, expected) in texts {
+            assert_eq!(text.unwrap(), expected);
+        }
+    }
 }

@@ -5,14 +5,12 @@
 //! themselves tell nothing, so they are served without an identity. A page that could be made to run
 //! another site's script would act for its operator, so its policy permits this node's own files only.
 
-use axum::Router;
 use axum::body::Body;
 use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, LOCATION, REFERRER_POLICY};
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
-use axum::routing::get;
 
-use super::App;
+use super::routes::Routes;
 
 /// Where the page is.
 const PAGE: &str = "/ui/";
@@ -23,9 +21,9 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; c
      base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 
 /// A file of the page.
-struct File {
-    path: &'static str,
-    kind: &'static str,
+pub(super) struct File {
+    pub(super) path: &'static str,
+    pub(super) kind: &'static str,
     text: &'static str,
 }
 
@@ -33,7 +31,7 @@ const HTML: &str = "text/html; charset=utf-8";
 const CSS: &str = "text/css; charset=utf-8";
 const SCRIPT: &str = "text/javascript; charset=utf-8";
 
-const FILES: [File; 7] = [
+pub(super) const FILES: [File; 7] = [
     File { path: PAGE, kind: HTML, text: include_str!("ui/index.html") },
     File { path: "/ui/style.css", kind: CSS, text: include_str!("ui/style.css") },
     File { path: "/ui/page.js", kind: SCRIPT, text: include_str!("ui/page.js") },
@@ -44,7 +42,7 @@ const FILES: [File; 7] = [
 ];
 
 /// The paths that lead to the page.
-const SHORT: [&str; 2] = ["/", "/ui"];
+pub(super) const SHORT: [&str; 2] = ["/", "/ui"];
 
 /// Whether the path is one of the page's files, or leads there.
 pub(super) fn has(path: &str) -> bool {
@@ -52,9 +50,9 @@ pub(super) fn has(path: &str) -> bool {
 }
 
 /// Adds the page's files.
-pub(super) fn add_to(router: Router<App>) -> Router<App> {
-    let router = SHORT.iter().fold(router, |router, path| router.route(path, get(to_page)));
-    FILES.iter().fold(router, |router, file| router.route(file.path, get(async || file.response())))
+pub(super) fn add_to(routes: Routes) -> Routes {
+    let routes = SHORT.iter().fold(routes, |routes, path| routes.get(path, to_page));
+    FILES.iter().fold(routes, |routes, file| routes.get(file.path, async || file.response()))
 }
 
 async fn to_page() -> Response {

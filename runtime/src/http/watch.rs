@@ -20,7 +20,7 @@ use axum::response::{IntoResponse, Response};
 use futures_util::stream;
 use palisade_client::wire::{Answer, Code, Consistency, EventId, Failure, Listing, Watch, Watched};
 use palisade_spec::lock::{Key, Right};
-use serde_json::json;
+use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
 use tokio::time::{Instant, timeout_at};
 
@@ -255,6 +255,16 @@ impl App {
     }
 }
 
+/// The data of an event `compacted`: what the client lacks is not all there any more. A listing follows.
+#[derive(Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(super) struct Compacted {
+    /// The node has all events of entries after this one.
+    floor: u64,
+    /// A sentence for people.
+    message: &'static str,
+}
+
 impl Part {
     /// The part as a stream of server-sent events shows it.
     fn text(&self) -> Bytes {
@@ -271,8 +281,10 @@ impl Part {
             }
             Part::Compacted(floor) => {
                 let message = "events after the one that was named are not there any more; a listing follows";
+                let compacted = Compacted { floor: *floor, message };
+                let json = serde_json::to_string(&compacted).expect("it has a JSON form");
                 // A client that reconnects before the listing is complete resumes at no earlier event.
-                format!("id:\nevent: compacted\ndata: {}\n\n", json!({ "floor": floor, "message": message })).into()
+                format!("id:\nevent: compacted\ndata: {json}\n\n").into()
             }
             Part::Quiet(reached) => format!(": {reached}\n\n").into(),
             Part::End(failure) => {

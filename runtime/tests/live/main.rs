@@ -8,6 +8,7 @@ mod api;
 mod audit;
 mod clients;
 mod crowded_client;
+mod described;
 mod durability;
 mod exactly_once;
 mod examples;

@@ -7,8 +7,10 @@ use serde_json::{Map, Value};
 
 /// What a client says.
 #[derive(Debug, PartialEq, Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "HoldClientFrame"))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(super) enum ClientFrame {
+pub(in crate::http) enum ClientFrame {
     /// Acquires a lock, in a session that the server opens. The first frame.
     Acquire(Claim),
     /// Goes on with the session of an earlier connection. The first frame.
@@ -19,6 +21,7 @@ pub(super) enum ClientFrame {
     Value {
         /// The answer has the same number.
         n: u64,
+        /// The new value of the grant, at most 4,096 bytes.
         value: String,
     },
     /// Releases the lock, or gives up the queue position, and closes the session.
@@ -36,7 +39,7 @@ impl ClientFrame {
 /// `reentrant`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
-pub(super) struct Claim {
+pub(in crate::http) struct Claim {
     pub(super) keys: Keys,
     pub(super) options: Acquire,
 }
@@ -44,7 +47,7 @@ pub(super) struct Claim {
 /// The session of an earlier connection, and what that connection was about.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
-pub(super) struct Resume {
+pub(in crate::http) struct Resume {
     pub(super) claim: Claim,
     pub(super) session: SessionId,
     /// The token of the grant; none if the client knows of no grant.
@@ -87,18 +90,31 @@ fn value<T: DeserializeOwned>(value: Value) -> Result<T, String> {
 
 /// What the server says.
 #[derive(Debug, Serialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(test, schemars(rename = "HoldServerFrame"))]
 #[serde(rename_all = "snake_case")]
-pub(super) enum ServerFrame {
+pub(in crate::http) enum ServerFrame {
     /// The session is open, or was renewed after a `resume`; the grant is to come.
     Waiting(SessionLease),
     /// The lock is held.
     Granted(Acquired),
     /// Is the client's process there?
-    Check { n: u64 },
+    Check {
+        /// The number of the check, which the answer has, too.
+        n: u64,
+    },
     /// The renewal that followed the answer to this check is committed.
-    Renewed { n: u64, ttl_ms: u64 },
+    Renewed {
+        /// The number of the check.
+        n: u64,
+        /// The session's time-to-live in milliseconds, from the moment at which the client sent the answer.
+        ttl_ms: u64,
+    },
     /// The grant has the value.
-    Proclaimed { n: u64 },
+    Proclaimed {
+        /// The number of the value.
+        n: u64,
+    },
     /// The lock is held no longer. The last frame.
     Lost(Failure),
     /// The answer to a release. The last frame.
@@ -110,19 +126,72 @@ pub(super) enum ServerFrame {
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Refusal {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::http) struct Refusal {
+    /// The number of the value that was refused: the connection goes on. Without it, this is the last frame.
     #[serde(skip_serializing_if = "Option::is_none")]
+    #[cfg_attr(test, schemars(with = "u64"))]
     pub(super) n: Option<u64>,
     #[serde(flatten)]
     pub(super) failure: Failure,
 }
 
 #[derive(Debug, Serialize)]
-pub(super) struct Interruption {
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+pub(in crate::http) struct Interruption {
+    /// What has happened to this node or connection.
     pub(super) error: Code,
+    /// A sentence for people.
     pub(super) message: String,
     /// Where to go on, if it is known.
     pub(super) leader: Option<LeaderView>,
+}
+
+/// The fields of an acquire and the keys, as `TryFrom` above reads them.
+#[cfg(test)]
+impl schemars::JsonSchema for Claim {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HoldClaim".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        claim(generator, "The locks that a client wants, and how.", [])
+    }
+}
+
+/// Those of a claim, and the session's.
+#[cfg(test)]
+impl schemars::JsonSchema for Resume {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "HoldResume".into()
+    }
+
+    fn json_schema(generator: &mut schemars::SchemaGenerator) -> schemars::Schema {
+        let session = ("session", generator.subschema_for::<SessionId>());
+        let mut schema = claim(generator, "The session of an earlier connection, and what that was about.", [session]);
+        let token = schemars::json_schema!({
+            "description": "The token of the grant; without it the client knows of no grant.", "type": "integer", "minimum": 0,
+        });
+        schema.pointer_mut("/properties").expect("a claim has fields")["token"] = token.to_value();
+        schema
+    }
+}
+
+#[cfg(test)]
+fn claim<const N: usize>(
+    generator: &mut schemars::SchemaGenerator,
+    what: &str,
+    more: [(&'static str, schemars::Schema); N],
+) -> schemars::Schema {
+    let key = ("key", schemars::json_schema!({ "description": "The key of the lock.", "type": "string" }));
+    let keys = schemars::json_schema!({
+        "description": "The keys of several locks.", "type": "array", "items": { "type": "string" },
+    });
+    let more = more.into_iter().chain([key, ("keys", keys)]);
+    let mut schema = palisade_client::wire::with_fields::<Acquire>(generator, &["session", "reentrant"], more);
+    schema.insert("description".to_owned(), what.into());
+    palisade_client::wire::key_or_keys(&mut schema);
+    schema
 }
 
 #[cfg(test)]

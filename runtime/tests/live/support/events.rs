@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 
+use super::description::{self, Request, Seen, description};
 use super::http::{self, Response};
 
 /// An open stream of events.
@@ -13,6 +14,8 @@ pub struct Events {
     reader: BufReader<TcpStream>,
     /// What has come of the body and is not read yet.
     rest: String,
+    /// What the head has shown of the description.
+    pub seen: Option<Seen>,
 }
 
 /// One event.
@@ -58,12 +61,15 @@ impl Events {
         if answer.status == 200 {
             assert_eq!(answer.header("content-type"), Some("text/event-stream"));
             assert_eq!(answer.header("transfer-encoding"), Some("chunked"));
-            return Ok(Events { reader, rest: String::new() });
+            let seen = description::check(Request::parse(request.as_bytes()), &answer);
+            return Ok(Events { reader, rest: String::new(), seen });
         }
         let length = answer.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
         let mut body = vec![0; length];
         reader.read_exact(&mut body).expect("the answer has a body");
-        Err(Response { body: String::from_utf8(body).unwrap(), ..answer })
+        let answer = Response { body: String::from_utf8(body).unwrap(), ..answer };
+        description::check(Request::parse(request.as_bytes()), &answer);
+        Err(answer)
     }
 
     /// The next event; `None` when the node has ended the stream, or the connection broke.
@@ -122,5 +128,16 @@ fn parse(text: &str) -> Option<Event> {
     let field =
         |name: &str| text.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": ")).map(str::to_owned);
     let (name, data) = (field("event")?, field("data").expect("an event has data"));
-    Some(Event { id: field("id"), name, data: serde_json::from_str(&data).expect("the data is JSON") })
+    let data: Value = serde_json::from_str(&data).expect("the data is JSON");
+    let described = match name.as_str() {
+        "listing" => "Listing",
+        "compacted" => "Compacted",
+        "end" => "Failure",
+        _ => {
+            assert_eq!(data["event"], name.as_str(), "{data}");
+            "Event"
+        }
+    };
+    description().message(described, &data).unwrap_or_else(|problem| panic!("event {name}: {problem}"));
+    Some(Event { id: field("id"), name, data })
 }

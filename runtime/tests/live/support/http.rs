@@ -1,10 +1,13 @@
-//! HTTP by hand: one request, one connection, every byte under the test's control.
+//! HTTP by hand: one request, one connection, every byte under the test's control. What passes through here is compared
+//! with the description of the interface.
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
 use std::time::Duration;
 
 use serde_json::Value;
+
+use super::description::{self, Request};
 
 /// A response.
 #[derive(Debug)]
@@ -82,6 +85,7 @@ pub fn send_with(address: &str, method: &str, path: &str, headers: &str, body: &
 }
 
 /// Sends bytes as they are, and reads until the server closes.
+#[track_caller]
 pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
     let mut stream = TcpStream::connect(address)?;
     stream.set_read_timeout(Some(Duration::from_secs(30)))?;
@@ -94,7 +98,9 @@ pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
         sent?;
         received?;
     }
-    parse(&bytes)
+    let response = parse(&bytes)?;
+    description::check(Request::parse(request), &response);
+    Ok(response)
 }
 
 /// Connects from this address of the machine.

@@ -9,6 +9,7 @@ use palisade_client::wire::StatusView;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
+use super::description::{self, Request};
 use super::http::{self, Response};
 
 const PATIENCE: Duration = Duration::from_secs(30);
@@ -58,7 +59,9 @@ pub fn send_with(
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}{headers}Content-Length: {length}\r\n\r\n{body}"
     );
-    http::parse(&exchange(address, security, request.as_bytes())?)
+    let response = http::parse(&exchange(address, security, request.as_bytes())?)?;
+    description::check(Request::parse(request.as_bytes()), &response);
+    Ok(response)
 }
 
 /// Connects, sends bytes, and reads until the other side ends the connection.

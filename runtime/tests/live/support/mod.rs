@@ -5,6 +5,7 @@
 
 pub mod certificates;
 pub mod cluster;
+pub mod description;
 pub mod events;
 pub mod http;
 pub mod https;

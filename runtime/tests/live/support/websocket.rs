@@ -9,8 +9,10 @@ use tokio_tungstenite::tungstenite::client::{IntoClientRequest, client};
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-/// An open WebSocket to a node.
-pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>);
+use super::description::Talk;
+
+/// An open WebSocket to a node, and what passes through it.
+pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>, Talk);
 
 impl WebSocket {
     /// Opens one for many requests, to this node itself.
@@ -37,7 +39,7 @@ impl WebSocket {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         let (socket, _) = client(request, stream).expect("the node speaks WebSocket");
-        WebSocket(socket)
+        WebSocket(socket, Talk::at(path))
     }
 
     /// Sends a request.
@@ -47,6 +49,7 @@ impl WebSocket {
 
     /// Sends any text.
     pub fn send_text(&mut self, text: &str) {
+        self.1.said(text);
         self.0.send(Message::text(text)).expect("the node reads");
     }
 
@@ -64,14 +67,19 @@ impl WebSocket {
         }
     }
 
-    /// The next answer; `None` when the node has closed the connection.
+    /// The next answer, which is as described; `None` when the node has closed the connection.
+    #[track_caller]
     pub fn receive(&mut self) -> Option<Value> {
         let begin = Instant::now();
         loop {
             // Pings would keep a test waiting for an answer that does not come.
             assert!(begin.elapsed() < Duration::from_secs(60), "no answer came within a minute, and pings did");
             match self.0.read() {
-                Ok(Message::Text(text)) => return Some(serde_json::from_str(&text).expect("answers are JSON")),
+                Ok(Message::Text(text)) => {
+                    let message = serde_json::from_str(&text).expect("answers are JSON");
+                    self.1.heard(&message);
+                    return Some(message);
+                }
                 Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return None,
                 Ok(Message::Ping(_) | Message::Pong(_)) => {}
                 other => panic!("neither an answer nor the end: {other:?}"),
