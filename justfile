@@ -144,6 +144,17 @@ packaging: programs
     if command -v promtool >/dev/null; then promtool test rules packaging/prometheus/alerts_test.yaml; else echo "SKIPPED: there is no promtool here"; fi
     package=$(packaging/debian/build target/release/palisade target) && { [ -z "$package" ] || packaging/debian/try "$package"; }
 
+# The version before this one, out of the history (conformance/previous-version): target/previous/palisade. With `all`, also palisade-conformance.
+previous *ARGS:
+    conformance/previous {{ ARGS }}
+
+# Clusters of this version and the one before it: rolling upgrades, files, half a minute of torture in which each node changes its version at each start.
+upgrades: previous programs
+    if [ -e target/previous/palisade ]; then \
+        PALISADE_PREVIOUS="$PWD/target/previous/palisade" cargo test -p palisade --test live upgrade:: && \
+        target/release/palisade-conformance torture --minutes 0.5 --previous target/previous/palisade; \
+    fi
+
 # Acquire+release pairs per second on this machine.
 bench *ARGS:
     cargo run --release -- bench {{ ARGS }}

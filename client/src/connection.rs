@@ -12,7 +12,7 @@ use tokio_tungstenite::tungstenite::client::IntoClientRequest;
 use tokio_tungstenite::tungstenite::http::header::AUTHORIZATION;
 use tokio_tungstenite::tungstenite::http::{HeaderName, HeaderValue, StatusCode};
 use tokio_tungstenite::tungstenite::protocol::WebSocketConfig;
-use tokio_tungstenite::tungstenite::{self, Bytes, Message};
+use tokio_tungstenite::tungstenite::{self, Bytes, Message, Utf8Bytes};
 use tokio_tungstenite::{WebSocketStream, client_async_with_config};
 
 use crate::tls::{DialError, Security, Stream as Line};
@@ -30,6 +30,8 @@ const X_FORWARD: HeaderName = HeaderName::from_static("x-forward");
 pub(crate) enum Outgoing {
     /// A binary frame.
     Frame(Vec<u8>),
+    /// A text frame.
+    Text(String),
     /// A probe; any sign of life answers it.
     Ping,
 }
@@ -39,6 +41,8 @@ pub(crate) enum Outgoing {
 pub(crate) enum Incoming {
     /// A binary frame.
     Frame(Bytes),
+    /// A text frame.
+    Text(Utf8Bytes),
     /// Something else that shows that the node lives.
     Sign,
 }
@@ -83,6 +87,7 @@ impl Connection {
         while inbox.len() < FRAMES_AT_ONCE {
             match Pin::new(&mut self.stream).poll_next(context) {
                 Poll::Ready(Some(Ok(Message::Binary(frame)))) => inbox.push(Incoming::Frame(frame)),
+                Poll::Ready(Some(Ok(Message::Text(text)))) => inbox.push(Incoming::Text(text)),
                 Poll::Ready(Some(Ok(Message::Close(_))) | None) if inbox.is_empty() => {
                     return Poll::Ready(Err("the node closed the connection".to_owned()));
                 }
@@ -108,6 +113,7 @@ impl Connection {
             }
             match outbox.pop_front() {
                 Some(Outgoing::Frame(frame)) => stream.as_mut().start_send(Message::Binary(frame.into()))?,
+                Some(Outgoing::Text(text)) => stream.as_mut().start_send(Message::Text(text.into()))?,
                 Some(Outgoing::Ping) => stream.as_mut().start_send(Message::Ping(Bytes::new()))?,
                 None => break,
             }

@@ -26,14 +26,15 @@ impl Security {
         }
     }
 
-    /// Asks the node at `endpoint` one thing, once: no leader is followed, nothing is repeated.
+    /// Asks the node at `endpoint` one thing, once: no leader is followed, nothing is repeated. It asks in JSON, which a
+    /// node of another version reads, and whose answers have more fields in later versions.
     ///
     /// # Errors
     /// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if it
     /// did not answer within `at_most`; [`Error::Refused`], which includes that it does not lead.
     pub async fn ask(&self, endpoint: &str, op: Op, at_most: Duration) -> Result<Answer, Error> {
         let mut outcome = None;
-        let asking = self.ask_all(endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered));
+        let asking = self.exchange(Form::Json, endpoint, [op], 1, at_most, |_, answered| outcome = Some(answered));
         let asked = timeout(at_most, asking).await;
         let late = || Error::Unreachable { after: at_most, trouble: format!("{endpoint} did not answer") };
         asked.unwrap_or_else(|_| Err(late()))?;
@@ -57,18 +58,60 @@ impl Security {
         at_most: Duration,
         answered: impl FnMut(u64, Outcome),
     ) -> Result<(), Error> {
+        self.exchange(Form::Binary, endpoint, ops, at_once, at_most, answered).await
+    }
+
+    async fn exchange(
+        &self,
+        form: Form,
+        endpoint: &str,
+        ops: impl IntoIterator<Item = Op>,
+        at_once: usize,
+        at_most: Duration,
+        answered: impl FnMut(u64, Outcome),
+    ) -> Result<(), Error> {
         let endpoint = endpoints::target(endpoint, self)?;
         let unreachable = |trouble| Error::Unreachable { after: at_most, trouble };
         let connection = Connection::dial(&endpoint, self, at_most, false).await.map_err(|error| match error {
             DialError { why: trouble, refused: true } => Error::Unauthenticated { trouble },
             DialError { why, refused: false } => unreachable(why),
         })?;
-        let conversation = converse(&endpoint, connection, ops.into_iter().fuse(), at_once, at_most, answered);
+        let conversation = converse(form, &endpoint, connection, ops.into_iter().fuse(), at_once, at_most, answered);
         conversation.await.map_err(unreachable)
     }
 }
 
+/// The form of questions and answers.
+#[derive(Clone, Copy, Debug)]
+enum Form {
+    Json,
+    Binary,
+}
+
+impl Form {
+    fn encode(self, request: &Request) -> Outgoing {
+        match self {
+            Form::Json => Outgoing::Text(serde_json::to_string(request).expect("every request has a JSON form")),
+            Form::Binary => {
+                let mut frame = Vec::new();
+                codec::encode_into(request, &mut frame);
+                Outgoing::Frame(frame)
+            }
+        }
+    }
+}
+
+/// The answer in a frame; `None` if it is only a sign of life.
+fn decode(incoming: &Incoming) -> Option<Result<Response, String>> {
+    match incoming {
+        Incoming::Frame(frame) => Some(codec::decode(frame).map_err(|error| error.to_string())),
+        Incoming::Text(text) => Some(serde_json::from_str(text).map_err(|error| error.to_string())),
+        Incoming::Sign => None,
+    }
+}
+
 async fn converse(
+    form: Form,
     endpoint: &str,
     mut connection: Connection,
     mut ops: impl Iterator<Item = Op>,
@@ -80,9 +123,7 @@ async fn converse(
     let (mut next, mut open) = (0, 0);
     loop {
         for op in ops.by_ref().take(at_once - open) {
-            let mut frame = Vec::new();
-            codec::encode_into(&Request { id: next, op }, &mut frame);
-            outbox.push_back(Outgoing::Frame(frame));
+            outbox.push_back(form.encode(&Request { id: next, op }));
             (next, open) = (next + 1, open + 1);
         }
         if open == 0 {
@@ -91,8 +132,8 @@ async fn converse(
         let reading = poll_fn(|context| connection.poll(context, &mut outbox, &mut inbox));
         timeout(at_most, reading).await.map_err(|_| format!("{endpoint} did not answer"))??;
         for incoming in inbox.drain(..) {
-            let Incoming::Frame(frame) = incoming else { continue };
-            let response: Response = codec::decode(&frame).map_err(|error| format!("{endpoint} answered: {error}"))?;
+            let Some(response) = decode(&incoming) else { continue };
+            let response = response.map_err(|error| format!("{endpoint} answered: {error}"))?;
             // A news of another client's lock answers nothing.
             if response.id == UNASKED {
                 continue;

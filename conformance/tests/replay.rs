@@ -20,7 +20,7 @@ use serde_json::Value;
 /// The nodes are those of the program that is built with this test.
 fn config() -> ReplayConfig {
     let program = Program { file: env!("CARGO_BIN_EXE_palisade-conformance").into(), on: String::new() };
-    ReplayConfig { program, segment_bytes: SEGMENT_BYTES }
+    ReplayConfig { program, previous: None, segment_bytes: SEGMENT_BYTES }
 }
 
 fn all() -> Vec<SavedTrace> {

@@ -3,7 +3,9 @@
 use std::fmt::Debug;
 
 use palisade::core::Request;
-use palisade::peers::{Answer, Hello, Introduction, Offer, Purpose, Verdict, Welcome, frame};
+use palisade::peers::{
+    Answer, Greeting, Hello, Introduction, Offer, Purpose, RangeWelcome, Speaks, Verdict, Versions, Welcome, frame,
+};
 use palisade::storage::{Incarnation, SnapshotHash, SnapshotInfo, Start};
 use palisade_client::codec;
 use palisade_client::wire::{self, Acquire, Op, Outcome, Response};
@@ -43,13 +45,14 @@ fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
 /// The handshake, and the offer of a snapshot. The first byte chooses the type.
 pub(super) fn handshake(data: &[u8]) -> bool {
     let Some((kind, data)) = data.split_first() else { return false };
-    match kind % 6 {
-        0 => round_trip::<Hello>(data),
+    match kind % 7 {
+        0 => round_trip::<Greeting>(data),
         1 => round_trip::<Welcome>(data),
         2 => round_trip::<Offer>(data),
         3 => round_trip::<Answer>(data),
         4 => round_trip::<Verdict>(data),
-        _ => frames::<Hello>(data, frame::HELLO_BYTES),
+        5 => frames::<Greeting>(data, frame::HELLO_BYTES),
+        _ => round_trip::<RangeWelcome>(data),
     }
 }
 
@@ -76,11 +79,16 @@ pub(super) fn handshake_seeds() -> Vec<Vec<u8>> {
     let info =
         SnapshotInfo { last: Position::default(), stamp: Stamp(9), bytes: 1 << 20, hash: SnapshotHash([0xA5; 32]) };
     let tagged = |kind: u8, bytes: Vec<u8>| [vec![kind], bytes].concat();
+    let speaks = Speaks { versions: Versions { oldest: 10, newest: 11 }, program: "0.1.0".into(), later: vec![7, 0] };
+    let offer = Greeting { hello: Hello { version: 11, ..hello.clone() }, speaks: Some(speaks.clone()) };
     let mut framed = vec![5];
     frame::encode(&hello, &mut framed);
+    frame::encode(&offer, &mut framed);
     vec![
         tagged(0, encoded(&hello)),
-        tagged(1, encoded(&Welcome::Ok(introduction))),
+        tagged(0, encoded(&offer)),
+        tagged(1, encoded(&Welcome::Ok(introduction.clone()))),
+        tagged(6, encoded(&RangeWelcome::Ok((introduction, speaks)))),
         tagged(1, encoded(&Welcome::Err("node 3 was removed".into()))),
         tagged(2, encoded(&Offer { term: Term(3), info })),
         tagged(3, encoded(&Answer::From(77))),

@@ -78,7 +78,7 @@ impl Scene {
 fn requests(engine: &mut Engine) -> Vec<Request> {
     let frames = engine.outbox().drain(..).filter_map(|outgoing| match outgoing {
         Outgoing::Frame(frame) => Some(frame),
-        Outgoing::Ping => None,
+        Outgoing::Text(_) | Outgoing::Ping => None,
     });
     frames.map(|frame| codec::decode(&frame).expect("a request")).collect()
 }

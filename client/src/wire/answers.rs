@@ -424,4 +424,33 @@ pub struct MemberView {
     pub connected: bool,
     /// On a leader: the last index that it is known to have.
     pub matched: Option<u64>,
+    /// The version of its program, such as `0.1.0`, as of its last handshake with the answering node; null if there was
+    /// none yet, or its version does not say it. Only in JSON.
+    #[serde(default, with = "only_in_json")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    pub version: Option<String>,
+    /// The version of the protocol between nodes in which it and the answering node speak; at the answering node itself,
+    /// the newest one that it speaks. Only in JSON.
+    #[serde(default, with = "only_in_json")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u16>"))]
+    pub protocol: Option<u16>,
+}
+
+/// Fields of a type in JSON that its binary form lacks: its bytes stay those that earlier versions read.
+mod only_in_json {
+    use serde::{Deserialize, Deserializer, Serialize, Serializer};
+
+    pub(super) fn serialize<T: Serialize, S: Serializer>(value: &T, serializer: S) -> Result<S::Ok, S::Error> {
+        if serializer.is_human_readable() { value.serialize(serializer) } else { serializer.serialize_unit() }
+    }
+
+    pub(super) fn deserialize<'de, T: Deserialize<'de> + Default, D: Deserializer<'de>>(
+        deserializer: D,
+    ) -> Result<T, D::Error> {
+        if deserializer.is_human_readable() {
+            T::deserialize(deserializer)
+        } else {
+            <()>::deserialize(deserializer).map(|()| T::default())
+        }
+    }
 }

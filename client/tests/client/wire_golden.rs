@@ -167,6 +167,8 @@ fn answers() -> Vec<Answer> {
         client_addr: Some("10.0.0.2:7400".into()),
         connected: true,
         matched: Some(12),
+        version: None,
+        protocol: None,
     };
     let learner = MemberView {
         id: 3,
@@ -177,6 +179,8 @@ fn answers() -> Vec<Answer> {
         client_addr: None,
         connected: false,
         matched: None,
+        version: None,
+        protocol: None,
     };
     let page = LockPage { locks: vec![free.clone()], next_after: None };
     vec![
@@ -418,6 +422,35 @@ fn json_may_omit_defaults_only() {
     );
     assert!(serde_json::from_str::<Acquire>(r#"{"ttl":1}"#).is_err());
     assert!(serde_json::from_str::<Request>(r#"{"id":1,"op":"status","more":1}"#).is_err());
+}
+
+/// Goal: the bytes of a member are those that the version before reads; what a node tells more, it tells in JSON.
+#[test]
+fn program_of_a_member_is_only_in_json() {
+    let member = |version: Option<&str>, protocol| MemberView {
+        id: 2,
+        generation: 0,
+        voter: true,
+        returning: false,
+        peer_addr: "b:1".into(),
+        client_addr: None,
+        connected: true,
+        matched: None,
+        version: version.map(str::to_owned),
+        protocol,
+    };
+    let (told, silent) = (member(Some("0.2.0"), Some(11)), member(None, None));
+    let (mut bytes, mut fewer) = (Vec::new(), Vec::new());
+    encode_into(&told, &mut bytes);
+    encode_into(&silent, &mut fewer);
+    assert_eq!(bytes, fewer);
+    assert_eq!(decode::<MemberView>(&bytes).unwrap(), silent);
+    let mut text = serde_json::to_value(&told).unwrap();
+    assert_eq!(serde_json::from_value::<MemberView>(text.clone()).unwrap(), told);
+    for field in ["version", "protocol"] {
+        text.as_object_mut().unwrap().remove(field).unwrap();
+    }
+    assert_eq!(serde_json::from_value::<MemberView>(text).unwrap(), silent, "the version before has no such fields");
 }
 
 /// Goal: what a node of another version says of its status is refused, and never read as something else: the version is

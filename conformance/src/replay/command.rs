@@ -15,7 +15,7 @@ use super::coverage::Coverage;
 use super::finding::PlayError;
 use super::large_table::large_table;
 use super::live::Program;
-use super::nodes::ReplayConfig;
+use super::nodes::{Previous, ReplayConfig};
 use super::play::{Played, play};
 use super::saved_traces::{self, SavedTrace};
 use super::trace::Trace;
@@ -53,6 +53,10 @@ pub struct Arguments {
     /// The program whose `step-node` runs the nodes; by default this one
     #[arg(long, value_name = "FILE")]
     program: Option<PathBuf>,
+    /// The `palisade-conformance` of the version before: it runs every second node, those with an even number in every
+    /// second trace, and those with an odd number in the others
+    #[arg(long, value_name = "FILE")]
+    previous: Option<PathBuf>,
     /// Print what was exercised, and fail if anything required was not
     #[arg(long)]
     coverage: bool,
@@ -69,7 +73,9 @@ pub fn run(arguments: &Arguments, out: &mut impl Write) -> Result<bool, String> 
     let kept = saved_traces::all(&arguments.traces).map_err(|error| error.to_string())?;
     let this = || std::env::current_exe().map_err(|error| format!("this program has no path: {error}"));
     let file = arguments.program.clone().map_or_else(this, Ok)?;
-    let config = ReplayConfig { program: Program { file, on: String::new() }, segment_bytes: arguments.segment_bytes };
+    let program = |file| Program { file, on: String::new() };
+    let previous = arguments.previous.clone().map(|file| Previous { program: program(file), parity: 0 });
+    let config = ReplayConfig { program: program(file), previous, segment_bytes: arguments.segment_bytes };
     let traces = if arguments.files.is_empty() { chosen(&kept, arguments) } else { read_all(&arguments.files)? };
     if traces.is_empty() {
         return Err("no trace was selected: check --model, --traces and the files".to_owned());
@@ -173,7 +179,12 @@ pub fn play_all(config: &ReplayConfig, traces: &[Titled], jobs: usize) -> Total 
     std::thread::scope(|scope| {
         for _ in 0..jobs {
             scope.spawn(|| {
-                while let Some((title, trace)) = traces.get(next.fetch_add(1, Ordering::Relaxed)) {
+                loop {
+                    let number = next.fetch_add(1, Ordering::Relaxed);
+                    let Some((title, trace)) = traces.get(number) else { break };
+                    let parity = u32::from(number % 2 == 1);
+                    let previous = config.previous.clone().map(|previous| Previous { parity, ..previous });
+                    let config = &ReplayConfig { previous, ..config.clone() };
                     let played = match trace {
                         Ok(trace) => play(config, trace).map_err(|error| match error {
                             PlayError::Found(finding) => format!("{title}: DIFFERS in {finding}"),

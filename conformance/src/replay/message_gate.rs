@@ -7,14 +7,14 @@
 //! same bytes. A message that the gate never delivers is lost; one that it delivers twice is
 //! duplicated.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade::peers::frame::{self, HELLO_BYTES, MESSAGE_BYTES};
-use palisade::peers::{Answer, Hello, Introduction, Offer, Purpose, Verdict, Welcome};
+use palisade::peers::{Answer, Greeting, Hello, Introduction, Offer, Purpose, RangeWelcome, Verdict, Welcome};
 use palisade::storage::{Incarnation, Start, read_snapshot};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
@@ -24,6 +24,9 @@ use serde::de::DeserializeOwned;
 
 /// How long the gate waits for a message or handshake, generous enough for a slow machine.
 const PATIENCE: Duration = Duration::from_secs(30);
+/// The version of the protocol between nodes whose nodes do not negotiate, and what they answer to those that do.
+const WITHOUT_RANGE: u16 = 10;
+const REFUSAL_OF_10: &str = "it speaks version 11 of the protocol, this node version 10";
 /// Time that a node may need after a snapshot connection ends before it accepts the next.
 const SETTLED: Duration = Duration::from_millis(5);
 
@@ -61,6 +64,8 @@ pub struct MessageGate {
 #[derive(Debug)]
 struct Shared {
     cluster: u64,
+    /// The nodes that run a program which speaks version 10 of the protocol only.
+    of_version_10: BTreeSet<NodeId>,
     state: Mutex<State>,
     changed: Condvar,
 }
@@ -70,7 +75,7 @@ struct State {
     /// All messages sent on each link, in order of arrival.
     sent: BTreeMap<Link, Vec<Sent>>,
     /// The last handshake on each link.
-    hellos: BTreeMap<Link, Hello>,
+    hellos: BTreeMap<Link, Greeting>,
     /// The nodes' own addresses.
     nodes: BTreeMap<NodeId, SocketAddr>,
     /// The connections on which messages are delivered.
@@ -96,12 +101,17 @@ enum Bytes {
 }
 
 impl MessageGate {
-    /// Opens a gate for these nodes, all of one cluster.
+    /// Opens a gate for these nodes, all of one cluster. Those `of_version_10` run a program that speaks that version
+    /// of the protocol only: in their name the gate refuses other ones, as they would, and it dials them in that one.
     ///
     /// # Errors
     /// If no port is free.
-    pub fn open(cluster: u64, nodes: impl IntoIterator<Item = NodeId>) -> Result<MessageGate, MessageGateError> {
-        let shared = Arc::new(Shared { cluster, state: Mutex::default(), changed: Condvar::new() });
+    pub fn open(
+        cluster: u64,
+        nodes: impl IntoIterator<Item = NodeId>,
+        of_version_10: BTreeSet<NodeId>,
+    ) -> Result<MessageGate, MessageGateError> {
+        let shared = Arc::new(Shared { cluster, of_version_10, state: Mutex::default(), changed: Condvar::new() });
         let mut addresses = BTreeMap::new();
         for node in nodes {
             let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0))?;
@@ -224,10 +234,11 @@ impl MessageGate {
         let (hello, address) = loop {
             let state = self.shared.state.lock();
             // A sender that has not dialled this receiver yet uses its handshake with another peer.
-            let hello = state.hellos.get(&link).or_else(|| state.hellos.values().find(|hello| hello.from == link.0));
+            let other = || state.hellos.values().find(|greeting| greeting.hello.from == link.0);
+            let greeting = state.hellos.get(&link).or_else(other);
             let address = state.nodes.get(&link.1).copied();
-            if let (Some(hello), Some(address)) = (hello, address) {
-                break (introduction(hello, link.1, purpose), address);
+            if let (Some(greeting), Some(address)) = (greeting, address) {
+                break (self.shared.introduction(greeting, link.1, purpose), address);
             }
             drop(state);
             if begun.elapsed() > PATIENCE {
@@ -239,9 +250,11 @@ impl MessageGate {
         stream.set_nodelay(true)?;
         stream.set_read_timeout(Some(PATIENCE))?;
         write(&mut stream, &hello)?;
-        let welcome: Welcome = read(&mut stream, &mut Vec::new(), HELLO_BYTES)?.0;
-        welcome.map_err(MessageGateError::Refused)?;
-        Ok(stream)
+        let refused = match hello.speaks {
+            Some(_) => read::<RangeWelcome>(&mut stream, &mut Vec::new(), HELLO_BYTES)?.0.err(),
+            None => read::<Welcome>(&mut stream, &mut Vec::new(), HELLO_BYTES)?.0.err(),
+        };
+        refused.map_or(Ok(stream), |refusal| Err(MessageGateError::Refused(refusal)))
     }
 }
 
@@ -261,23 +274,6 @@ impl Drop for MessageGate {
 /// The incarnation of each node's data directory. Any number works if it never changes.
 pub fn incarnation(node: NodeId) -> Incarnation {
     Incarnation(0x00AB_1E00 + u64::from(node.0))
-}
-
-/// The handshake of the node that sent `hello`, addressed to another node.
-fn introduction(hello: &Hello, to: NodeId, purpose: Purpose) -> Hello {
-    Hello {
-        magic: hello.magic,
-        version: hello.version,
-        cluster: hello.cluster,
-        from: hello.from,
-        to,
-        client_addr: hello.client_addr.clone(),
-        peer_addr: hello.peer_addr.clone(),
-        incarnation: hello.incarnation,
-        purpose,
-        start: hello.start.clone(),
-        admin_addr: hello.admin_addr.clone(),
-    }
 }
 
 /// Accepts connections for the node `to` until the gate closes.
@@ -304,13 +300,16 @@ fn accept(shared: &Arc<Shared>, listener: &TcpListener, to: NodeId) {
 fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), MessageGateError> {
     stream.set_nodelay(true)?;
     let mut bytes = Vec::new();
-    let (hello, _) = read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES)?;
-    let (link, purpose) = ((hello.from, to), hello.purpose);
-    if hello.to != to {
+    let (greeting, _) = read::<Greeting>(&mut stream, &mut bytes, HELLO_BYTES)?;
+    let (link, purpose) = ((greeting.hello.from, to), greeting.hello.purpose);
+    if greeting.hello.to != to {
         return Err(MessageGateError::Invalid(format!(
             "node {} dialled the address of node {to} as node {}",
-            link.0, hello.to
+            link.0, greeting.hello.to
         )));
+    }
+    if greeting.speaks.is_some() && shared.of_version_10.contains(&to) {
+        return write(&mut stream, &Welcome::Err(REFUSAL_OF_10.to_owned()));
     }
     let introduction = Introduction {
         incarnation: incarnation(to),
@@ -318,10 +317,14 @@ fn listen(shared: &Shared, mut stream: TcpStream, to: NodeId) -> Result<(), Mess
         start: Start::default(),
         admin_addr: None,
     };
-    write(&mut stream, &Welcome::Ok(introduction))?;
+    match &greeting.speaks {
+        // The node that the gate stands for runs the program of the one that dials.
+        Some(speaks) => write(&mut stream, &RangeWelcome::Ok((introduction, speaks.clone())))?,
+        None => write(&mut stream, &Welcome::Ok(introduction))?,
+    }
     {
         let mut state = shared.state.lock();
-        state.hellos.insert(link, hello);
+        state.hellos.insert(link, greeting);
         if purpose == Purpose::Messages {
             // A new connection replaces the previous one, as it does between two nodes.
             state.onward.remove(&link);
@@ -374,6 +377,16 @@ fn take_snapshot(
 }
 
 impl Shared {
+    /// The handshake of the node that sent `greeting`, addressed to another node, in a form that this one understands.
+    fn introduction(&self, greeting: &Greeting, to: NodeId, purpose: Purpose) -> Greeting {
+        let Greeting { hello, speaks } = greeting.clone();
+        let hello = Hello { to, purpose, ..hello };
+        if self.of_version_10.contains(&to) {
+            return Greeting { hello: Hello { version: WITHOUT_RANGE, ..hello }, speaks: None };
+        }
+        Greeting { hello, speaks }
+    }
+
     fn keep(&self, link: Link, sent: Sent) {
         self.state.lock().sent.entry(link).or_default().push(sent);
         self.changed.notify_all();
@@ -418,7 +431,7 @@ mod tests {
     /// Goal: an invalid handshake is reported even if no caller was waiting for a message.
     #[test]
     fn invalid_handshake_is_reported() {
-        let gate = MessageGate::open(1, [NodeId(1), NodeId(2)]).unwrap();
+        let gate = MessageGate::open(1, [NodeId(1), NodeId(2)], BTreeSet::new()).unwrap();
         let mut stream = TcpStream::connect(&gate.addresses[&NodeId(2)]).unwrap();
         let (client_addr, peer_addr) = (String::new(), String::new());
         let (from, to) = (NodeId(1), NodeId(1));

@@ -41,6 +41,7 @@ impl mutant::Finder for Finder {
         kept.retain(|kept| self.is_meant(kept));
         let config = |build: &MutantBuild<'_>| ReplayConfig {
             program: Program { file: build.conformance_program(), on: build.on() },
+            previous: None,
             segment_bytes: SEGMENT_BYTES,
         };
         for kept in &kept {

@@ -29,8 +29,27 @@ const CLUSTER: u64 = 0x00AB_1E00;
 pub struct ReplayConfig {
     /// The program of the nodes.
     pub program: Program,
+    /// The program of the version before, for every second node: it speaks version 10 of the protocol between nodes
+    /// only.
+    pub previous: Option<Previous>,
     /// Segment size of the nodes' logs, in bytes. Short segments exercise segment removal.
     pub segment_bytes: u64,
+}
+
+/// The program of the version before, and which nodes run it.
+#[derive(Clone, Debug)]
+pub struct Previous {
+    /// The program.
+    pub program: Program,
+    /// The nodes whose number has this remainder when it is divided by two run it.
+    pub parity: u32,
+}
+
+impl ReplayConfig {
+    /// The program of the version before, if this node runs it.
+    fn previous_of(&self, node: NodeId) -> Option<&Program> {
+        self.previous.as_ref().filter(|previous| node.0 % 2 == previous.parity).map(|previous| &previous.program)
+    }
 }
 
 /// Time within which a message that a node sends unprompted after a step arrives.
@@ -75,7 +94,8 @@ impl LiveNodes {
         let setting = trace.setting();
         let servers = || (1..=setting.founders + setting.joiners).map(NodeId);
         let directory = tempfile::tempdir().map_err(|error| wrong(&error))?;
-        let gate = MessageGate::open(CLUSTER, servers()).map_err(|error| wrong(&error))?;
+        let of_version_10 = servers().filter(|&node| config.previous_of(node).is_some()).collect();
+        let gate = MessageGate::open(CLUSTER, servers(), of_version_10).map_err(|error| wrong(&error))?;
         let translation = Translation::new(&setting.machine, gate.addresses.clone());
         let machine = translation.machine(&setting.machine).map_err(|error| wrong(&error))?;
         let founders: BTreeMap<NodeId, String> =
@@ -106,7 +126,8 @@ impl LiveNodes {
                 segment_bytes: config.segment_bytes,
             };
             let home = directory.path().join(node.to_string());
-            Live::start(&config.program, home, setting).map(|(live, now)| (node, NodeSlot { live, expected }, now))
+            let program = config.previous_of(node).unwrap_or(&config.program);
+            Live::start(program, home, setting).map(|(live, now)| (node, NodeSlot { live, expected }, now))
         };
         let begun: Vec<_> = std::thread::scope(|scope| {
             let begun: Vec<_> = servers().map(|node| scope.spawn(move || begin(node))).collect();

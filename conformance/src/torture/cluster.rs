@@ -69,7 +69,7 @@ impl Cluster {
     pub(super) fn start(setup: Setup) -> Result<Cluster, Broken> {
         let network = Network::new()?;
         let mut disks = BTreeMap::new();
-        let mut nodes = setup.founders(3, &network)?;
+        let (mut nodes, mut counts) = (setup.founders(3, &network)?, BTreeMap::new());
         for node in &mut nodes {
             // The third keeps a real disk, with real syncs.
             if node.id < 3
@@ -77,11 +77,11 @@ impl Cluster {
             {
                 disks.insert(node.id, disk);
             }
-            node.start(&setup)?;
+            start(node, &setup, &mut counts)?;
         }
         let (voters, next) = (nodes.iter().map(|node| node.id).collect(), 4);
         let nodes = nodes.into_iter().map(|node| (node.id, node)).collect();
-        let (faults, changing, done, counts) = (Vec::new(), None, channel(), BTreeMap::new());
+        let (faults, changing, done) = (Vec::new(), None, channel());
         let (may_trace, traces, generations) = (tracer::may_trace(), 0, BTreeMap::new());
         let mut cluster = Cluster {
             setup,
@@ -199,7 +199,7 @@ impl Cluster {
                     .first()
                     .map_or_else(String::new, |id| self.nodes[id].address.client_addr.clone());
                 let mut node = self.setup.joiner(id, &contact, &self.network)?;
-                node.start(&self.setup)?;
+                start(&mut node, &self.setup, &mut self.counts)?;
                 self.nodes.insert(id, node);
                 operator::change(endpoints, MemberChange::Promote { id }, Done::Promoted(id), answer);
             }
@@ -329,7 +329,7 @@ impl Cluster {
                 *self.counts.entry(reason).or_default() += 1;
             }
             if !node.runs() && !victims.contains(&node.id) {
-                node.start(&self.setup)?;
+                start(node, &self.setup, &mut self.counts)?;
             }
         }
         Ok(())
@@ -409,4 +409,12 @@ impl Cluster {
     pub(super) fn stop(&mut self) -> io::Result<()> {
         self.nodes.values_mut().try_for_each(Node::kill)
     }
+}
+
+/// Starts a node on its existing data, and counts it if it runs the version before.
+fn start(node: &mut Node, setup: &Setup, counts: &mut BTreeMap<&'static str, u64>) -> io::Result<()> {
+    if node.start(setup)? {
+        *counts.entry("starts of the version before").or_default() += 1;
+    }
+    Ok(())
 }

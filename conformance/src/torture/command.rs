@@ -24,6 +24,9 @@ pub struct Torture {
     /// Server program to torture; by default the one beside this program
     #[arg(long, value_name = "FILE")]
     palisade: Option<PathBuf>,
+    /// Server program of the version before: every node runs it at every second start of it
+    #[arg(long, value_name = "FILE")]
+    previous: Option<PathBuf>,
     /// Keep data, logs and recordings in this directory. By default they are removed after a
     /// successful run
     #[arg(long, value_name = "DIR")]
@@ -50,13 +53,18 @@ impl Torture {
                 format!("the server {} does not exist; build it first, or name it with --palisade", palisade.display());
             return Err(std::io::Error::other(message));
         }
+        if let Some(missing) = self.previous.as_ref().filter(|previous| !previous.exists()) {
+            let message = format!("{} does not exist: build the version before (just previous)", missing.display());
+            return Err(std::io::Error::other(message));
+        }
         let own = tempfile::Builder::new().prefix("palisade-torture-").tempdir()?;
         let directory = self.keep.unwrap_or_else(|| own.path().to_owned());
         std::fs::create_dir_all(&directory)?;
         let seed = self.seed.unwrap_or_else(rand::random);
         println!("seed {seed}");
         let stop = stopped_by_signals()?;
-        let plan = Plan { faults: Duration::from_secs_f64(self.minutes * 60.0), seed, palisade, directory };
+        let (faults, previous) = (Duration::from_secs_f64(self.minutes * 60.0), self.previous);
+        let plan = Plan { faults, seed, palisade, previous, directory };
         match torture(&plan, &stop) {
             Ok(report) => {
                 println!("{report}");

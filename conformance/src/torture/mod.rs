@@ -67,6 +67,8 @@ pub struct Plan {
     pub seed: u64,
     /// The server program.
     pub palisade: PathBuf,
+    /// The program of the version before, for every second start of each node.
+    pub previous: Option<PathBuf>,
     /// Directory of data, logs and recordings.
     pub directory: PathBuf,
 }
@@ -152,7 +154,8 @@ impl Report {
 /// what clients saw.
 pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
     let skewed = clock::is_available();
-    let setup = Setup { palisade: plan.palisade.clone(), directory: plan.directory.clone(), skewed };
+    let Plan { palisade, previous, directory, .. } = plan.clone();
+    let setup = Setup { palisade, previous, directory, skewed };
     let recordings = setup.recordings();
     let options = Options { clock_rate: if skewed { clock::RATE } else { 1.0 } };
     run(plan, setup, options, stop).map_err(|broken| match validate(&recordings, options) {

@@ -29,6 +29,8 @@ pub(super) struct Node {
     /// Whether its clock runs fast.
     has_fast_clock: bool,
     process: Option<Child>,
+    /// How often it was started.
+    starts: u64,
     /// Size of its log at the last start, in bytes.
     logged: u64,
     /// Faults since its last start that permit it to stop by itself.
@@ -72,6 +74,8 @@ pub(super) struct End {
 pub(super) struct Setup {
     /// The server program.
     pub(super) palisade: PathBuf,
+    /// The program of the version before, which each node runs at every second start of it.
+    pub(super) previous: Option<PathBuf>,
     /// Directory of data, logs and recordings.
     pub(super) directory: PathBuf,
     /// Whether some nodes have fast clocks.
@@ -89,7 +93,8 @@ impl Setup {
         let (data, log) = (self.directory.join(format!("node-{id}")), self.directory.join(format!("node-{id}.log")));
         let join_options = [String::new(), String::new()];
         let (has_fast_clock, excuses) = (self.skewed && clock::has_fast_clock(id), BTreeSet::new());
-        Ok(Node { id, address, data, log, join_options, has_fast_clock, process: None, logged: 0, excuses })
+        let (process, starts, logged) = (None, 0, 0);
+        Ok(Node { id, address, data, log, join_options, has_fast_clock, process, starts, logged, excuses })
     }
 
     /// The founders of a cluster.
@@ -110,10 +115,11 @@ impl Setup {
 }
 
 impl Node {
-    /// Starts the node on its existing data.
-    pub(super) fn start(&mut self, setup: &Setup) -> io::Result<()> {
+    /// Starts the node on its existing data. Returns whether it runs the version before.
+    pub(super) fn start(&mut self, setup: &Setup) -> io::Result<bool> {
         let log = File::options().create(true).append(true).open(&self.log)?;
         self.logged = log.metadata()?.len();
+        self.starts += 1;
         let mut command = self.program(setup);
         command
             .args(["serve", "--id", &self.id.to_string(), "--stop-with-stdin"])
@@ -135,7 +141,7 @@ impl Node {
         // If this process dies, the pipe closes, and the node stops.
         self.process = Some(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn()?);
         self.excuses.clear();
-        Ok(())
+        Ok(setup.previous.is_some() && self.runs_previous())
     }
 
     /// The server's command line, in the node's network and with the node's clock. Each wrapper
@@ -153,10 +159,17 @@ impl Node {
         if self.has_fast_clock {
             words.extend(clock::command_prefix());
         }
-        words.push(setup.palisade.clone().into());
+        let previous = setup.previous.as_ref().filter(|_| self.runs_previous());
+        words.push(previous.unwrap_or(&setup.palisade).into());
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]);
         command
+    }
+
+    /// Whether its last start was one of those that run the version before, if there is one. The first starts are of
+    /// both kinds.
+    fn runs_previous(&self) -> bool {
+        (u64::from(self.id) + self.starts).is_multiple_of(2)
     }
 
     /// Whether the node was started and its end was not seen.

@@ -197,14 +197,20 @@ async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
 }
 
 fn print(MembersView { members, leader }: &MembersView) {
-    let mut table = Table::new(&[
+    let mut columns = vec![
         ("NODE", Side::Right),
         ("STANDING", Side::Left),
         ("STATE", Side::Left),
         ("PEER ADDRESS", Side::Left),
         ("CLIENT ADDRESS", Side::Left),
         ("MATCHED", Side::Right),
-    ]);
+    ];
+    // The answer to a change of members does not say what they run.
+    let shows_programs = members.iter().any(|member| member.protocol.is_some());
+    if shows_programs {
+        columns.extend([("VERSION", Side::Left), ("PROTOCOL", Side::Right)]);
+    }
+    let mut table = Table::new(&columns);
     for member in members {
         let standing = match (member.voter, member.returning) {
             (true, _) => "voter".into(),
@@ -219,7 +225,11 @@ fn print(MembersView { members, leader }: &MembersView) {
         let node = NodeId::new(member.id, member.generation);
         let client = member.client_addr.as_deref().unwrap_or("-");
         let matched = member.matched.map_or_else(|| "-".to_string(), |matched| matched.to_string());
-        table.row([node.into(), standing, state, (&member.peer_addr).into(), client.into(), matched.into()]);
+        let version = member.version.as_deref().unwrap_or("-");
+        let protocol = member.protocol.map_or_else(|| "-".to_string(), |protocol| protocol.to_string());
+        let programs = shows_programs.then(|| [version.into(), protocol.into()]);
+        let named = [node.into(), standing, state, (&member.peer_addr).into(), client.into(), matched.into()];
+        table.row(named.into_iter().chain(programs.into_iter().flatten()));
     }
     table.print();
 }

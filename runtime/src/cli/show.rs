@@ -87,6 +87,7 @@ fn print_table(asked: &[Asked]) {
         ("COMMIT", Side::Right),
         ("SESSIONS", Side::Right),
         ("LOCKS", Side::Right),
+        ("VERSION", Side::Left),
     ]);
     for Asked { endpoint, node, status, error } in asked {
         let endpoint = endpoint.as_deref().unwrap_or("-");
@@ -96,7 +97,8 @@ fn print_table(asked: &[Asked]) {
             Some(s) => {
                 let role = Cell::new(&s.role, role_tone(&s.role));
                 let numbers = [s.term, s.commit, s.sessions, s.locks].map(Cell::from);
-                table.row(named.into_iter().chain([role]).chain(numbers));
+                let version = Cell::from(&s.version);
+                table.row(named.into_iter().chain([role]).chain(numbers).chain([version]));
             }
             None => {
                 let error = error.as_deref().unwrap_or("no answer");

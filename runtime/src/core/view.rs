@@ -129,6 +129,9 @@ pub fn member_views(
             client_addr,
             connected,
             matched: matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
+            // The core does not know what others run.
+            version: None,
+            protocol: None,
         }
     };
     members.iter().map(view).collect()

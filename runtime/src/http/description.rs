@@ -39,7 +39,7 @@ fn openapi() -> Value {
         "openapi": "3.1.1",
         "info": {
             "title": "Palisade",
-            "version": super::VERSION,
+            "version": crate::peers::PROGRAM,
             "license": { "name": "Apache-2.0", "identifier": "Apache-2.0" },
             "description": format!(
                 "A distributed lock service. docs/api.md says what the requests mean; this document is generated, and \

@@ -4,7 +4,6 @@ mod process;
 
 use std::sync::atomic::Ordering;
 
-use palisade_spec::raft::NodeId;
 use prometheus_client::encoding::{EncodeLabelSet, text};
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
@@ -12,10 +11,9 @@ use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
 
 use self::process::ProcessMetrics;
-use super::VERSION;
 use crate::core::View;
 use crate::metrics::Metrics;
-use crate::peers;
+use crate::peers::{self, PROGRAM, Peers};
 use crate::storage::{SnapshotInfo, Space};
 
 /// The page, in the Prometheus text format.
@@ -45,6 +43,7 @@ struct Gauges {
     /// Failed attempts to prepare the log's next segment.
     preparation_failures: Counter,
     lag: Family<Peer, Gauge>,
+    protocol: Family<Peer, Gauge>,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -56,7 +55,7 @@ struct Peer {
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Build {
     version: &'static str,
-    /// Nodes whose protocols differ refuse one another.
+    /// The newest version of the protocol between nodes that it speaks.
     peer_protocol: u16,
 }
 
@@ -65,7 +64,7 @@ impl Build {
     /// refuse the whole page.
     fn gauge() -> Family<Build, Gauge> {
         let family = Family::<Build, Gauge>::default();
-        let build = Build { version: VERSION, peer_protocol: peers::protocol_version() };
+        let build = Build { version: PROGRAM, peer_protocol: peers::protocol_version() };
         family.get_or_create(&build).set(1);
         family
     }
@@ -78,7 +77,8 @@ impl MetricsPage {
         registry.register_collector(Box::new(ProcessMetrics::new()));
         let ours = registry.sub_registry_with_prefix("palisade");
         let gauges = Gauges::default();
-        let help = "Always 1: the program that runs, and the version in which it speaks to other nodes";
+        let help =
+            "Always 1: the program that runs, and the newest version of the protocol between nodes that it speaks";
         ours.register("build_info", help, Build::gauge());
         gauges.register(ours);
         metrics.register(ours);
@@ -94,10 +94,10 @@ impl MetricsPage {
         view: &View,
         newest: Option<SnapshotInfo>,
         space: &Space,
-        node: NodeId,
+        peers: &Peers,
     ) -> Result<String, std::fmt::Error> {
         let number = |value: u64| i64::try_from(value).unwrap_or(i64::MAX);
-        let g = &self.gauges;
+        let (g, node) = (&self.gauges, peers.roster().node);
         g.leader.set(i64::from(view.leader == Some(node)));
         g.leader_known.set(i64::from(view.leader.is_some()));
         g.term.set(number(view.term));
@@ -118,6 +118,12 @@ impl MetricsPage {
         g.lag.clear();
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
+        }
+        g.protocol.clear();
+        for (peer, _) in view.members.iter().filter(|(peer, _)| *peer != node) {
+            if let Some(program) = peers.program(peer) {
+                g.protocol.get_or_create(&Peer { peer: u64::from(peer.0) }).set(i64::from(program.protocol));
+            }
         }
         let mut page = String::new();
         text::encode(&mut page, &self.registry)?;
@@ -143,6 +149,11 @@ impl Gauges {
             "replication_lag_entries",
             "Entries that a peer has not acknowledged, on a leader",
             self.lag.clone(),
+        );
+        r.register(
+            "peer_protocol_version",
+            "The version of the protocol in which this node and a peer speak, as of their last handshake",
+            self.protocol.clone(),
         );
         r.register(
             "disk_free_bytes",

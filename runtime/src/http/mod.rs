@@ -76,9 +76,6 @@ use crate::storage::Space;
 use crate::tls;
 use crate::watch::Hub;
 
-/// The version of this program, which the status and the metrics tell.
-const VERSION: &str = env!("CARGO_PKG_VERSION");
-
 /// The state that all handlers share.
 #[derive(Clone, Debug)]
 pub struct App {

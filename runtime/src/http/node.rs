@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use super::{App, Caller, body, reply};
 use crate::core::{Contact, member_views};
+use crate::peers::PROGRAM;
 use crate::storage::SpaceView;
 
 impl App {
@@ -36,8 +37,13 @@ impl App {
             disk: self.disk(),
             cluster_name: roster.cluster_name.clone(),
             waiting_for: view.waiting_for.iter().map(|id| id.number()).collect(),
-            version: super::VERSION.to_owned(),
+            version: PROGRAM.to_owned(),
         };
+        for member in &mut status.members {
+            let program = self.peers.program(NodeId::new(member.id, member.generation));
+            (member.version, member.protocol) =
+                program.map(|ran| (ran.version, Some(ran.protocol))).unwrap_or_default();
+        }
         self.readdress(&mut status.members, status.leader.as_mut());
         status
     }
@@ -114,7 +120,7 @@ pub(super) async fn metrics(Caller(app): Caller, uri: Uri) -> Response {
         return reply::response(Err(refused), &uri);
     }
     let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
-    let page = app.metrics_page.text(&view, newest, &app.space, app.peers.roster().node);
+    let page = app.metrics_page.text(&view, newest, &app.space, &app.peers);
     let page = page.expect("a String takes all that is written to it");
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], page).into_response()

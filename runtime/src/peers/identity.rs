@@ -87,8 +87,9 @@ impl PinnedPeers {
                     reason: error.to_string(),
                 };
                 let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                if found.format != FORMAT && found.format != FORMAT_WITHOUT_STARTS {
-                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
+                let known = FORMAT_WITHOUT_STARTS..=FORMAT;
+                if !known.contains(&found.format) {
+                    return Err(StorageError::UnknownFormat { path, found: found.format, known });
                 }
                 let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
                 let met = |Entry { node, generation, incarnation, start, peer_addr }| {

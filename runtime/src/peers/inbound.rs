@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use palisade_client::codec;
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, Message, NodeId};
+use serde::Serialize;
 use tokio::io::AsyncWriteExt;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::mpsc;
@@ -14,8 +15,9 @@ use tracing::{debug, warn};
 
 use super::frame::{self, BUFFER_KEPT, FrameError, HELLO_BYTES, MESSAGE_BYTES, ReadError};
 use super::intake::{Intake, ReadFailure};
+use super::versions::{Greeting, Speaks, unknown_hello};
 use super::{
-    Forwarded, Hello, Introduction, Link, MAGIC, Peers, Purpose, REFUSAL_PAUSE, Roster, VERSION, Welcome,
+    Forwarded, Hello, Introduction, Link, MAGIC, Peers, Program, Purpose, REFUSAL_PAUSE, RangeWelcome, Roster, Welcome,
     expected_incarnation, snapshots,
 };
 use crate::addresses::ClientAddress;
@@ -171,45 +173,58 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let (mut stream, proof) = secure(&peers.roster, stream).await?;
     let mut bytes = Vec::new();
-    let hello = match frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await {
-        Ok(Some(hello)) => hello,
+    let Greeting { hello, speaks } = match frame::read::<Greeting>(&mut stream, &mut bytes, HELLO_BYTES).await {
+        Ok(Some(greeting)) => greeting,
         Ok(None) => return Err(Ended::Closed),
         Err(error) => {
             // Another version's hello may have other fields: the operator is told the version.
-            let Some(refusal) = other_version(&bytes) else { return Err(error.into()) };
-            reply(&mut stream, &Err(refusal.clone())).await?;
+            let Some(refusal) = other_version(&peers.roster, &bytes) else { return Err(error.into()) };
+            reply(&mut stream, &Welcome::Err(refusal.clone())).await?;
             return Err(Ended::Refused(refusal));
         }
     };
     let is_certified = proof.is_some();
-    let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello));
+    let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello, speaks.as_ref()));
     let admitted = match hello.purpose {
-        Purpose::Introduction => checked.map(|()| None),
+        Purpose::Introduction => checked.map(|_| None),
         purpose => {
-            let checked = checked.and_then(|()| check_identity(peers, &hello));
-            let checked = checked.and_then(|()| match purpose {
-                Purpose::Requests => peers.may_forward(hello.from),
-                _ => Ok(()),
+            let checked = checked.and_then(|program| check_identity(peers, &hello).map(|()| program));
+            let checked = checked.and_then(|program| match purpose {
+                Purpose::Requests => peers.may_forward(hello.from).map(|()| program),
+                _ => Ok(program),
             });
             match checked {
-                Ok(()) => peers.admit(&hello).await.map(Some),
+                Ok(program) => peers.admit(&hello).await.map(|link| Some((link, program))),
                 Err(refusal) => Err(refusal),
             }
         }
     };
-    let Roster { incarnation, client_addr, start, admin_addr, .. } = peers.roster.clone();
-    let introduction = Introduction { incarnation, client_addr, start, admin_addr };
-    let welcome: Welcome = admitted.as_ref().map(|_| introduction).map_err(String::clone);
-    reply(&mut stream, &welcome).await?;
-    let Some(link) = admitted.map_err(Ended::Refused)? else { return Err(Ended::Closed) };
+    let welcome = admitted.as_ref().map(|_| introduce(&peers.roster)).map_err(String::clone);
+    match speaks {
+        // The answer has the form of the hello.
+        Some(_) => {
+            let welcome: RangeWelcome = welcome.map(|introduction| (introduction, Speaks::this_program()));
+            reply(&mut stream, &welcome).await?;
+        }
+        None => reply(&mut stream, &welcome).await?,
+    }
+    let Some((link, program)) = admitted.map_err(Ended::Refused)? else { return Err(Ended::Closed) };
     {
         let mut state = link.state.lock();
         (state.client_addr, state.admin_addr) = (Some(hello.client_addr), hello.admin_addr);
+        state.program = Some(program);
     }
     Ok((link, hello.purpose, Connection { stream, bytes, is_certified }))
 }
 
-async fn reply(stream: &mut Stream, welcome: &Welcome) -> Result<(), std::io::Error> {
+/// What this node says of itself to one that has dialled.
+fn introduce(roster: &Roster) -> Introduction {
+    let Roster { incarnation, client_addr, start, admin_addr, .. } = roster.clone();
+    Introduction { incarnation, client_addr, start, admin_addr }
+}
+
+/// Answers a hello. A rejection has the same bytes in every version.
+async fn reply<T: Serialize>(stream: &mut Stream, welcome: &Result<T, String>) -> Result<(), std::io::Error> {
     let mut reply = Vec::new();
     frame::encode(welcome, &mut reply);
     stream.write_all(&reply).await?;
@@ -227,9 +242,9 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
         let refused = async {
             let (mut stream, proof) = secure(&roster, stream).await?;
             let mut bytes = Vec::new();
-            if let Some(hello) = frame::read::<Hello>(&mut stream, &mut bytes, HELLO_BYTES).await? {
-                let checked = check_proof(proof, &hello).and_then(|()| check_origin(&roster, &hello));
-                reply(&mut stream, &checked.and_then(|()| Err(why.clone()))).await?;
+            if let Some(Greeting { hello, speaks }) = frame::read(&mut stream, &mut bytes, HELLO_BYTES).await? {
+                let checked = check_proof(proof, &hello).and_then(|()| check_origin(&roster, &hello, speaks.as_ref()));
+                reply(&mut stream, &Welcome::Err(checked.err().unwrap_or_else(|| why.clone()))).await?;
             }
             Ok::<(), Ended>(())
         };
@@ -238,26 +253,24 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
     }
 }
 
-/// The refusal of a frame that is the hello of another version of the protocol. Every version's
-/// hello begins with the magic and the version.
-fn other_version(bytes: &[u8]) -> Option<String> {
+/// The refusal of a frame that is the hello of another version of the protocol.
+fn other_version(roster: &Roster, bytes: &[u8]) -> Option<String> {
     let mut payload = bytes.get(frame::HEADER..)?;
     let (magic, version): ([u8; 8], u16) = codec::decode_from(&mut payload).ok()?;
-    (magic == MAGIC && version != VERSION).then(|| wrong_version(version))
+    unknown_hello(roster.node, version).filter(|_| magic == MAGIC)
 }
 
-fn wrong_version(version: u16) -> String {
-    format!("it speaks version {version} of the protocol, this node version {VERSION}")
-}
-
-/// Checks that the dialling node speaks this protocol version and belongs to this cluster.
-fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
+/// Checks that the dialling node speaks a version of the protocol that this node speaks, and belongs
+/// to this cluster. Returns what it runs.
+fn check_origin(roster: &Roster, hello: &Hello, speaks: Option<&Speaks>) -> Result<Program, String> {
     if hello.magic != MAGIC {
         return Err("this is not Palisade's protocol between nodes".into());
     }
-    if hello.version != VERSION {
-        return Err(wrong_version(hello.version));
+    if let Some(refusal) = unknown_hello(roster.node, hello.version) {
+        return Err(refusal);
     }
+    let speaks = speaks.cloned().unwrap_or_else(Speaks::version_10);
+    let agreed = speaks.agree(roster.node, hello.from)?;
     if hello.cluster != roster.cluster {
         return Err(format!(
             "node {} is not of the same cluster as node {}, which belongs to cluster `{}` (IDs {:016x} and {:016x}). At \
@@ -266,7 +279,7 @@ fn check_origin(roster: &Roster, hello: &Hello) -> Result<(), String> {
             hello.from, roster.node, roster.cluster_name, hello.cluster, roster.cluster
         ));
     }
-    Ok(())
+    Ok(Program::new(speaks, agreed))
 }
 
 /// Checks that the dialling node is the member that it claims to be, and means to dial this node.

@@ -21,6 +21,7 @@ mod intake;
 mod outbound;
 mod snapshots;
 mod transport;
+mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -39,6 +40,7 @@ pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
+pub use versions::{Greeting, PROGRAM, Speaks, Versions};
 
 use self::snapshots::Turns;
 
@@ -52,19 +54,16 @@ use crate::storage::{Incarnation, Snapshots, Start};
 use crate::sync::Mutex;
 use crate::tls::Tls;
 
-/// The version of the protocol between nodes. Nodes of different versions reject one another.
-const VERSION: u16 = 10;
-
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
-/// The first frame on a connection, from the node that dialled.
-#[derive(Debug, Serialize, Deserialize)]
+/// The first frame on a connection, from the node that dialled; a part of its [`Greeting`].
+#[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Identifies this protocol.
     pub magic: [u8; 8],
-    /// The protocol's version.
+    /// The protocol's version: whether a range of versions follows the hello (`versions`).
     pub version: u16,
     /// The cluster.
     pub cluster: u64,
@@ -100,9 +99,13 @@ pub enum Purpose {
     Requests,
 }
 
-/// The answer to a [`Hello`]: the answering node's introduction, or why it rejects the dialling
-/// node.
+/// The answer to a [`Hello`] of version 10: the answering node's introduction, or why it rejects the
+/// dialling node.
 pub type Welcome = Result<Introduction, String>;
+
+/// The answer to a hello with a range of versions: the same, and which versions the answering node
+/// speaks. A rejection has the same bytes as in [`Welcome`].
+pub type RangeWelcome = Result<(Introduction, Speaks), String>;
 
 /// The node that answers a [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -119,9 +122,9 @@ pub struct Introduction {
 
 const MAGIC: [u8; 8] = *b"PALISADE";
 
-/// The version of the protocol between nodes, for operators: nodes of different versions reject one another.
+/// The newest version of the protocol between nodes that this program speaks, for operators.
 pub fn protocol_version() -> u16 {
-    VERSION
+    versions::SPOKEN.newest
 }
 
 /// This node's identity and addresses, fixed at the start.
@@ -151,11 +154,11 @@ pub struct Roster {
 }
 
 impl Roster {
-    /// The hello to a node that this one dials.
+    /// The hello to a node that this one dials, in the form of version 10.
     fn hello(&self, to: NodeId, purpose: Purpose) -> Hello {
         Hello {
             magic: MAGIC,
-            version: VERSION,
+            version: versions::WITHOUT_RANGE,
             cluster: self.cluster,
             from: self.node,
             to,
@@ -246,6 +249,27 @@ struct LinkState {
     client_addr: Option<String>,
     /// The address at which the peer answers administrative requests, if it has announced one.
     admin_addr: Option<String>,
+    /// The peer's program, as of its last handshake.
+    program: Option<Program>,
+}
+
+/// What a peer runs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Program {
+    /// The version of its program, if it has said it: one of version 10 does not.
+    pub version: Option<String>,
+    /// The version of the protocol in which it and this node speak.
+    pub protocol: u16,
+    /// Whether it understands a hello with a range of versions.
+    knows_ranges: bool,
+}
+
+impl Program {
+    /// The program of a peer that `speaks` these versions, of which one is agreed.
+    fn new(speaks: Speaks, protocol: u16) -> Program {
+        let knows_ranges = speaks.knows_ranges();
+        Program { version: Some(speaks.program).filter(|version| !version.is_empty()), protocol, knows_ranges }
+    }
 }
 
 /// New links for [`dial_all`].
@@ -488,6 +512,14 @@ impl Peers {
         let links = self.links.lock();
         let link = links.iter().rev().find_map(|(id, link)| (id.number() == number).then_some(link))?;
         link.state.lock().admin_addr.clone()
+    }
+
+    /// What a node runs, as of its last handshake with this one.
+    pub fn program(&self, id: NodeId) -> Option<Program> {
+        if id == self.roster.node {
+            return Some(Program::new(Speaks::this_program(), protocol_version()));
+        }
+        self.link(id)?.state.lock().program.clone()
     }
 
     /// Whether the outbound connection to a node is open; `None` if the node was removed or is

@@ -10,7 +10,7 @@ use tracing::{info, warn};
 
 use super::dial::{DialError, connect};
 use super::frame::{self, BUFFER_KEPT};
-use super::{Link, Peers, Purpose, REFUSAL_PAUSE, ToDial, snapshots};
+use super::{Link, Peers, Program, Purpose, REFUSAL_PAUSE, ToDial, snapshots};
 use crate::tls::Stream;
 
 /// Pause between attempts: doubles from the first value to the second.
@@ -44,7 +44,7 @@ async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
     while !link.outbox.is_closed() {
         match connect(&peers, &link, Purpose::Messages).await {
             Ok(stream) => {
-                info!(%peer, "connected to a node");
+                log_connection(&link);
                 pause = BACKOFF.0;
                 let ended = send_all(&link, stream).await;
                 link.state.lock().dialled = false;
@@ -60,6 +60,14 @@ async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
         sleep(pause).await;
         pause = (pause * 2).min(BACKOFF.1);
     }
+}
+
+/// Logs which program is at the other end of a connection, and in which version of the protocol the two nodes speak.
+fn log_connection(link: &Link) {
+    let (peer, program) = (link.peer, link.state.lock().program.clone());
+    let Some(Program { version, protocol, .. }) = program else { return };
+    let version = version.as_deref().unwrap_or("not announced");
+    info!(%peer, version, protocol, "connected to a node");
 }
 
 /// Logs why a peer is not connected: at once, and then at intervals.

@@ -307,7 +307,7 @@ mod tests {
         let file = path.join("identity.json");
         let content = fs::read_to_string(&file).unwrap();
         for (broken, complaint) in [
-            (content.replace("\"format\": 5", "\"format\": 9"), "is in format 9; this program knows format 5"),
+            (content.replace("\"format\": 5", "\"format\": 9"), "is in format 9; this program (Palisade"),
             (content.replace("\"node\"", "\"nod\""), "cannot be understood"),
             (content[..content.len() / 2].to_owned(), "cannot be understood"),
             (String::new(), "cannot be understood"),

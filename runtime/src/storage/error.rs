@@ -7,6 +7,7 @@
 //! and a node that does not know what it has acknowledged must not acknowledge anything more.
 
 use std::io;
+use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use palisade_spec::raft::NodeId;
@@ -104,14 +105,14 @@ pub enum StorageError {
     },
 
     /// A file is in a format that this program does not know.
-    #[error("{} is in format {found}; this program knows format {known}. Start the node with the version of Palisade that wrote it", .path.display())]
+    #[error("{} is in format {found}; this program (Palisade {}) reads {}. Start the node with the version of Palisade that wrote the file, or a later one", .path.display(), env!("CARGO_PKG_VERSION"), formats(.known))]
     UnknownFormat {
         /// The file.
         path: PathBuf,
         /// The file's format.
         found: u32,
-        /// The only format known.
-        known: u32,
+        /// The formats that this program reads.
+        known: RangeInclusive<u32>,
     },
 
     /// A segment that the log needs does not exist.
@@ -206,6 +207,12 @@ impl StorageError {
 /// Names the process that holds the lock.
 fn process(holder: Option<u32>) -> String {
     holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+/// Names formats of a file.
+fn formats(known: &RangeInclusive<u32>) -> String {
+    let (oldest, newest) = (known.start(), known.end());
+    if oldest == newest { format!("format {newest}") } else { format!("the formats {oldest} to {newest}") }
 }
 
 /// Lists nodes.

@@ -135,7 +135,7 @@ pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity
         |error: serde_json::Error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() };
     let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
     if found.format != FORMAT {
-        return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
+        return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT..=FORMAT });
     }
     let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
     let Record { cluster, cluster_name, node, generation, incarnation, founders, restored, segments, .. } = record;

@@ -150,7 +150,7 @@ impl Header {
         }
         let format = u32::from_le_bytes(field(header, 8));
         if format != FORMAT {
-            return Err(StorageError::UnknownFormat { path: path.to_owned(), found: format, known: FORMAT });
+            return Err(StorageError::UnknownFormat { path: path.to_owned(), found: format, known: FORMAT..=FORMAT });
         }
         let cluster = u64::from_le_bytes(field(header, 12));
         if cluster != identity.cluster {
@@ -301,7 +301,9 @@ mod tests {
             bytes[SUM_AT..SECTOR].copy_from_slice(&sum.to_le_bytes());
             let refused = Header::decode(&bytes, Path::new("segment"), &identity());
             let found = u32::from(format);
-            assert!(matches!(refused, Err(StorageError::UnknownFormat { found: f, known: 6, .. }) if f == found));
+            assert!(
+                matches!(refused, Err(StorageError::UnknownFormat { found: f, known, .. }) if (f, &known) == (found, &(6..=6)))
+            );
         }
     }
 

@@ -131,7 +131,7 @@ fn decode(bytes: &[u8], path: &Path) -> Result<Record, StorageError> {
     };
     let found: Versioned = serde_json::from_slice(bytes).map_err(unreadable)?;
     if found.format != FORMAT {
-        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: FORMAT });
+        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: FORMAT..=FORMAT });
     }
     serde_json::from_slice(bytes).map_err(unreadable)
 }

@@ -33,7 +33,7 @@ const MAGIC: [u8; 8] = *b"PALISNAP";
 /// The format that this program writes.
 pub(super) const FORMAT: u32 = 6;
 /// The oldest format that this program reads. Only the state differs from one to the next.
-const OLDEST_FORMAT: u32 = 4;
+pub(super) const OLDEST_FORMAT: u32 = 4;
 /// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// Maximum header length, in bytes; a greater length is damage.

@@ -25,7 +25,7 @@ pub use self::receiving::Incoming;
 
 use self::receiving::UnderWay;
 use super::disk::{Access, Disk, DiskFile, FromStart};
-use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo, Stored};
+use super::snapshot_file::{self, FORMAT, OLDEST_FORMAT, SnapshotFlaw, SnapshotInfo, Stored};
 use super::snapshot_names::{self as names, Listing};
 use super::{StorageError, files};
 use crate::sync::Mutex;
@@ -160,7 +160,7 @@ fn read<S: Stored>(
         Ok(read) => read,
         Err(SnapshotFlaw::Io(source)) => return Err(StorageError::Io { action: "read", path, source }),
         Err(SnapshotFlaw::UnknownFormat(found)) => {
-            return Err(StorageError::UnknownFormat { path, found, known: FORMAT });
+            return Err(StorageError::UnknownFormat { path, found, known: OLDEST_FORMAT..=FORMAT });
         }
         Err(SnapshotFlaw::WrongCluster(found)) => {
             return Err(StorageError::WrongCluster { path, found, expected: cluster });

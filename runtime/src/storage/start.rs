@@ -88,7 +88,7 @@ impl DataDir {
                 };
                 let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
                 if found.format != FORMAT {
-                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT });
+                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT..=FORMAT });
                 }
                 serde_json::from_slice::<Record>(&bytes).map_err(unreadable)?.start
             }

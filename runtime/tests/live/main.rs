@@ -30,4 +30,5 @@ mod snapshots;
 mod support;
 mod tls;
 mod ttl;
+mod upgrade;
 mod wall_clock;

@@ -1,6 +1,11 @@
 //! The bounded queue from the core to the tasks that write.
 
-#[allow(dead_code, unreachable_pub, reason = "the server's file, of which each test uses its part")]
+#[allow(
+    dead_code,
+    unreachable_pub,
+    clippy::module_inception,
+    reason = "the server's file, of which each test uses its part"
+)]
 #[path = "../../src/outbox.rs"]
 mod outbox;
 

@@ -1,5 +1,6 @@
 //! The close of a session whose wait has ended, beside a resume of the session.
 
+#[allow(clippy::module_inception, reason = "the server's file, under its name")]
 #[path = "../../src/http/hold/resumes.rs"]
 mod resumes;
 

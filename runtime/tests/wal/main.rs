@@ -7,11 +7,13 @@
 
 mod disk;
 mod evidence;
+mod messages;
 mod pinned;
 mod power;
 mod snapshots;
 #[path = "../../src/storage/testing.rs"]
 mod testing;
+mod version_10;
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -32,7 +32,7 @@ fn release(number: u64, keys: Keys, claim: Claim) -> Command {
 }
 
 /// A command of every form in which a log has them.
-fn commands() -> Vec<Command> {
+pub(crate) fn commands() -> Vec<Command> {
     let key = || Key::from("k");
     let both = || Keys::new(vec![Key::from("k"), Key::from("l")]).unwrap();
     let (value, mode) = (Some("host:1".into()), Mode::semaphore(2, 5).unwrap());
@@ -86,7 +86,7 @@ fn commands() -> Vec<Command> {
     ]
 }
 
-fn hex(value: &impl serde::Serialize) -> (Vec<u8>, String) {
+pub(crate) fn hex(value: &impl serde::Serialize) -> (Vec<u8>, String) {
     let mut bytes = Vec::new();
     encode_into(value, &mut bytes);
     let text = bytes.iter().map(|byte| format!("{byte:02x}")).collect();

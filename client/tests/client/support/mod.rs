@@ -227,19 +227,25 @@ impl Cluster {
     ) {
         self.thawed().await;
         let Ok(mut socket) = tokio_tungstenite::accept_async(socket).await else { return };
+        // The form of the last request.
+        let mut text = false;
         loop {
             tokio::select! {
                 answer = outbox.recv() => {
                     let Some(Some(response)) = answer else { break };
-                    let mut frame = Vec::new();
-                    encode_into(&response, &mut frame);
-                    if socket.send(Message::Binary(frame.into())).await.is_err() {
+                    if socket.send(encoded(&response, text)).await.is_err() {
                         break;
                     }
                 }
                 message = socket.next() => match message {
                     Some(Ok(Message::Binary(frame))) => {
                         let request: Request = decode(&frame).expect("the client speaks the protocol");
+                        text = false;
+                        self.state().receive(node, line, request);
+                    }
+                    Some(Ok(Message::Text(json))) => {
+                        let request: Request = serde_json::from_str(&json).expect("the client speaks the protocol");
+                        text = true;
                         self.state().receive(node, line, request);
                     }
                     Some(Ok(_)) => {}
@@ -250,9 +256,7 @@ impl Cluster {
         }
         // Answers given before the end are still sent.
         while let Ok(Some(response)) = outbox.try_recv() {
-            let mut frame = Vec::new();
-            encode_into(&response, &mut frame);
-            let _ = socket.send(Message::Binary(frame.into())).await;
+            let _ = socket.send(encoded(&response, text)).await;
         }
         let _ = socket.close(None).await;
         self.state().hung_up(line);
@@ -491,4 +495,14 @@ impl State {
 /// The key of a claim: these tests ask for one at a time.
 fn single(keys: &Keys) -> String {
     keys.single().expect("one key").to_owned()
+}
+
+/// A response in the form of its request.
+fn encoded(response: &Response, text: bool) -> Message {
+    if text {
+        return Message::Text(serde_json::to_string(response).expect("every response has a JSON form").into());
+    }
+    let mut frame = Vec::new();
+    encode_into(response, &mut frame);
+    Message::Binary(frame.into())
 }

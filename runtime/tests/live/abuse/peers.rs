@@ -64,6 +64,10 @@ impl Hello {
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
+        frame(&self.payload())
+    }
+
+    fn payload(&self) -> Vec<u8> {
         let mut payload = Vec::new();
         let Hello { magic, version, cluster, from, to, incarnation, purpose, start } = self;
         let nowhere = "127.0.0.1:1";
@@ -72,7 +76,7 @@ impl Hello {
             &((magic, version, cluster, from, to), addresses, incarnation, purpose, start, admin_addr),
             &mut payload,
         );
-        frame(&payload)
+        payload
     }
 }
 
@@ -156,7 +160,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     let good = Hello::good(&victim);
     let strangers = [
         (Hello { magic: *b"REDISCLI", ..good.clone() }, "not Palisade's protocol"),
-        (Hello { version: 11, ..good.clone() }, "version 11"),
+        (Hello { version: 12, ..good.clone() }, "version 12"),
         (Hello { cluster: good.cluster ^ 1, ..good.clone() }, "cluster"),
         (Hello { to: good.to + 1, ..good.clone() }, "check the addresses"),
         (Hello { from: good.to, ..good.clone() }, "which is this node"),
@@ -164,6 +168,17 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     ];
     for (hello, reason) in &strangers {
         let refusal = welcome(&send_and_finish(&port, &hello.frame())).expect_err("it is refused");
+        assert!(refusal.contains(reason), "{refusal}");
+    }
+    // A range of versions that has none in common with the node's, and a program that is called no version.
+    for (versions, program, reason) in [
+        ((12_u16, 13_u16), "0.9.0", "(Palisade 0.9.0) speaks the versions 12 to 13 of the protocol between nodes"),
+        ((8, 9), "0.0.1", "(Palisade 0.0.1) first"),
+        ((10, 11), "0.1.0\n", "what is no version"),
+    ] {
+        let mut ranged = Hello { version: 11, ..good.clone() }.payload();
+        codec::encode_into(&(versions, program, Vec::<u8>::new()), &mut ranged);
+        let refusal = welcome(&send_and_finish(&port, &frame(&ranged))).expect_err("it is refused");
         assert!(refusal.contains(reason), "{refusal}");
     }
     // The last version's hello, which had fewer fields.
@@ -175,7 +190,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     );
     let refusal = welcome(&send_and_finish(&port, &frame(&payload))).expect_err("it is refused");
     assert!(refusal.contains("speaks version 4 of the protocol"), "{refusal}");
-    victim.expect_rejected(before, strangers.len() + 1);
+    victim.expect_rejected(before, strangers.len() + 3 + 1);
     victim.expect_unharmed();
 }
 

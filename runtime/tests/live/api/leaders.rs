@@ -81,10 +81,10 @@ fn every_node_tells_its_own_view() {
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });
         assert_eq!(status["leader"]["client_addr"], leader.0.as_str());
         for member in status["members"].as_array().unwrap() {
-            assert_eq!(
-                fields(member),
-                ["client_addr", "connected", "generation", "id", "matched", "peer_addr", "returning", "voter"]
-            );
+            let known =
+                ["client_addr", "connected", "generation", "id", "matched", "peer_addr", "protocol", "returning"];
+            assert_eq!(fields(member), [&known[..], &["version", "voter"]].concat());
+            assert_eq!((&member["version"], &member["protocol"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(11)));
             let other = u16::try_from(member["id"].as_u64().unwrap()).unwrap();
             assert_eq!(member["client_addr"], cluster.client_addr(other).as_str());
             assert_eq!(member["peer_addr"], cluster.peer_addr(other).as_str());

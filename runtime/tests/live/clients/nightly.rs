@@ -6,8 +6,8 @@ use std::path::PathBuf;
 use rustix::process::Signal;
 
 use super::program::{Kind, Program};
-use super::unless_missing;
 use super::stage::await_queue;
+use super::unless_missing;
 use crate::support::cluster::Cluster;
 use crate::support::process::Running;
 use crate::support::{eventually, http};

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use crate::support::cluster::Cluster;
 use crate::support::process::output;
-use crate::support::{locks, ports};
+use crate::support::{http, locks, ports};
 
 /// The disk is not to be trusted, or not this node's.
 const STORAGE: i32 = 74;
@@ -170,6 +170,60 @@ fn a_data_directory_is_one_nodes_for_ever() {
     let said = refusal(&mut with(&elsewhere, "--peers", &peers), CONFIG);
     assert!(said.contains(&format!("--peers does not name this node: add {node}=")), "{said}");
 
+    cluster.restart(node);
+    cluster.wait_ready();
+    assert_serves(&cluster, &mut taken);
+}
+
+/// Goal: a directory in which a later version has written one file in a new format is refused, whichever file it is, with
+/// the file, its format, and the formats that this version reads; nothing in it is changed. (What a version reads of the
+/// version before is tested with the program of that version, in `upgrade`.)
+#[test]
+fn a_directory_of_a_later_version_is_refused() {
+    let mut cluster = stopping();
+    let mut taken = Vec::new();
+    assert_serves(&cluster, &mut taken);
+    let node = cluster.wait_ready() % 3 + 1;
+    let snapshot = http::post(&cluster.client_addr(node), "/v1/snapshot", "").unwrap().ok();
+    let data = cluster.data(node);
+    cluster.kill(node);
+    let names = fs::read_dir(&data).unwrap().map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let snapshot_file = names.into_iter().find(|name| name.ends_with(".snap")).expect("a snapshot was taken");
+    assert!(snapshot["index"].as_u64() > Some(0));
+
+    let in_json = |bytes: &[u8]| {
+        let mut content: serde_json::Value = serde_json::from_slice(bytes).unwrap();
+        content["format"] = 99.into();
+        content.to_string().into_bytes()
+    };
+    // The checksum of the header stands at its end.
+    let in_header = |bytes: &[u8], sum_at: usize| {
+        let mut bytes = bytes.to_vec();
+        bytes[8..12].copy_from_slice(&99_u32.to_le_bytes());
+        let sum = crc32c::crc32c(&bytes[..sum_at]);
+        bytes[sum_at..sum_at + 4].copy_from_slice(&sum.to_le_bytes());
+        bytes
+    };
+    let of_snapshot = |bytes: &[u8]| 24 + u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
+    type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+    let files: [(PathBuf, &str, Change<'_>); 5] = [
+        (data.join("identity.json"), "format 5", &in_json),
+        (data.join("start.json"), "format 1", &in_json),
+        (data.join("peers.json"), "the formats 2 to 3", &in_json),
+        (segment(&data), "format 6", &|bytes| in_header(bytes, 508)),
+        (data.join(snapshot_file), "the formats 4 to 6", &|bytes| in_header(bytes, of_snapshot(bytes))),
+    ];
+    for (path, reads, change) in files {
+        let ours = fs::read(&path).unwrap();
+        let later = change(&ours);
+        fs::write(&path, &later).unwrap();
+        let said = refusal(&mut cluster.command(node), STORAGE);
+        let version = env!("CARGO_PKG_VERSION");
+        let expected = format!("{} is in format 99; this program (Palisade {version}) reads {reads}.", path.display());
+        assert!(said.contains(&expected), "{said}");
+        assert!(fs::read(&path).unwrap() == later, "the file was written to");
+        fs::write(&path, &ours).unwrap();
+    }
     cluster.restart(node);
     cluster.wait_ready();
     assert_serves(&cluster, &mut taken);

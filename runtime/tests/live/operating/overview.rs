@@ -47,6 +47,8 @@ fn members_list_shows_the_leader_and_what_is_down() {
         let (node, client_addr) = (id.to_string(), cluster.client_addr(id));
         assert_eq!((line[0], line[1], line[2]), (node.as_str(), "voter", state(id)), "{listed}");
         assert_eq!(line[4], client_addr, "{listed}");
+        // The program, and the version in which it and the leader speak; of a node that is down, what it has said last.
+        assert_eq!(line[6..], [env!("CARGO_PKG_VERSION"), "11"], "{listed}");
     }
     let machine: Value = serde_json::from_str(&says(&["members", "list", "--json"], &asked)).unwrap();
     assert_eq!(machine["leader"], json!({"id": leader, "client_addr": cluster.client_addr(leader)}));

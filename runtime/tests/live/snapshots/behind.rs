@@ -1,82 +1,24 @@
 //! A node that was down for so long that the entries it lacks are compacted in every log.
 
 use std::path::Path;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
-use palisade_client::Client;
 use palisade_client::wire::LockPage;
-use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
-use tokio::task::{JoinHandle, block_in_place};
-use tokio::time::{sleep, timeout};
+use tokio::task::block_in_place;
 
 use super::OFTEN;
 use crate::support::cluster::Cluster;
-use crate::support::journal::Journal;
-use crate::support::load::{Load, options};
+use crate::support::load::{Clients, GIVE_UP};
 use crate::support::{eventually, http};
 
 const SEED: u64 = 11;
-/// When this test gives up.
-const GIVE_UP: Duration = Duration::from_secs(180);
 /// How often a returning node is killed before it is left alone.
 const KILLS: usize = 8;
 /// What a data directory may hold in bytes beside its snapshots and the log that makes the next one
 /// due: segments of a few tens of kilobytes each.
 const BOUND: u64 = 500_000;
-
-/// The clients of a test, which continue through every failure.
-struct Clients {
-    journal: Arc<Mutex<Journal>>,
-    ends: Arc<AtomicBool>,
-    clients: Vec<Client>,
-    tasks: Vec<JoinHandle<()>>,
-}
-
-impl Clients {
-    async fn start(cluster: &Cluster) -> Clients {
-        let (journal, ends) = (Arc::new(Mutex::new(Journal::default())), Arc::new(AtomicBool::new(false)));
-        let (mut clients, mut tasks) = (Vec::new(), Vec::new());
-        for seed in SEED..SEED + 6 {
-            let client = Client::connect(&cluster.endpoints(), options()).await.expect("the cluster serves");
-            clients.push(client.clone());
-            let load = Load { client, journal: Arc::clone(&journal), ends: Arc::clone(&ends), seed };
-            tasks.push(match seed % 3 {
-                0 => tokio::spawn(load.collect()),
-                1 => tokio::spawn(load.line()),
-                _ => tokio::spawn(load.churn()),
-            });
-        }
-        Clients { journal, ends, clients, tasks }
-    }
-
-    /// Waits until so many more operations were acknowledged.
-    async fn get_on(&self, acknowledgements: usize) {
-        let enough = self.journal.lock().acknowledgements() + acknowledgements;
-        let busy = async {
-            while self.journal.lock().acknowledgements() < enough {
-                assert!(self.tasks.iter().all(|task| !task.is_finished()), "a task has failed");
-                sleep(Duration::from_millis(1)).await;
-            }
-        };
-        timeout(GIVE_UP, busy).await.expect("the clients get on");
-    }
-
-    /// Every client finishes its current operation.
-    async fn finish(self) -> Journal {
-        self.ends.store(true, Ordering::Relaxed);
-        for task in self.tasks {
-            timeout(GIVE_UP, task).await.expect("the clients come to an end").expect("nothing went wrong for them");
-        }
-        for client in self.clients {
-            client.close().await;
-        }
-        Arc::try_unwrap(self.journal).map(Mutex::into_inner).unwrap_or_else(|journal| journal.lock().clone())
-    }
-}
 
 fn size(directory: &Path) -> u64 {
     let entries = std::fs::read_dir(directory).unwrap().map(Result::unwrap);
@@ -170,7 +112,7 @@ fn locks(cluster: &Cluster, id: u16) -> LockPage {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     let mut cluster = block_in_place(|| Cluster::start_with(3, &OFTEN));
-    let clients = Clients::start(&cluster).await;
+    let clients = Clients::start(&cluster, SEED).await;
     clients.get_on(200).await;
     let mut random = StdRng::seed_from_u64(SEED);
     let leader = block_in_place(|| cluster.wait_ready());

@@ -65,6 +65,13 @@ struct Node {
     /// The node that it asked to join, if it is no founder; empty if its command line names no node
     /// any more.
     joins: Option<String>,
+    /// The program that it runs from its next start on.
+    program: PathBuf,
+}
+
+/// The program that this test was built with.
+fn this_program() -> PathBuf {
+    PathBuf::from(env!("CARGO_BIN_EXE_palisade"))
 }
 
 impl Cluster {
@@ -96,6 +103,16 @@ impl Cluster {
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
         Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags), Security::plain())
+    }
+
+    /// A cluster of one node for each of these programs. `adjust` may change a node's command at each of its starts.
+    pub fn start_programs(
+        flags: &[&str],
+        programs: &[PathBuf],
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
+        security: Security,
+    ) -> Cluster {
+        Cluster::launch_programs(programs, flags, Box::new(adjust), None, recordings_of(flags), security)
     }
 
     /// A cluster whose nodes have the certificates of these, and whose leader stays.
@@ -149,12 +166,24 @@ impl Cluster {
         recordings: Option<PathBuf>,
         security: Security,
     ) -> Cluster {
+        let programs = vec![this_program(); usize::from(size)];
+        Cluster::launch_programs(&programs, flags, adjust, wires, recordings, security)
+    }
+
+    fn launch_programs(
+        programs: &[PathBuf],
+        flags: &[&str],
+        adjust: Adjust,
+        wires: Option<&Wires>,
+        recordings: Option<PathBuf>,
+        security: Security,
+    ) -> Cluster {
         let directory = tempfile::tempdir().expect("a temporary directory");
-        let mut addresses = ports::free(2 * usize::from(size)).into_iter().map(|port| format!("127.0.0.1:{port}"));
-        let nodes = (1..=size).map(|id| {
+        let mut addresses = ports::free(2 * programs.len()).into_iter().map(|port| format!("127.0.0.1:{port}"));
+        let nodes = (1..).zip(programs).map(|(id, program)| {
             let (client_addr, peer_addr) = (addresses.next().unwrap(), addresses.next().unwrap());
             let reached_at = wires.map_or_else(|| peer_addr.clone(), |wires| wires.before(id, &peer_addr));
-            Node { client_addr, peer_addr, reached_at, process: None, joins: None }
+            Node { client_addr, peer_addr, reached_at, process: None, joins: None, program: program.clone() }
         });
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
@@ -214,7 +243,7 @@ impl Cluster {
     pub fn command(&self, id: u16) -> Command {
         let founders = self.nodes.iter().zip(1..).filter(|(node, _)| node.joins.is_none());
         let peers = founders.map(|(node, id)| format!("{id}={}", node.reached_at));
-        let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
+        let mut command = Command::new(&self.node(id).program);
         command
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
             .args(["--transfer-pause", &self.transfer_pause])
@@ -249,7 +278,8 @@ impl Cluster {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
         let joins = Some(address);
         let (client_addr, peer_addr) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{peers}"));
-        self.nodes.push(Node { client_addr, reached_at: peer_addr.clone(), peer_addr, process: None, joins });
+        let (reached_at, program) = (peer_addr.clone(), this_program());
+        self.nodes.push(Node { client_addr, reached_at, peer_addr, process: None, joins, program });
         let id = u16::try_from(self.nodes.len()).expect("a few nodes");
         self.restart(id);
         id
@@ -274,6 +304,11 @@ impl Cluster {
     /// Where node `id` listens for nodes at its later starts, in other words for the same address.
     pub fn listen_for_nodes_at(&mut self, id: u16, address: String) {
         self.nodes[usize::from(id) - 1].peer_addr = address;
+    }
+
+    /// Node `id` runs this program from its next start on.
+    pub fn run_program(&mut self, id: u16, program: PathBuf) {
+        self.nodes[usize::from(id) - 1].program = program;
     }
 
     /// Starts node `id` again, on the data it has.

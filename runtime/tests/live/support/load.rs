@@ -11,8 +11,9 @@ use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use tokio::task::JoinHandle;
-use tokio::time::sleep;
+use tokio::time::{sleep, timeout};
 
+use crate::support::cluster::Cluster;
 use crate::support::journal::Journal;
 
 /// No session expires in these tests.
@@ -21,6 +22,9 @@ const TTL: Duration = Duration::from_secs(3600);
 const LINE: usize = 6;
 /// How many locks a collector holds at the most.
 const COLLECTION: usize = 20;
+
+/// When a test gives up.
+pub(crate) const GIVE_UP: Duration = Duration::from_secs(180);
 
 /// Clients stay through crashes and restarts: nothing is ever given up.
 pub(crate) fn options() -> Options {
@@ -137,5 +141,55 @@ impl Load {
             }
             sleep(Duration::from_millis(1)).await;
         }
+    }
+}
+
+/// The clients of a test, which continue through every failure.
+pub(crate) struct Clients {
+    pub(crate) journal: Arc<Mutex<Journal>>,
+    ends: Arc<AtomicBool>,
+    clients: Vec<Client>,
+    tasks: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    pub(crate) async fn start(cluster: &Cluster, seed: u64) -> Clients {
+        let (journal, ends) = (Arc::new(Mutex::new(Journal::default())), Arc::new(AtomicBool::new(false)));
+        let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+        for seed in seed..seed + 6 {
+            let client = Client::connect(&cluster.endpoints(), options()).await.expect("the cluster serves");
+            clients.push(client.clone());
+            let load = Load { client, journal: Arc::clone(&journal), ends: Arc::clone(&ends), seed };
+            tasks.push(match seed % 3 {
+                0 => tokio::spawn(load.collect()),
+                1 => tokio::spawn(load.line()),
+                _ => tokio::spawn(load.churn()),
+            });
+        }
+        Clients { journal, ends, clients, tasks }
+    }
+
+    /// Waits until so many more operations were acknowledged.
+    pub(crate) async fn get_on(&self, acknowledgements: usize) {
+        let enough = self.journal.lock().acknowledgements() + acknowledgements;
+        let busy = async {
+            while self.journal.lock().acknowledgements() < enough {
+                assert!(self.tasks.iter().all(|task| !task.is_finished()), "a task has failed");
+                sleep(Duration::from_millis(1)).await;
+            }
+        };
+        timeout(GIVE_UP, busy).await.expect("the clients get on");
+    }
+
+    /// Every client finishes its current operation.
+    pub(crate) async fn finish(self) -> Journal {
+        self.ends.store(true, Ordering::Relaxed);
+        for task in self.tasks {
+            timeout(GIVE_UP, task).await.expect("the clients come to an end").expect("nothing went wrong for them");
+        }
+        for client in self.clients {
+            client.close().await;
+        }
+        Arc::try_unwrap(self.journal).map(Mutex::into_inner).unwrap_or_else(|journal| journal.lock().clone())
     }
 }
