@@ -123,9 +123,9 @@ impl Tokens {
         self.changes.subscribe()
     }
 
-    /// Resolves when the token with this hash no longer counts for the principal for which it counted, with the sentence
-    /// for its client: its line was removed, or has another name. One that `is_new` is known to another node, and its line
-    /// may yet come here: it ends when the line has come and gone.
+    /// Resolves when the token with this hash no longer counts for the principal for which it counted, with the
+    /// sentence for its client: its line was removed, or has another name. One that `is_new` is known to another node,
+    /// and its line may yet come here: it ends when the line has come and gone.
     pub(super) async fn ended(&self, token: TokenHash, principal: &str, mut is_new: bool) -> String {
         let mut changes = self.changes();
         loop {
@@ -256,8 +256,8 @@ mod tests {
         assert_eq!(tokens.name(&one.token), Ok("worker-1".into()), "a line that comes back is valid again");
     }
 
-    /// Goal: a token ends when its line goes, or has another name. One that only another node knows as yet ends when its
-    /// line has come here and gone.
+    /// Goal: a token ends when its line goes, or has another name. One that only another node knows as yet ends when
+    /// its line has come here and gone.
     #[test]
     fn token_ends_with_its_line() {
         let directory = tempfile::tempdir().unwrap();

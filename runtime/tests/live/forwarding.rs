@@ -84,8 +84,8 @@ fn follower_forwards_what_the_leader_answers() {
     http::get(&leader, "/readyz?leader=yes").unwrap().refused(400, "invalid");
 }
 
-/// Goal: a client that offers another protocol, as `curl --http2` does, is served as if it did not: at the leader and at
-/// a follower.
+/// Goal: a client that offers another protocol, as `curl --http2` does, is served as if it did not: at the leader and
+/// at a follower.
 #[test]
 fn offer_of_another_protocol_is_ignored() {
     let (cluster, leader, follower) = calm();

@@ -111,8 +111,8 @@ mod tests {
     use super::super::head;
     use super::*;
 
-    /// Goal: what is of the client's connection does not reach the leader: its bearer token, and what it says of its own
-    /// identity, least of all.
+    /// Goal: what is of the client's connection does not reach the leader: its bearer token, and what it says of its
+    /// own identity, least of all.
     #[test]
     fn leader_gets_the_request_without_what_is_of_the_connection() {
         let lines = [

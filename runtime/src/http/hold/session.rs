@@ -401,8 +401,8 @@ impl Hold {
         }
     }
 
-    /// The connection has ended. A wait stays in its queue as long as its session lives, for a connection that resumes it,
-    /// unless the credential of its client ends.
+    /// The connection has ended. A wait stays in its queue as long as its session lives, for a connection that resumes
+    /// it, unless the credential of its client ends.
     pub(super) fn leave(self, mut credential_ended: impl Future<Output = String> + Send + Unpin + 'static) {
         if self.acquire.is_idle() {
             return;

@@ -67,6 +67,35 @@ fn sessions_are_resumed_at_a_new_leader() {
     second.release();
 }
 
+/// Goal: no renewal is told before a majority has it: the lease of a client does not rest on what may never be
+/// committed.
+#[test]
+fn renewal_is_told_when_it_is_committed() {
+    let cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    let (mut holder, _) = Client::granted(&cluster.client_addr(leader), json!({ "key": "k", "ttl_ms": 6_000 }));
+    holder.be_renewed(1);
+    let check = loop {
+        if let (kind, check) = holder.receive()
+            && kind == "check"
+        {
+            break check;
+        }
+    };
+    let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    followers.iter().for_each(|&id| cluster.freeze(id));
+    holder.send(&json!({ "here": check["n"] }));
+    let interrupted = loop {
+        match holder.receive() {
+            (kind, check) if kind == "check" => holder.send(&json!({ "here": check["n"] })),
+            (kind, interrupted) if kind == "interrupted" => break interrupted,
+            (kind, told) => panic!("no majority has a renewal, and the client was told `{kind}`: {told}"),
+        }
+    };
+    assert!(["leadership_lost", "no_leader"].iter().any(|code| interrupted["error"] == *code), "{interrupted}");
+    followers.iter().for_each(|&id| cluster.thaw(id));
+}
+
 /// Goal: a leader that hands over interrupts the waiters at once, and the holders long before a check is due; and it
 /// names the new leader.
 #[test]

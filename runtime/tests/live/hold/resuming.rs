@@ -150,8 +150,8 @@ fn deserted_wait_ends_with_its_time() {
     holder.release();
 }
 
-/// Goal: a waiter that resumes while its wait runs out goes on, or is refused: a session that the node has renewed for it
-/// is not closed behind it.
+/// Goal: a waiter that resumes while its wait runs out goes on, or is refused: a session that the node has renewed for
+/// it is not closed behind it.
 #[test]
 fn resume_beside_the_end_of_a_wait_keeps_its_session() {
     const WAIT: Duration = Duration::from_millis(1_500);
