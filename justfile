@@ -151,7 +151,7 @@ previous *ARGS:
 # Clusters of this version and the one before it: rolling upgrades, files, half a minute of torture in which each node changes its version at each start.
 upgrades: previous programs
     if [ -e target/previous/palisade ]; then \
-        PALISADE_PREVIOUS="$PWD/target/previous/palisade" cargo test -p palisade --test live upgrade:: && \
+        PALISADE_PREVIOUS="$PWD/target/previous/palisade" cargo test --test live upgrade:: && \
         target/release/palisade-conformance torture --minutes 0.5 --previous target/previous/palisade; \
     fi
 

@@ -19,8 +19,8 @@ mod session;
 use std::sync::Arc;
 
 use axum::Extension;
+use axum::extract::ws::WebSocketUpgrade;
 use axum::extract::ws::rejection::WebSocketUpgradeRejection;
-use axum::extract::ws::{WebSocket, WebSocketUpgrade};
 use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, Op, OpenSession};
@@ -32,10 +32,11 @@ use self::frames::{Claim, Interruption, Resume};
 use self::link::{End, Link};
 use self::session::{Hold, Lease};
 use super::listen::ConnectionPermit;
-use super::websocket::{Credential, not_a_websocket};
+use super::websocket::{Credential, not_a_websocket, removed};
 use super::{App, Caller, reply};
 use crate::core::{Request, not_leading, session_id};
 use crate::limits;
+use crate::peers::Removal;
 
 /// Bytes that every connection allocates to read frames: they are short.
 const READ_BUFFER: usize = 4 * 1024;
@@ -44,28 +45,28 @@ pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
     credential: Credential,
+    through: Option<Extension<Removal>>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
     if let Err(elsewhere) = app.leads() {
         return reply::response(Err(elsewhere), &uri);
     }
-    let ended = credential.ended(&app);
+    let (ended, removed) = (credential.ended(&app), removed(through));
     match upgrade {
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
             .max_frame_size(limits::REQUEST_BYTES)
             .read_buffer_size(READ_BUFFER)
             .on_upgrade(move |socket| async move {
-                serve(app, socket, ended).await;
+                serve(app, Link::new(socket, removed), ended).await;
                 drop(permit);
             }),
         Err(error) => not_a_websocket(&error, &uri),
     }
 }
 
-async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String> + Send + 'static) {
-    let mut link = Link::new(socket);
+async fn serve(app: App, mut link: Link, ended: impl Future<Output = String> + Send + 'static) {
     let mut ended = Box::pin(ended);
     let (end, hold) = tokio::select! {
         ran = run(&app, &mut link) => ran,
@@ -151,14 +152,12 @@ async fn resume(app: &App, Resume { claim: Claim { keys, options }, session, tok
     };
     // From here on the connection is told of a break: so the grant that is read afterwards is not lost unnoticed.
     let mut hold = Hold::new(app, keys, lease, false);
+    hold.holds(token);
     match app.send_request(read).await {
-        Ok(Answer::Acquired(acquired)) if acquired.token == token => {
+        Ok(Answer::Acquired(acquired)) => {
+            hold.is_own(&acquired)?;
             hold.granted(acquired);
             Ok(hold)
-        }
-        Ok(Answer::Acquired(acquired)) => {
-            let message = format!("the session holds the lock with token {}, not {token}", acquired.token);
-            Err(End::lost(Failure::new(Code::NotHolder, message)))
         }
         other => Err(app.ended(unexpected(other), true)),
     }

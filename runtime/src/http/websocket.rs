@@ -35,6 +35,7 @@ use super::{App, Caller, content_bytes, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
+use crate::peers::Removal;
 use crate::tls::Access;
 
 /// How often the server sends a ping.
@@ -48,10 +49,11 @@ pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
     credential: Credential,
+    through: Option<Extension<Removal>>,
     uri: Uri,
     upgrade: Result<WebSocketUpgrade, WebSocketUpgradeRejection>,
 ) -> Response {
-    let ended = credential.ended(&app);
+    let (ended, removed) = (credential.ended(&app), removed(through));
     match upgrade {
         Ok(upgrade) => {
             upgrade
@@ -60,7 +62,7 @@ pub(super) async fn upgrade(
                 // Every connection allocates this much, even an idle one; the default is 128 KiB.
                 .read_buffer_size(limits::REQUEST_BYTES)
                 .on_upgrade(move |socket| async move {
-                    serve(app, socket, ended).await;
+                    serve(app, socket, ended, removed).await;
                     drop(permit);
                 })
         }
@@ -108,6 +110,15 @@ impl Credential {
     }
 }
 
+/// Resolves when the node that forwards the connection is removed from the cluster; never if the client is connected
+/// to this node.
+pub(super) async fn removed(through: Option<Extension<Removal>>) {
+    match through {
+        Some(Extension(removal)) => removal.done().await,
+        None => pending().await,
+    }
+}
+
 /// The refusal of a request that opens no WebSocket.
 pub(super) fn not_a_websocket(error: &WebSocketUpgradeRejection, uri: &Uri) -> Response {
     let message = format!("this path accepts WebSocket connections only: {}", error.body_text());
@@ -128,7 +139,7 @@ struct Connection {
     socket: Arc<Socket>,
 }
 
-async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>) {
+async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>, removed: impl Future<Output = ()>) {
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
@@ -143,6 +154,7 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>)
         reason = receive(&connection, stream) => reason,
         reason = send(&connection, &mut sink) => reason,
         _ = ended => Reason(close_code::POLICY, "the bearer token of this connection was revoked, or has another name"),
+        () = removed => Reason(close_code::AWAY, "the node that forwards this connection was removed from the cluster"),
     };
     connection.watches.end_all();
     connection.outbox.close();

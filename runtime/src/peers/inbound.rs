@@ -167,21 +167,27 @@ fn check_proof(proof: Proof, hello: &Hello) -> Result<(), String> {
     }
 }
 
+/// Reads the hello. One of another version is answered with a refusal.
+async fn read_greeting(roster: &Roster, stream: &mut Stream, bytes: &mut Vec<u8>) -> Result<Option<Greeting>, Ended> {
+    match frame::read(stream, bytes, HELLO_BYTES).await {
+        Ok(greeting) => Ok(greeting),
+        Err(error) => {
+            // Another version's hello may have other fields: the operator is told the version.
+            let Some(refusal) = other_version(roster, bytes) else { return Err(error.into()) };
+            reply(stream, &Welcome::Err(refusal.clone())).await?;
+            Err(Ended::Refused(refusal))
+        }
+    }
+}
+
 /// Reads the hello, checks it, and answers it.
 async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let (mut stream, proof) = secure(&peers.roster, stream).await?;
     let mut bytes = Vec::new();
-    let Greeting { hello, speaks } = match frame::read::<Greeting>(&mut stream, &mut bytes, HELLO_BYTES).await {
-        Ok(Some(greeting)) => greeting,
-        Ok(None) => return Err(Ended::Closed),
-        Err(error) => {
-            // Another version's hello may have other fields: the operator is told the version.
-            let Some(refusal) = other_version(&peers.roster, &bytes) else { return Err(error.into()) };
-            reply(&mut stream, &Welcome::Err(refusal.clone())).await?;
-            return Err(Ended::Refused(refusal));
-        }
+    let Some(Greeting { hello, speaks }) = read_greeting(&peers.roster, &mut stream, &mut bytes).await? else {
+        return Err(Ended::Closed);
     };
     let is_certified = proof.is_some();
     let checked = check_proof(proof, &hello).and_then(|()| check_origin(&peers.roster, &hello, speaks.as_ref()));
@@ -212,7 +218,7 @@ async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, 
     {
         let mut state = link.state.lock();
         (state.client_addr, state.admin_addr) = (Some(hello.client_addr), hello.admin_addr);
-        state.program = Some(program);
+        state.learn(program, hello.purpose);
     }
     Ok((link, hello.purpose, Connection { stream, bytes, is_certified }))
 }
@@ -242,7 +248,7 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
         let refused = async {
             let (mut stream, proof) = secure(&roster, stream).await?;
             let mut bytes = Vec::new();
-            if let Some(Greeting { hello, speaks }) = frame::read(&mut stream, &mut bytes, HELLO_BYTES).await? {
+            if let Some(Greeting { hello, speaks }) = read_greeting(&roster, &mut stream, &mut bytes).await? {
                 let checked = check_proof(proof, &hello).and_then(|()| check_origin(&roster, &hello, speaks.as_ref()));
                 reply(&mut stream, &Welcome::Err(checked.err().unwrap_or_else(|| why.clone()))).await?;
             }
@@ -270,7 +276,7 @@ fn check_origin(roster: &Roster, hello: &Hello, speaks: Option<&Speaks>) -> Resu
         return Err(refusal);
     }
     let speaks = speaks.cloned().unwrap_or_else(Speaks::version_10);
-    let agreed = speaks.agree(roster.node, hello.from)?;
+    let agreed = speaks.agree(roster.node, &format!("node {}", hello.from))?;
     if hello.cluster != roster.cluster {
         return Err(format!(
             "node {} is not of the same cluster as node {}, which belongs to cluster `{}` (IDs {:016x} and {:016x}). At \
@@ -388,6 +394,69 @@ impl From<ReadError> for Ended {
         match error {
             ReadError::Io(error) => error.into(),
             ReadError::Frame(error) => error.into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::peers::tests::peers;
+
+    async fn answer_of(address: std::net::SocketAddr, hello: &impl Serialize) -> Welcome {
+        let mut stream = TcpStream::connect(address).await.unwrap();
+        let mut bytes = Vec::new();
+        frame::encode(hello, &mut bytes);
+        stream.write_all(&bytes).await.unwrap();
+        bytes.clear();
+        frame::read(&mut stream, &mut bytes, HELLO_BYTES).await.ok().flatten().expect("it answers")
+    }
+
+    /// Goal: a node that takes no part answers the hello of a version that it does not know, as any other does.
+    #[tokio::test]
+    async fn node_that_refuses_all_names_the_version() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
+        let roster = Roster { node: NodeId(2), ..peers.roster.clone() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let refusing = tokio::spawn(refuse_all(roster, listener, "node 2 has lost its log".into()));
+        let refusal = answer_of(address, &(MAGIC, 4_u16, 7_u64)).await.unwrap_err();
+        assert!(refusal.contains("speaks version 4 of the protocol between nodes"), "{refusal}");
+        for with_range in [false, true] {
+            let greeting = Greeting::new(peers.roster.hello(NodeId(2), Purpose::Messages), with_range);
+            assert_eq!(answer_of(address, &greeting).await, Err("node 2 has lost its log".into()));
+        }
+        refusing.abort();
+    }
+
+    /// Goal: a node that was upgraded dials for requests in the version that it knew of this one before: this does not
+    /// hide what its connection for messages has agreed on.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn hello_of_version_10_for_requests_does_not_hide_an_upgrade() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
+        let members = palisade_spec::raft::Members::of([1, 2].map(NodeId));
+        peers.set_members(&members, &Arc::new(members.clone()));
+        let other = Roster { node: NodeId(2), incarnation: crate::storage::Incarnation(2), ..peers.roster.clone() };
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        for (purpose, with_range, known) in [
+            (Purpose::Messages, true, 11),
+            (Purpose::Requests, false, 11),
+            (Purpose::Snapshot, false, 11),
+            // It was taken back.
+            (Purpose::Messages, false, 10),
+            (Purpose::Requests, true, 11),
+        ] {
+            let mut stream = TcpStream::connect(address).await.unwrap();
+            let mut bytes = Vec::new();
+            frame::encode(&Greeting::new(other.hello(NodeId(1), purpose), with_range), &mut bytes);
+            stream.write_all(&bytes).await.unwrap();
+            let (accepted, _) = listener.accept().await.unwrap();
+            assert!(greet(&peers, accepted).await.is_ok());
+            let program = peers.program(NodeId(2)).unwrap();
+            assert_eq!(program.protocol, known, "{purpose:?}, {with_range}");
         }
     }
 }

@@ -25,7 +25,7 @@ mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
@@ -35,7 +35,7 @@ use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::AbortHandle;
 
 pub use dial::{DialError, introduction};
-pub use forward::{Forwarded, PeerStream};
+pub use forward::{Forwarded, Removal};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use outbound::dial_all;
@@ -249,8 +249,21 @@ struct LinkState {
     client_addr: Option<String>,
     /// The address at which the peer answers administrative requests, if it has announced one.
     admin_addr: Option<String>,
-    /// The peer's program, as of its last handshake.
+    /// The peer's program, as far as handshakes have told it ([`LinkState::learn`]).
     program: Option<Program>,
+    /// When it has refused this node as one that speaks version 10 only.
+    refused_in_10: Option<Instant>,
+}
+
+impl LinkState {
+    /// Takes what a handshake says of the peer's program. One without a range says it only on a connection
+    /// for messages, for which the dialling node has offered a range: for others it goes by what it
+    /// knew, which was true before the peer was upgraded.
+    fn learn(&mut self, program: Program, purpose: Purpose) {
+        if program.knows_ranges || purpose == Purpose::Messages {
+            self.program = Some(program);
+        }
+    }
 }
 
 /// What a peer runs.
@@ -539,7 +552,7 @@ mod tests {
     use super::*;
     use crate::storage::SystemDisk;
 
-    fn peers(directory: &std::path::Path) -> (Arc<Peers>, ToDial) {
+    pub(super) fn peers(directory: &std::path::Path) -> (Arc<Peers>, ToDial) {
         let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory, 7).unwrap();
         let roster = Roster {
             cluster: 7,

@@ -51,7 +51,7 @@ async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
                 info!(%peer, error = %ended, "the connection to a node ended; connecting again");
             }
             Err(error) => {
-                if matches!(error, DialError::Refused(_)) {
+                if error.is_refusal() {
                     pause = BACKOFF.1;
                 }
                 log_failure(&peers, &link, &error);
@@ -74,7 +74,7 @@ fn log_connection(link: &Link) {
 fn log_failure(peers: &Peers, link: &Link, error: &DialError) {
     let (peer, address) = (link.peer, link.state.lock().address.clone());
     let due = |pause| peers.log_pause.due(&format!("to {peer} {address} {error}"), pause, Instant::now());
-    if matches!(error, DialError::Refused(_)) {
+    if error.is_refusal() {
         if let Some(repeats) = due(REFUSAL_PAUSE) {
             warn!(%peer, address, %error, repeats, "cannot connect to a node: one of the two refuses the other; trying again");
         }

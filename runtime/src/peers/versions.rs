@@ -89,19 +89,23 @@ impl Speaks {
         self.versions.newest > WITHOUT_RANGE
     }
 
-    /// The version in which node `ours`, which is this one, and node `theirs`, which has said this,
-    /// speak. The error says which of the two must be upgraded first.
-    pub(super) fn agree(&self, ours: NodeId, theirs: NodeId) -> Result<u16, String> {
+    /// The version in which node `ours`, which is this one, and another node, which has said this, speak.
+    /// `theirs` names that one in the error, which says which of the two must be upgraded first.
+    pub(super) fn agree(&self, ours: NodeId, theirs: &str) -> Result<u16, String> {
         let Speaks { versions, program, .. } = self;
         // The program's version is written to logs.
         if program.len() > PROGRAM_BYTES || !program.bytes().all(|byte| byte.is_ascii_graphic()) {
+            return Err(format!("{theirs} sent an invalid program version; it is not a Palisade node"));
+        }
+        if versions.oldest > versions.newest {
             return Err(format!(
-                "node {theirs} gives as the version of its program what is no version: it is no node of Palisade"
+                "{theirs} sent an invalid range of protocol versions, from {} to {}; it is not a Palisade node",
+                versions.oldest, versions.newest
             ));
         }
         SPOKEN.common(*versions).ok_or_else(|| {
             let program = if program.is_empty() { String::new() } else { format!(" (Palisade {program})") };
-            nothing_in_common(ours, &format!("node {theirs}{program}"), *versions)
+            nothing_in_common(ours, &format!("{theirs}{program}"), *versions)
         })
     }
 }
@@ -194,19 +198,20 @@ mod tests {
 
     #[test]
     fn two_nodes_use_the_newest_version_that_both_speak() {
-        let (ours, theirs) = (NodeId(1), NodeId(2));
+        let (ours, theirs) = (NodeId(1), "node 2");
         let agreed = |oldest, newest| speaks(oldest, newest).agree(ours, theirs);
         assert_eq!((agreed(10, 10), agreed(11, 11), agreed(10, 11)), (Ok(10), Ok(11), Ok(11)));
         assert_eq!((agreed(9, 10), agreed(11, 14), agreed(0, u16::MAX)), (Ok(10), Ok(11), Ok(11)));
         assert_eq!(Speaks::version_10().agree(ours, theirs), Ok(10));
         assert_eq!(Speaks::this_program().agree(ours, theirs), Ok(11));
-        // A range that is none.
-        assert!(agreed(11, 10).is_err());
+        // An inverted range. Both of its ends are spoken here, so that it would look like version 10.
+        let inverted = agreed(11, 10).unwrap_err();
+        assert!(inverted.contains("node 2 sent an invalid range of protocol versions, from 11 to 10"), "{inverted}");
     }
 
     #[test]
     fn refusal_names_the_versions_and_the_node_to_upgrade() {
-        let (ours, theirs) = (NodeId(1), NodeId(2));
+        let (ours, theirs) = (NodeId(1), "node 2");
         let newer = speaks(12, 13).agree(ours, theirs).unwrap_err();
         assert!(newer.contains("node 2 (Palisade 0.9.0) speaks the versions 12 to 13"), "{newer}");
         assert!(newer.contains("the versions 10 to 11") && newer.contains("Upgrade node 1 ("), "{newer}");
@@ -221,9 +226,9 @@ mod tests {
     #[test]
     fn programs_version_is_short_and_printable() {
         for program in ["0.1.0\n", "0.1.0 \u{1b}[2J", "ä", &"1".repeat(PROGRAM_BYTES + 1)] {
-            let refusal = Speaks { program: program.to_owned(), ..speaks(10, 11) }.agree(NodeId(1), NodeId(2));
-            assert!(refusal.unwrap_err().contains("what is no version"), "{program:?}");
+            let refusal = Speaks { program: program.to_owned(), ..speaks(10, 11) }.agree(NodeId(1), "node 2");
+            assert!(refusal.unwrap_err().contains("sent an invalid program version"), "{program:?}");
         }
-        assert!(Speaks { program: "1".repeat(PROGRAM_BYTES), ..speaks(10, 11) }.agree(NodeId(1), NodeId(2)).is_ok());
+        assert!(Speaks { program: "1".repeat(PROGRAM_BYTES), ..speaks(10, 11) }.agree(NodeId(1), "node 2").is_ok());
     }
 }

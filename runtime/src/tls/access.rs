@@ -10,7 +10,7 @@ use tokio_rustls::TlsAcceptor;
 
 use super::identity::{Identity, Subject};
 use super::nodes::{accept, begins_with_tls};
-use super::{HandshakeError, Tls, TokenHash};
+use super::{HandshakeError, Tls, TokenHash, VerifiedBy};
 
 /// The verified sender of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -131,7 +131,7 @@ impl Access {
     /// another name. Never for a client without a token.
     pub async fn ended(&self, authorization: Option<&[u8]>, principal: &str) -> String {
         match self.token(authorization) {
-            Some(token) => self.tls.token_ended(token, principal, false).await,
+            Some(token) => self.tls.token_ended(token, principal, VerifiedBy::ThisNode).await,
             None => pending().await,
         }
     }

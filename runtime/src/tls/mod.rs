@@ -32,7 +32,7 @@ pub use self::identity::{Identity, Subject};
 pub use self::issue::{Authority, Issued, Validity, client_name};
 pub use self::nodes::HandshakeError;
 pub use self::reload::watch;
-pub use self::tokens::{NewToken, TokenHash, Tokens};
+pub use self::tokens::{NewToken, TokenHash, Tokens, VerifiedBy};
 
 use self::material::Material;
 use self::reload::{Trouble, Unsettled};
@@ -92,9 +92,9 @@ impl Tls {
     }
 
     /// Resolves when the bearer token with this hash no longer counts for the principal: see [`Tokens::ended`].
-    pub async fn token_ended(&self, token: TokenHash, principal: &str, is_new: bool) -> String {
+    pub async fn token_ended(&self, token: TokenHash, principal: &str, by: VerifiedBy) -> String {
         match &self.tokens {
-            Some(tokens) => tokens.ended(token, principal, is_new).await,
+            Some(tokens) => tokens.ended(token, principal, by).await,
             None => pending().await,
         }
     }

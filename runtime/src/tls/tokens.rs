@@ -88,6 +88,15 @@ impl fmt::Display for Refused {
     }
 }
 
+/// Which node has compared a token with its file.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum VerifiedBy {
+    /// This node.
+    ThisNode,
+    /// A follower that has forwarded the request.
+    Follower,
+}
+
 impl Tokens {
     /// Reads the file.
     ///
@@ -123,10 +132,11 @@ impl Tokens {
         self.changes.subscribe()
     }
 
-    /// Resolves when the token with this hash no longer counts for the principal for which it counted, with the
-    /// sentence for its client: its line was removed, or has another name. One that `is_new` is known to another node,
-    /// and its line may yet come here: it ends when the line has come and gone.
-    pub(super) async fn ended(&self, token: TokenHash, principal: &str, mut is_new: bool) -> String {
+    /// Resolves when the token with this hash no longer counts for the principal for which it counted, with the sentence
+    /// for its client: its line was removed, or has another name. The line of one that a
+    /// follower has verified may yet come here: it ends when the line has come and gone.
+    pub(super) async fn ended(&self, token: TokenHash, principal: &str, verified_by: VerifiedBy) -> String {
+        let mut is_new = verified_by == VerifiedBy::Follower;
         let mut changes = self.changes();
         loop {
             match self.name_of(token) {
@@ -270,25 +280,25 @@ mod tests {
             std::fs::write(&path, line).unwrap();
             assert_eq!((tokens.reload(), tokens.reload()), (Ok(false), Ok(true)));
         };
-        let ended = |is_new| Box::pin(tokens.ended(TokenHash::of(&token.token), "worker", is_new));
+        let ended = |by| Box::pin(tokens.ended(TokenHash::of(&token.token), "worker", by));
         let poll = |ended: &mut Pin<Box<dyn Future<Output = String> + '_>>| {
             ended.as_mut().poll(&mut Context::from_waker(Waker::noop()))
         };
         let is = |why: Poll<String>, part: &str| matches!(&why, Poll::Ready(why) if why.contains(part));
-        let mut new: Pin<Box<dyn Future<Output = String> + '_>> = ended(true);
+        let mut new: Pin<Box<dyn Future<Output = String> + '_>> = ended(VerifiedBy::Follower);
         assert!(poll(&mut new).is_pending(), "its line may come yet");
-        let mut known: Pin<Box<dyn Future<Output = String> + '_>> = ended(false);
+        let mut known: Pin<Box<dyn Future<Output = String> + '_>> = ended(VerifiedBy::ThisNode);
         assert!(is(poll(&mut known), "unknown, or was revoked"));
         becomes(&token.line);
-        known = ended(false);
+        known = ended(VerifiedBy::ThisNode);
         assert!(poll(&mut new).is_pending() && poll(&mut known).is_pending(), "its line is there");
         becomes(&renamed);
         assert!(is(poll(&mut known), "of `worker` is now that of `other`"));
         assert!(poll(&mut new).is_ready(), "the line has another name for it, too");
-        new = ended(true);
+        new = ended(VerifiedBy::Follower);
         assert!(poll(&mut new).is_ready());
         becomes("");
-        known = ended(true);
+        known = ended(VerifiedBy::Follower);
         assert!(is(poll(&mut known), "of `other` was revoked"), "a line that has gone does not come");
     }
 

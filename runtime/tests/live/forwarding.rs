@@ -3,7 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::{Client, Error, LockOptions, Options};
 use serde_json::{Value, json};
@@ -237,10 +237,19 @@ fn line(cluster: &Cluster, from: u16, to: u16) -> TcpStream {
     line
 }
 
-/// A forwarded request.
+/// A forwarded request without a body.
 fn request(path: &str) -> String {
+    request_with("GET", path, "")
+}
+
+/// A forwarded request.
+fn request_with(method: &str, path: &str, body: &str) -> String {
     let origin = json!({ "principal": "", "remote": "127.0.0.1:1", "listener": "Only" });
-    format!("GET {path} HTTP/1.1\r\nHost: localhost\r\nX-Palisade-Origin: {origin}\r\n\r\n")
+    let length = body.len();
+    format!(
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nContent-Length: {length}\r\nX-Palisade-Origin: {origin}\r\n\r\n\
+         {body}"
+    )
 }
 
 /// Asks for a lock over a connection of a node: the beginning of the answer.
@@ -249,6 +258,16 @@ fn ask(line: &mut TcpStream) -> String {
     let mut answer = [0; 4096];
     let length = line.read(&mut answer).unwrap();
     String::from_utf8_lossy(&answer[..length]).into_owned()
+}
+
+/// What comes over a connection until the leader ends it.
+fn rest(line: &mut TcpStream) -> String {
+    let mut rest = Vec::new();
+    match line.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) => assert_eq!(error.kind(), ErrorKind::ConnectionReset, "the connection does not end: {error}"),
+    }
+    String::from_utf8_lossy(&rest).into_owned()
 }
 
 /// Goal: a node that does not lead does not forward what another node has forwarded to it: no request goes in a circle.
@@ -289,14 +308,63 @@ fn only_members_forward_requests() {
     removed.ok();
     // It may have ended by now.
     let _ = kept.write_all(request("/v1/locks/k").as_bytes());
-    let end = kept.read(&mut [0; 4096]);
-    assert!(
-        matches!(end, Ok(0)) || end.as_ref().is_err_and(|error| error.kind() == ErrorKind::ConnectionReset),
-        "{end:?}"
-    );
+    let end = rest(&mut kept);
+    assert!(end.is_empty() || end.starts_with("HTTP/1.1 503") && end.contains("was removed from the cluster"), "{end}");
     socket.expect_end();
     let refused = http::get(&address, "/v1/locks/k").unwrap();
     assert_eq!(refused.status, 503, "{}", refused.body);
+    cluster.kill(follower);
+}
+
+/// Goal: what a removed node has sent before is not executed either, if it was not begun: requests that wait behind the one
+/// that is under way have been read, and do not outlive the connection. The wait that is under way ends with it.
+#[test]
+fn requests_that_a_removed_node_has_pipelined_are_not_executed() {
+    const WAIT: Duration = Duration::from_secs(5);
+    let (mut cluster, leader, follower) = calm();
+    let address = cluster.client_addr(leader);
+    let held = post(&address, "/v1/locks/k/acquire", &json!({ "ttl_ms": 3_600_000 })).ok();
+    let mut kept = line(&cluster, follower, leader);
+    let wait = json!({ "ttl_ms": 3_600_000, "wait_ms": WAIT.as_millis() }).to_string();
+    let pipelined = [
+        request_with("POST", "/v1/locks/k/acquire", &wait),
+        request_with("PUT", "/v1/kv/evil", "x"),
+        request_with("POST", "/v1/locks/free/acquire", r#"{"ttl_ms":3600000}"#),
+    ];
+    kept.write_all(pipelined.concat().as_bytes()).unwrap();
+    eventually("it waits", || (queue(&address, "k") == 1).then_some(()));
+    let waits = Instant::now();
+    cluster.wait_ready();
+    http::send(&address, "DELETE", &format!("/v1/members/{follower}"), "").unwrap().ok();
+    let answers = rest(&mut kept);
+    assert!(!answers.contains("HTTP/1.1 200"), "{answers}");
+    eventually("the wait has left the queue", || (queue(&address, "k") == 0).then_some(()));
+    // Until the wait would have ended, and the requests behind it would have been next.
+    thread::sleep((WAIT + Duration::from_secs(1)).saturating_sub(waits.elapsed()));
+    http::get(&address, "/v1/kv/evil").unwrap().refused(404, "no_record");
+    assert_eq!(http::get(&address, "/v1/locks/free").unwrap().ok()["held"], false);
+    assert_eq!(http::get(&address, "/v1/locks/k").unwrap().ok()["holder"]["token"], held["token"]);
+    cluster.kill(follower);
+}
+
+/// Goal: a connection of `GET /v1/hold` through a node that is removed is interrupted, and not refused or lost: its client
+/// resumes at another node.
+#[test]
+fn hold_through_a_removed_node_is_resumed() {
+    let (mut cluster, leader, follower) = calm();
+    let mut holder = WebSocket::open_at(&cluster.client_addr(follower), "/v1/hold");
+    holder.send_text(&json!({ "acquire": { "key": "k", "ttl_ms": 3_600_000 } }).to_string());
+    assert!(holder.receive().unwrap()["waiting"].is_object());
+    let grant = holder.receive().unwrap()["granted"].clone();
+    let address = cluster.client_addr(leader);
+    cluster.wait_ready();
+    http::send(&address, "DELETE", &format!("/v1/members/{follower}"), "").unwrap().ok();
+    let interrupted = holder.receive().expect("the leader says why the connection ends");
+    assert_eq!(interrupted["interrupted"]["error"], "shutting_down", "{interrupted}");
+    let mut resumed = WebSocket::open_at(&address, "/v1/hold");
+    let resume = json!({ "key": "k", "session": grant["session"], "token": grant["token"] });
+    resumed.send_text(&json!({ "resume": resume }).to_string());
+    assert_eq!(resumed.receive().unwrap()["granted"], grant);
     cluster.kill(follower);
 }
 

@@ -8,17 +8,19 @@ use hyper::Request;
 use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::service::TowerToHyperService;
+use palisade_client::wire::{Code, Failure};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
+use tokio::time::sleep;
 use tokio_io_timeout::TimeoutWriter;
 
 use super::super::listen::{ConnectionPermit, Heads, finish, run, stopped};
 use super::super::{not_taken, reply};
-use super::{App, Origin};
+use super::{App, FAREWELL, Origin};
 use crate::core::NotTaken;
 use crate::descriptors::ConnectionLimit;
 use crate::limits;
-use crate::peers::Forwarded;
+use crate::peers::{Forwarded, Removal};
 
 /// Headers of a request: one more than a client may send.
 const HEADERS: usize = 101;
@@ -48,9 +50,12 @@ pub async fn accept(
     finish(&app, connections).await;
 }
 
+/// Serves a connection of a node until it ends, or the node is removed: then no request that comes is taken, nor one
+/// that has come and was not begun, and the answers that are under way are carried for a moment. The answer to the
+/// node's own removal may be one of them.
 async fn serve(
     app: App,
-    Forwarded { stream, is_certified, address }: Forwarded,
+    Forwarded { stream, is_certified, address, removal }: Forwarded,
     router: TowerToHyperService<axum::Router>,
     permit: Option<Arc<ConnectionPermit>>,
     stop: watch::Receiver<bool>,
@@ -59,20 +64,26 @@ async fn serve(
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // One that this node has no room for does not stay.
     let within = permit.is_none().then_some(limits::HEAD_TIMEOUT);
+    let of_node = removal.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let origin = Origin::take(request.headers_mut());
-        let answer = origin.zip(permit.clone()).map(|(origin, permit)| {
-            let origin = origin.through(address, is_certified);
+        let taken = match (origin, &permit) {
+            _ if of_node.is_done() => Err(removed(&of_node)),
+            (Some(origin), Some(permit)) => Ok((origin, Arc::clone(permit))),
+            _ => Err(not_taken(NotTaken::Full)),
+        };
+        let answer = taken.map(|(origin, permit)| {
             request.extensions_mut().insert(permit);
-            request.extensions_mut().insert(origin);
+            request.extensions_mut().insert(origin.through(address, is_certified));
+            request.extensions_mut().insert(of_node.clone());
             router.call(request)
         });
         async move {
             match answer {
-                Some(answer) => answer.await,
+                Ok(answer) => answer.await,
                 // Nothing was done, and the follower is told so.
-                None => {
-                    let mut refusal = reply::response(Err(not_taken(NotTaken::Full)), &Uri::default());
+                Err(failure) => {
+                    let mut refusal = reply::response(Err(failure), &Uri::default());
                     refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
                     Ok(refusal)
                 }
@@ -81,5 +92,15 @@ async fn serve(
     });
     // The follower has added a header.
     let heads = Heads { within, bytes: limits::HEAD_BYTES + ORIGIN_BYTES, headers: Some(HEADERS) };
-    drop(run(&app, stream, service, heads, stop).await);
+    tokio::select! {
+        _ = run(&app, stream, service, heads, stop) => {}
+        () = async { removal.done().await; sleep(FAREWELL).await } => {}
+    }
+}
+
+/// The refusal of a request that a removed node forwards.
+fn removed(removal: &Removal) -> Failure {
+    let node = removal.node;
+    let message = format!("node {node} was removed from the cluster and forwards no requests; ask another node");
+    Failure::new(Code::NoLeader, message)
 }

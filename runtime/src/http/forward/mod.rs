@@ -40,7 +40,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(20);
 
-/// How long a leader that was replaced is waited for: it tells what became of the request, unless it hangs.
+/// How long answers are still carried when a leader was replaced, or the node that forwards was removed: what is under
+/// way has an outcome, unless the leader hangs.
 const FAREWELL: Duration = Duration::from_millis(500);
 
 /// Why a request was not answered.

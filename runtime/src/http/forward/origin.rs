@@ -13,7 +13,7 @@ use super::super::admin::Listener;
 use super::App;
 use crate::accounts::AccountName;
 use crate::addresses::{ClientAddress, RemoteAddress};
-use crate::tls::{Access, TokenHash};
+use crate::tls::{Access, TokenHash, VerifiedBy};
 
 /// A follower replaces what a client sends in it, and a leader reads it on connections of nodes only.
 const HEADER: HeaderName = HeaderName::from_static("x-palisade-origin");
@@ -74,7 +74,7 @@ impl Origin {
         let (tls, token, principal) = (app.peers.roster().tls.clone(), self.token, self.principal.clone());
         async move {
             match (tls, token) {
-                (Some(tls), Some(token)) => tls.token_ended(token, &principal, true).await,
+                (Some(tls), Some(token)) => tls.token_ended(token, &principal, VerifiedBy::Follower).await,
                 _ => pending().await,
             }
         }

@@ -1,11 +1,13 @@
 //! The socket of one connection: frames in both directions, pings, and the end.
 
+use std::pin::Pin;
+
 use axum::extract::ws::{CloseFrame, Message, WebSocket, close_code};
 use futures_util::StreamExt;
 use palisade_client::wire::{Code, Failure};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 
-use super::frames::{ClientFrame, Refusal, ServerFrame};
+use super::frames::{ClientFrame, Interruption, Refusal, ServerFrame};
 use crate::http::websocket::{CLOSE_TIMEOUT, PING_EVERY, SILENCE_TIMEOUT};
 use crate::limits;
 
@@ -34,6 +36,12 @@ impl End {
         End::Last(Box::new(ServerFrame::Lost(failure)))
     }
 
+    /// This connection cannot go on, and the lock is as it was.
+    fn interrupted(error: Code, message: &str) -> End {
+        let interruption = Interruption { error, message: message.to_owned(), leader: None };
+        End::Last(Box::new(ServerFrame::Interrupted(interruption)))
+    }
+
     /// Whether the client has sent what no client may send.
     pub(super) fn is_invalid(&self) -> bool {
         let End::Last(frame) = self else { return false };
@@ -47,12 +55,14 @@ pub(super) struct Link {
     ping: Interval,
     /// When the client has sent something last, if only a pong.
     heard: Instant,
+    /// Resolves when the node that forwards the connection is removed from the cluster.
+    removed: Pin<Box<dyn Future<Output = ()> + Send>>,
 }
 
 impl Link {
-    pub(super) fn new(socket: WebSocket) -> Link {
+    pub(super) fn new(socket: WebSocket, removed: impl Future<Output = ()> + Send + 'static) -> Link {
         let heard = Instant::now();
-        Link { socket, ping: interval_at(heard + PING_EVERY, PING_EVERY), heard }
+        Link { socket, ping: interval_at(heard + PING_EVERY, PING_EVERY), heard, removed: Box::pin(removed) }
     }
 
     /// The first frame. A connection that says nothing takes no place for long.
@@ -65,6 +75,12 @@ impl Link {
     pub(super) async fn receive(&mut self) -> Result<ClientFrame, End> {
         loop {
             let message = tokio::select! {
+                biased;
+                () = &mut self.removed => {
+                    let message = "the node that forwards this connection was removed from the cluster; resume the \
+                                   session at another node";
+                    return Err(End::interrupted(Code::ShuttingDown, message));
+                }
                 message = self.socket.next() => message,
                 _ = self.ping.tick() => {
                     if self.heard.elapsed() >= SILENCE_TIMEOUT {

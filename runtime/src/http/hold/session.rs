@@ -151,8 +151,13 @@ impl Hold {
         self.news.push(frame);
     }
 
+    /// The client holds the lock with this token, as far as it knows.
+    pub(super) fn holds(&mut self, token: u64) {
+        self.token = Some(token);
+    }
+
     pub(super) fn granted(&mut self, acquired: Acquired) {
-        self.token = Some(acquired.token);
+        self.holds(acquired.token);
         self.say(ServerFrame::Granted(acquired));
     }
 
@@ -299,11 +304,23 @@ impl Hold {
 
     fn looked(&mut self, answer: Result<Answer, Failure>) -> Result<(), End> {
         match answer {
-            Ok(Answer::Acquired(_)) => {
+            Ok(Answer::Acquired(acquired)) => {
+                self.is_own(&acquired)?;
                 self.ends = self.ends.max(Instant::now() + LOOK_PAUSE.max(self.lease.ttl() / 10));
                 Ok(())
             }
             other => Err(self.app.ended(unexpected(other), true)),
+        }
+    }
+
+    /// Checks that this grant is the one that the client knows of: a session may release its lock, and acquire it again.
+    pub(super) fn is_own(&self, acquired: &Acquired) -> Result<(), End> {
+        match self.token {
+            Some(token) if token != acquired.token => {
+                let message = format!("the session holds the lock with token {}, not {token}", acquired.token);
+                Err(End::lost(Failure::new(Code::NotHolder, message)))
+            }
+            _ => Ok(()),
         }
     }
 

@@ -170,11 +170,12 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
         let refusal = welcome(&send_and_finish(&port, &hello.frame())).expect_err("it is refused");
         assert!(refusal.contains(reason), "{refusal}");
     }
-    // A range of versions that has none in common with the node's, and a program that is called no version.
+    // A range of versions that has none in common with the node's, an inverted one, and an invalid program version.
     for (versions, program, reason) in [
         ((12_u16, 13_u16), "0.9.0", "(Palisade 0.9.0) speaks the versions 12 to 13 of the protocol between nodes"),
         ((8, 9), "0.0.1", "(Palisade 0.0.1) first"),
-        ((10, 11), "0.1.0\n", "what is no version"),
+        ((11, 10), "0.1.0", "sent an invalid range of protocol versions"),
+        ((10, 11), "0.1.0\n", "sent an invalid program version"),
     ] {
         let mut ranged = Hello { version: 11, ..good.clone() }.payload();
         codec::encode_into(&(versions, program, Vec::<u8>::new()), &mut ranged);
@@ -190,7 +191,7 @@ fn a_node_of_another_kind_is_refused_with_the_reason() {
     );
     let refusal = welcome(&send_and_finish(&port, &frame(&payload))).expect_err("it is refused");
     assert!(refusal.contains("speaks version 4 of the protocol"), "{refusal}");
-    victim.expect_rejected(before, strangers.len() + 3 + 1);
+    victim.expect_rejected(before, strangers.len() + 4 + 1);
     victim.expect_unharmed();
 }
 

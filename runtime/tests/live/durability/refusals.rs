@@ -175,6 +175,9 @@ fn a_data_directory_is_one_nodes_for_ever() {
     assert_serves(&cluster, &mut taken);
 }
 
+/// What a test changes in the content of a file.
+type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
+
 /// Goal: a directory in which a later version has written one file in a new format is refused, whichever file it is, with
 /// the file, its format, and the formats that this version reads; nothing in it is changed. (What a version reads of the
 /// version before is tested with the program of that version, in `upgrade`.)
@@ -205,7 +208,6 @@ fn a_directory_of_a_later_version_is_refused() {
         bytes
     };
     let of_snapshot = |bytes: &[u8]| 24 + u32::from_le_bytes(bytes[20..24].try_into().unwrap()) as usize;
-    type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
     let files: [(PathBuf, &str, Change<'_>); 5] = [
         (data.join("identity.json"), "format 5", &in_json),
         (data.join("start.json"), "format 1", &in_json),

@@ -1,5 +1,9 @@
 //! A lock that is held: renewals, the end of the lease, release, values, and how a lock is taken.
 
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
 use serde_json::json;
 
 use super::{Client, get, lock, node, post, session_path};
@@ -78,8 +82,9 @@ fn release_of_a_lost_lock_says_that_it_was_lost() {
 #[test]
 fn release_by_another_request_is_told_at_the_next_renewal() {
     let (_cluster, address) = node();
-    let semaphore = json!({ "key": "s", "permits": 1, "of": 3, "ttl_ms": 3_000, "wait_ms": 1_000 });
-    let several = json!({ "keys": ["b", "a"], "ttl_ms": 3_000, "wait_ms": 1_000 });
+    // The first one and the third answer nothing while the second is told, and must not expire.
+    let semaphore = json!({ "key": "s", "permits": 1, "of": 3, "ttl_ms": 9_000, "wait_ms": 60_000 });
+    let several = json!({ "keys": ["b", "a"], "ttl_ms": 9_000, "wait_ms": 60_000 });
     let (mut first, _) = Client::granted(&address, semaphore.clone());
     let (mut second, grant) = Client::granted(&address, semaphore.clone());
     let (mut third, _) = Client::granted(&address, semaphore);
@@ -88,8 +93,8 @@ fn release_by_another_request_is_told_at_the_next_renewal() {
     let lost = second.lost_at_the_next_renewal();
     let token = &grant["token"];
     assert!(lost["message"].as_str().unwrap().contains(&format!("no longer holds s with token {token}")), "{lost}");
-    first.be_renewed(2);
-    third.be_renewed(2);
+    first.be_renewed(1);
+    third.be_renewed(1);
     [first, third].into_iter().for_each(Client::release);
 
     let (mut client, grant) = Client::granted(&address, several);
@@ -99,6 +104,41 @@ fn release_by_another_request_is_told_at_the_next_renewal() {
     let (next, _) = Client::granted(&address, json!({ "key": "a" }));
     client.lost_at_the_next_renewal();
     next.release();
+}
+
+/// Goal: a holder that answers nothing loses the lock with its token, although other requests with its credential keep
+/// the session alive and have acquired the lock again: that grant has another token.
+#[test]
+fn later_grant_of_the_session_is_not_that_of_the_connection() {
+    let (_cluster, address) = node();
+    let (mut client, grant) = Client::granted(&address, json!({ "key": "k", "ttl_ms": 9_000, "wait_ms": 60_000 }));
+    let (session, token) = (&grant["session"], &grant["token"]);
+    post(&address, "/v1/locks/k/release", &json!({ "session": session, "token": token })).ok();
+    let later = post(&address, "/v1/locks/k/acquire", &json!({ "session": session })).ok();
+    assert_ne!(&later["token"], token);
+    let is_told = AtomicBool::new(false);
+    let lost = thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_told.load(Ordering::Relaxed) {
+                post(&address, &format!("{}/keepalive", session_path(session)), &json!({})).ok();
+                thread::sleep(Duration::from_millis(200));
+            }
+        });
+        let begin = Instant::now();
+        let told = loop {
+            match client.receive() {
+                (kind, _) if kind == "check" && begin.elapsed() < Duration::from_secs(40) => {}
+                told => break told,
+            }
+        };
+        is_told.store(true, Ordering::Relaxed);
+        assert_eq!(told.0, "lost", "{}", told.1);
+        told.1
+    });
+    assert_eq!(lost["error"], "not_holder");
+    let message = lost["message"].as_str().unwrap();
+    assert!(message.contains(&format!("with token {}, not {token}", later["token"])), "{message}");
+    assert_eq!(lock(&address, "k")["holder"]["token"], later["token"]);
 }
 
 /// Goal: a broken grant is told to its holder at once, with a TTL of a day.

@@ -25,6 +25,11 @@ impl WebSocket {
         WebSocket::open_at(address, "/v1/ws")
     }
 
+    /// The same; the error is that of a follower without a leader, or of a node that does not answer.
+    pub fn try_open_forwarded(address: &str) -> Result<WebSocket, String> {
+        WebSocket::try_open_with(address, "/v1/ws", &[])
+    }
+
     /// Opens one at a path, which a follower forwards.
     pub fn open_at(address: &str, path: &str) -> WebSocket {
         WebSocket::open_with(address, path, &[])
@@ -32,14 +37,18 @@ impl WebSocket {
 
     /// Opens one with more headers.
     fn open_with(address: &str, path: &str, headers: &[(&'static str, &str)]) -> WebSocket {
-        let stream = TcpStream::connect(address).expect("the node accepts connections");
+        WebSocket::try_open_with(address, path, headers).expect("the node speaks WebSocket")
+    }
+
+    fn try_open_with(address: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<WebSocket, String> {
+        let stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
-        let (socket, _) = client(request, stream).expect("the node speaks WebSocket");
-        WebSocket(socket, Talk::at(path))
+        let (socket, _) = client(request, stream).map_err(|error| error.to_string())?;
+        Ok(WebSocket(socket, Talk::at(path)))
     }
 
     /// Sends a request.

@@ -4,10 +4,10 @@ use std::path::Path;
 use std::process::Command;
 
 use palisade_client::Security;
-use serde_json::json;
+use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::{PROTOCOLS, make_leader, previous, spoken, this, wait_connected};
+use super::{PROTOCOLS, check_journal, make_leader, previous, spoken, this, wait_connected};
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::load::Clients;
@@ -47,7 +47,8 @@ async fn leadership_goes_to_and_fro_between_versions() {
         }
     }
     block_in_place(|| wait_connected(&cluster));
-    clients.finish().await;
+    let journal = clients.finish().await;
+    block_in_place(|| check_journal(&cluster, &journal));
 }
 
 /// Goal: a follower of either version that lacks what the leader's log has lost receives the snapshot of a leader of the
@@ -92,7 +93,8 @@ async fn snapshots_are_sent_between_versions() {
             });
         }
     }
-    clients.finish().await;
+    let journal = clients.finish().await;
+    block_in_place(|| check_journal(&cluster, &journal));
 }
 
 /// Goal: the commands of both versions show a cluster of both, and change it; this version's list says what each member
@@ -112,6 +114,10 @@ fn commands_of_both_versions_ask_nodes_of_both() {
         assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
         String::from_utf8(result.stdout).unwrap()
     };
+    // Whichever node leads, an operator sees which ones are upgraded.
+    let ours = env!("CARGO_PKG_VERSION");
+    let status = said(&this(), &["status"]);
+    assert!(status.contains("versions differ: ") && status.contains(&format!("{ours} on node {NEW};")), "{status}");
     for program in [&this(), &previous] {
         let status = said(program, &["status"]);
         for endpoint in cluster.endpoints() {
@@ -134,7 +140,7 @@ fn commands_of_both_versions_ask_nodes_of_both() {
         line.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>()
     };
     assert_eq!(ends(OLD), ["10", "-"], "{members}");
-    assert_eq!(ends(NEW), ["11", env!("CARGO_PKG_VERSION")], "{members}");
+    assert_eq!(ends(NEW), ["11", ours], "{members}");
     let log = cluster.log(NEW);
     assert!(log.lines().any(|line| line.contains("connected to a node") && line.contains("protocol=10")), "{log}");
 }
@@ -149,13 +155,17 @@ fn versions_meet_with_tls() {
     let cluster = Cluster::start_programs(&flags, &programs, adjust, ours.client("test"));
     wait_connected(&cluster);
     assert_eq!(spoken(&cluster, NEW, OLD), Some((PROTOCOLS[0], None)));
-    for (number, id) in cluster.ids().into_iter().enumerate() {
-        let options = json!({ "ttl_ms": 60_000, "owner": "o" }).to_string();
-        let path = format!("/v1/locks/key-{id}/acquire");
-        let grant = eventually("the lock is granted at any node", || {
-            let sent = https::send(&cluster.client_addr(id), &ours.client("test"), "POST", &path, &options).ok()?;
+    let post = |id: u16, path: &str, body: &Value| {
+        eventually(&format!("node {id} serves a POST to {path}"), || {
+            let body = body.to_string();
+            let sent = https::send(&cluster.client_addr(id), &ours.client("test"), "POST", path, &body).ok()?;
             (sent.status == 200).then(|| sent.ok())
-        });
+        })
+    };
+    // With a session, a request that is repeated finds its own grant.
+    let session = post(NEW, "/v1/sessions", &json!({ "ttl_ms": 3_600_000, "owner": "o" }))["session"].clone();
+    for (number, id) in cluster.ids().into_iter().enumerate() {
+        let grant = post(id, &format!("/v1/locks/key-{id}/acquire"), &json!({ "session": session }));
         assert_eq!(grant["token"], number + 1);
     }
 }

@@ -9,10 +9,11 @@ mod rolling;
 
 use std::path::PathBuf;
 
-use palisade_client::wire::StatusView;
+use palisade_client::wire::{LockPage, StatusView};
 
 use crate::support::cluster::Cluster;
-use crate::support::eventually;
+use crate::support::journal::Journal;
+use crate::support::{eventually, http};
 
 /// Names the program of the version before.
 const PREVIOUS: &str = "PALISADE_PREVIOUS";
@@ -59,7 +60,7 @@ fn make_leader(cluster: &Cluster, id: u16) {
         }
         let leader = cluster.agreed_leader()?;
         let order = format!("{{\"to\":{id}}}");
-        drop(crate::support::http::post(&cluster.client_addr(leader), "/v1/leader/transfer", &order));
+        drop(http::post(&cluster.client_addr(leader), "/v1/leader/transfer", &order));
         None
     });
 }
@@ -69,4 +70,16 @@ fn spoken(cluster: &Cluster, id: u16, other: u16) -> Option<(u16, Option<String>
     let StatusView { members, .. } = cluster.status(id)?;
     let member = members.into_iter().find(|member| member.id == other)?;
     Some((member.protocol?, member.version))
+}
+
+/// What the clients were told is what each node has.
+fn check_journal(cluster: &Cluster, journal: &Journal) {
+    for id in cluster.ids() {
+        let page = eventually("the node lists all locks", || {
+            let answer = http::get(&cluster.client_addr(id), "/v1/locks?limit=1000").ok()?;
+            (answer.status == 200).then_some(answer.body)
+        });
+        let page: LockPage = serde_json::from_str(&page).expect("a page of locks");
+        journal.check(&page.locks);
+    }
 }

@@ -5,14 +5,15 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_client::wire::{Change, Watch, Watched};
-use palisade_client::{Client, LockOptions};
+use palisade_client::{Client, Error, LockOptions};
 use parking_lot::Mutex;
-use tokio::task::block_in_place;
+use tokio::task::{JoinHandle, block_in_place};
+use tokio::time::{sleep, timeout};
 
-use super::{PROTOCOLS, change_program, previous, spoken, this, wait_connected};
+use super::{PROTOCOLS, change_program, check_journal, previous, spoken, this, wait_connected};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
-use crate::support::load::{Clients, options};
+use crate::support::load::{Clients, GIVE_UP, options};
 use crate::support::locks::{self, lock};
 use crate::support::metrics;
 
@@ -42,7 +43,7 @@ async fn cluster_is_upgraded_node_by_node_and_taken_back() {
         })
     };
     block_in_place(|| eventually("the waiter waits", || (lock(&cluster, "held").queue.len() == 1).then_some(())));
-    let watched = watch(&holder, "beat");
+    let watched = Watching::begin(&holder, "beat").await;
     let (session, mut tokens) = (block_in_place(|| locks::open_session(&cluster, "beat", TTL)), Vec::new());
     let mut beat = |cluster: &Cluster| {
         let grant = locks::acquire(cluster, "beat", session);
@@ -72,7 +73,7 @@ async fn cluster_is_upgraded_node_by_node_and_taken_back() {
     }
 
     assert!(tokens.is_sorted_by(|a, b| a < b), "the tokens grow: {tokens:?}");
-    wait_until("the watch has shown every grant", || *watched.lock() == tokens);
+    watched.has_shown(&tokens).await;
     let token = held.token();
     held.release().await.expect("the lock was held all the time");
     let (client, guard) = waits.await.expect("the waiter is granted the lock");
@@ -81,32 +82,61 @@ async fn cluster_is_upgraded_node_by_node_and_taken_back() {
     client.close().await;
     let journal = clients.finish().await;
     holder.close().await;
-    block_in_place(|| {
-        for id in cluster.ids() {
-            let page = crate::support::http::get(&cluster.client_addr(id), "/v1/locks?limit=1000").unwrap().ok();
-            journal.check(&serde_json::from_value::<Vec<_>>(page["locks"].clone()).unwrap());
-        }
-    });
+    block_in_place(|| check_journal(&cluster, &journal));
 }
 
-/// The tokens of the grants of a lock that a watch shows, in their order, which it resumes at every node.
-fn watch(client: &Client, key: &str) -> Arc<Mutex<Vec<u64>>> {
-    let granted = Arc::new(Mutex::new(Vec::new()));
-    let (mut watcher, told) = (client.watch(Watch::key(key)), Arc::clone(&granted));
-    tokio::spawn(async move {
-        while let Ok(watched) = watcher.next().await {
-            match watched {
-                Watched::Event(event) => {
-                    if let Change::Granted { token, .. } = event.change {
-                        told.lock().push(token);
-                    }
-                }
+/// A watch of a lock, which resumes at every node.
+struct Watching {
+    /// The tokens of the grants that it has shown, in their order.
+    granted: Arc<Mutex<Vec<u64>>>,
+    /// Ends with the error that ends the watch.
+    task: JoinHandle<Error>,
+}
+
+impl Watching {
+    /// Begins a watch: what happens after this is shown as an event.
+    async fn begin(client: &Client, key: &str) -> Watching {
+        let granted = Arc::new(Mutex::new(Vec::new()));
+        let (mut watcher, told) = (client.watch(Watch::key(key)), Arc::clone(&granted));
+        loop {
+            match watcher.next().await.expect("the watch begins") {
+                Watched::Listing(listing) if listing.complete => break,
                 Watched::Listing(_) => {}
-                Watched::Compacted { .. } => panic!("the watch has missed events"),
+                other => panic!("no listing: {other:?}"),
             }
         }
-    });
-    granted
+        let task = tokio::spawn(async move {
+            loop {
+                match watcher.next().await {
+                    Ok(Watched::Event(event)) => {
+                        if let Change::Granted { token, .. } = event.change {
+                            told.lock().push(token);
+                        }
+                    }
+                    Ok(Watched::Listing(_)) => {}
+                    Ok(Watched::Compacted { .. }) => panic!("the watch has missed events"),
+                    Err(error) => return error,
+                }
+            }
+        });
+        Watching { granted, task }
+    }
+
+    /// Waits until it has shown grants with these tokens, and no others.
+    async fn has_shown(mut self, tokens: &[u64]) {
+        let shown = async {
+            while *self.granted.lock() != tokens {
+                sleep(Duration::from_millis(10)).await;
+            }
+        };
+        tokio::select! {
+            ended = &mut self.task => panic!("the watch ended: {ended:?}"),
+            shown = timeout(GIVE_UP, shown) => {
+                assert!(shown.is_ok(), "the watch has shown {:?}, not {tokens:?}", self.granted.lock());
+            }
+        }
+        self.task.abort();
+    }
 }
 
 /// Each node that runs this version speaks the newest protocol to those of this version, and the protocol of the version
@@ -127,8 +157,4 @@ fn check_versions(cluster: &Cluster, runs_this: impl Fn(u16) -> bool) {
             assert_eq!(shown, expected.filter(|_| id != other).map(|(protocol, _)| f64::from(protocol)));
         }
     }
-}
-
-fn wait_until(what: &str, mut holds: impl FnMut() -> bool) {
-    block_in_place(|| eventually(what, || holds().then_some(())));
 }
