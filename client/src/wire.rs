@@ -25,7 +25,9 @@ pub use self::keys::Keys;
 pub use self::records::{
     Condition, Content, ListRecords, RecordChange, RecordPage, RecordSummary, RecordView, Transaction,
 };
+// For the description of the server's own types.
 #[cfg(feature = "schema")]
+#[doc(hidden)]
 pub use self::schema::{key_or_keys, with_fields};
 pub use self::session::SessionId;
 pub use self::watch::{Because, Change, Event, EventId, Listing, NotAnEvent, Watch, Watched};
@@ -146,7 +148,7 @@ pub enum Op {
         #[serde(default)]
         number: Option<u64>,
     },
-    /// Follows the events of locks: every frame with this request's id tells something more, until one tells of a failure.
+    /// Follows the events of locks: each frame with this request's id has the next message, and the last one a failure.
     Watch(Watch),
     /// Ends a watch of this connection. Ended before, it changes nothing.
     Unwatch {

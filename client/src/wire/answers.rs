@@ -74,7 +74,7 @@ pub enum Answer {
     },
     /// The grant has the value.
     Proclaimed,
-    /// The next thing that a watch tells.
+    /// The next message of a watch.
     Watched(Watched),
     /// The watch has ended: no frame of it follows.
     Unwatched,
@@ -133,12 +133,15 @@ pub struct Acquired {
     pub signed: Vec<String>,
 }
 
+#[cfg(feature = "schema")]
+const GRANT: &str = "A grant: it has its key as `key`, or its keys as `keys` if there are several, and never both.";
+
 /// JSON has `key` for one key and `keys` for several, and `signed` only if there is something: for one key a string, for
 /// several a list. bincode, which has no names, always has every field.
 #[derive(Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename = "Acquired")]
-#[cfg_attr(feature = "schema", schemars(description = "A grant.", transform = super::key_or_keys))]
+#[cfg_attr(feature = "schema", schemars(description = GRANT, transform = super::key_or_keys))]
 pub(super) struct AcquiredText {
     /// The key of its lock, if it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -290,7 +293,7 @@ pub struct Stale<T> {
     /// What it has.
     pub view: T,
     /// So many milliseconds ago the node last heard from the leader, or as a leader from a majority. What it shows may be older
-    /// by the time that the message took. `None` if the node has heard from no other since it started.
+    /// by the time that the message took. There is none if the node has heard from no other since it started.
     pub age_ms: Option<u64>,
 }
 
@@ -300,7 +303,7 @@ pub struct Stale<T> {
 pub struct LockPage {
     /// The locks.
     pub locks: Vec<LockView>,
-    /// Ask again with `after` at this key for the next page; `None` at the end.
+    /// Ask again with `after` at this key for the next page; none at the end.
     pub next_after: Option<String>,
 }
 
@@ -354,7 +357,7 @@ pub struct StatusView {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 pub struct DiskView {
-    /// How many bytes the node may still allocate, and what it has allocated for the next segment of its log; `None` if the
+    /// How many bytes the node may still allocate, and what it has allocated for the next segment of its log; none if the
     /// system does not say.
     pub free_bytes: Option<u64>,
     /// The low-water mark: with less free, the node refuses new sessions and acquires as a leader ([`Code::NoSpace`](super::Code::NoSpace)).
@@ -398,7 +401,7 @@ pub struct SnapshotView {
 pub struct LeaderView {
     /// Its node number.
     pub id: u16,
-    /// `host:port` for clients; `None` while the node that answers has not yet heard it from the leader.
+    /// `host:port` for clients; none while the node that answers has not yet heard it from the leader.
     pub client_addr: Option<String>,
 }
 

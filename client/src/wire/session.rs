@@ -15,8 +15,8 @@ const SECRET_BYTES: usize = 10;
 /// session; a client that presents it is that client. On the wire it is a UUID: 48 bits of the number, then 80 bits of the
 /// secret.
 ///
-/// Lists and queues show the number alone, which opens nothing: [`SessionId::number`] finds one's own session in them. So
-/// does `Debug`. `Display` has the secret, for requests.
+/// Lists and queues show the number alone, which opens nothing. A client finds its own session in them by the number.
+// `Debug` shows the number alone, too. `Display` has the secret, for requests.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(transparent)]

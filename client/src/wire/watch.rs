@@ -149,7 +149,7 @@ impl Visitor<'_> for EventIdVisitor {
     }
 }
 
-/// What a watch tells.
+/// A message of a watch.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]
 #[serde(rename_all = "snake_case")]

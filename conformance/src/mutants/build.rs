@@ -59,7 +59,9 @@ fn copy_workspace(workspace: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(
         mirror(&workspace.join(&package), &copy.join(&package), &says)?;
     }
     fs::create_dir_all(copy.join("docs"))?;
-    for file in ["Cargo.toml", "Cargo.lock", "README.md", "docs/api.md", "docs/gallery.md", "docs/operations.md"] {
+    let documents =
+        ["api.md", "gallery.md", "messages.json", "openapi.json", "operations.md"].map(|it| format!("docs/{it}"));
+    for file in ["Cargo.toml", "Cargo.lock", "README.md"].into_iter().chain(documents.iter().map(String::as_str)) {
         fs::copy(workspace.join(file), copy.join(file))?;
     }
     Ok(())

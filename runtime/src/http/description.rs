@@ -1,8 +1,9 @@
 //! The description of the interface for programs, `docs/openapi.json` and `docs/messages.json`: generated from the
 //! types that the handlers read and write, and compared with the router, which knows its routes.
 //!
-//! `just bless` writes both files down again. The live tests check every request and answer that passes through
-//! them against the files, so the description says neither more nor less than the server does (decision 0036).
+//! `just bless` writes both files down again. The live tests compare the requests and answers that pass through their
+//! helpers with the files, and one of them provokes each code of each operation, except those that it names with a
+//! reason (decision 0036).
 
 mod operations;
 mod schemas;
@@ -13,6 +14,7 @@ use std::path::{Path, PathBuf};
 use palisade_client::wire::{Code, Listing, Request, Response, Watched};
 use serde_json::{Map, Value, json};
 
+pub(super) use self::operations::keys;
 use self::operations::{Operation, operations};
 use self::schemas::Schemas;
 use super::hold::{ClientFrame, ServerFrame};
@@ -44,10 +46,11 @@ fn openapi() -> Value {
             "description": format!(
                 "A distributed lock service. docs/api.md says what the requests mean; this document is generated, and \
                  describes their form. {RULES}\n\nA node with `--admin-addr` answers the operations with the tag \
-                 `administration` at that address only, and all others at both; at both a client may test its own rights. `HEAD` is answered as `GET`, without the \
-                 body. Errors of the HTTP layer itself (a broken or oversized head) have a status and no body. Every \
-                 answer has the header `X-Content-Type-Options: nosniff`. The WebSockets and the stream of events are \
-                 described by `messages.json`, to which the extension `x-messages` refers."
+                 `administration` at that address only, and all others at both; at both a client may test its own rights. \
+                 `HEAD` is answered as `GET`, without the body. Errors of the HTTP layer itself (a broken or oversized \
+                 head) have a status and no body. Every answer has the header `X-Content-Type-Options: nosniff`. The \
+                 WebSockets and the stream of events are described by `messages.json`, to which the extension \
+                 `x-messages` refers."
             ),
         },
         "servers": [{ "url": "http://127.0.0.1:7401", "description": "A node; with TLS, https." }],
@@ -72,6 +75,7 @@ fn openapi() -> Value {
         },
     });
     schemas.finish(&mut document, "/components/schemas");
+    schemas::for_generators(&mut document);
     document
 }
 
@@ -83,7 +87,7 @@ fn messages() -> Value {
         ("Response", schemas.given::<Response>(), "What a node sends in a text frame of GET /v1/ws."),
         ("HoldClientFrame", schemas.taken::<ClientFrame>(), "What a client sends on GET /v1/hold."),
         ("HoldServerFrame", schemas.given::<ServerFrame>(), "What a node sends on GET /v1/hold."),
-        ("Watched", schemas.given::<Watched>(), "What a watch tells on GET /v1/ws."),
+        ("Watched", schemas.given::<Watched>(), "A message of a watch on GET /v1/ws."),
         ("Listing", schemas.given::<Listing>(), "The data of an event `listing` of GET /v1/watch."),
         (
             "Event",
@@ -144,6 +148,66 @@ fn committed_description_is_that_of_the_types() {
             path.display(),
             differs.map(|line| line + 1)
         );
+    }
+}
+
+/// Calls `visit` with each object of a document.
+fn each_object(value: &Value, visit: &mut impl FnMut(&Map<String, Value>)) {
+    match value {
+        Value::Object(object) => {
+            visit(object);
+            object.values().for_each(|value| each_object(value, visit));
+        }
+        Value::Array(list) => list.iter().for_each(|value| each_object(value, visit)),
+        _ => {}
+    }
+}
+
+/// Goal: generators of clients understand the description: an integer has all its bits, a field with a default is
+/// optional, and no field is lost in a choice.
+#[test]
+fn generators_understand_the_description() {
+    let (mut integers, mut objects) = (0, 0);
+    each_object(&openapi(), &mut |object| {
+        let kinds = object.get("type").map(|kind| kind.as_array().cloned().unwrap_or_else(|| vec![kind.clone()]));
+        if kinds.is_some_and(|kinds| kinds.contains(&"integer".into())) {
+            integers += 1;
+            let format = object.get("format").and_then(Value::as_str);
+            assert!(matches!(format, Some("int32" | "int64")), "{object:?}");
+        }
+        if object.get("properties").is_some_and(Value::is_object) {
+            objects += 1;
+            assert!(!object.contains_key("oneOf") && !object.contains_key("anyOf"), "{object:?}");
+        }
+        assert!(!object.contains_key("default"), "{object:?}");
+        let choices = object.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+        let refers = |choice: &&Value| choice["$ref"].is_string();
+        assert!(choices.filter(refers).count() < 2, "a generator reads the first of two objects: {object:?}");
+    });
+    assert!(integers > 50 && objects > 30, "{integers} integers and {objects} objects were seen");
+}
+
+/// Goal: the documents are for programs in all languages.
+#[test]
+fn description_has_no_words_of_rust() {
+    for (path, text) in documents() {
+        for word in ["`None`", "`Some`", "`Debug`", "`Display`", "Option<", "Vec<", "::"] {
+            let line = text.lines().find(|line| line.contains(word));
+            assert_eq!(line, None, "{} has {word:?}", path.display());
+        }
+    }
+}
+
+/// Goal: each bound of a request is in the description.
+#[test]
+fn each_bound_is_described() {
+    let documents = [openapi()["components"]["schemas"].take(), messages()["$defs"].take()];
+    for (schema, field, keyword, value) in schemas::bounds() {
+        let names = [schema.to_owned(), format!("{schema}Input")];
+        let found = documents.iter().flat_map(|schemas| names.iter().filter_map(|name| schemas.get(name)));
+        let is: Vec<&Value> = found.map(|schema| &schema["properties"][field][keyword]).collect();
+        assert!(!is.is_empty(), "{schema} is in none of the documents");
+        assert!(is.iter().all(|is| **is == value), "{schema}.{field} has {is:?} and not the {keyword} of {value}");
     }
 }
 

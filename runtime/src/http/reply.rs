@@ -5,7 +5,8 @@ use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, RecordView, Stale};
-use serde::Serialize;
+use serde::{Serialize, Serializer};
+use tracing::error;
 
 use crate::limits;
 
@@ -37,7 +38,13 @@ pub(super) fn response(result: Result<Answer, Failure>, uri: &Uri) -> Response {
         Ok(
             answer @ (Answer::Withdrawn | Answer::Status(_) | Answer::Lost(_) | Answer::Watched(_) | Answer::Unwatched),
         ) => {
-            unreachable!("only a WebSocket is answered with {answer:?}")
+            let path = uri.path();
+            error!(
+                path,
+                ?answer,
+                "a request over HTTP has an answer that only a WebSocket can have; report this as a defect"
+            );
+            StatusCode::INTERNAL_SERVER_ERROR.into_response()
         }
         Err(failure) => refusal(failure, uri),
     }
@@ -57,14 +64,30 @@ fn content(record: RecordView, age_ms: Option<u64>) -> Response {
     response
 }
 
-/// A stale view: the fields of a linearizable one, and its maximum age.
+/// A stale view: the fields of a linearizable one, and its maximum age. Both have one schema, as generators of clients
+/// read only the first of two that an answer may have.
 #[derive(Serialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema), schemars(rename = "Aged{T}"))]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[cfg_attr(
+    test,
+    schemars(
+        rename = "Read{T}",
+        description = "What was read; with `consistency=stale` it has its age, too.",
+        transform = age_is_optional
+    )
+)]
 pub(super) struct Aged<T> {
     #[serde(flatten)]
     view: T,
-    /// The age of the answer, in milliseconds; `null` if the node has not heard from a leader since its start.
+    /// With `consistency=stale`: the age of the answer, in milliseconds; `null` if the node has not heard from a leader
+    /// since its start.
     age_ms: Option<u64>,
+}
+
+#[cfg(test)]
+fn age_is_optional(schema: &mut schemars::Schema) {
+    let required = schema.get_mut("required").and_then(serde_json::Value::as_array_mut).expect("fields are required");
+    required.retain(|name| name != "age_ms");
 }
 
 /// The session is closed.
@@ -110,7 +133,19 @@ pub(super) struct Written {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Transferred {
     /// The new leader.
+    #[serde(serialize_with = "address_first")]
     leader: LeaderView,
+}
+
+/// A leader with its fields in another order than elsewhere: the bytes of this answer stay as they are.
+fn address_first<S: Serializer>(leader: &LeaderView, serializer: S) -> Result<S::Ok, S::Error> {
+    #[derive(Serialize)]
+    struct AddressFirst<'a> {
+        client_addr: &'a Option<String>,
+        id: u16,
+    }
+    let LeaderView { id, client_addr } = leader;
+    AddressFirst { client_addr, id: *id }.serialize(serializer)
 }
 
 fn refusal(failure: Failure, uri: &Uri) -> Response {
@@ -196,10 +231,19 @@ mod tests {
             (to_string(&Released { holds: Some(2), released: false }), r#"{"holds":2,"released":false}"#),
             (to_string(&Proclaimed { proclaimed: true }), r#"{"proclaimed":true}"#),
             (to_string(&Written { version: 7 }), r#"{"version":7}"#),
-            (to_string(&Transferred { leader }), r#"{"leader":{"id":2,"client_addr":null}}"#),
+            (to_string(&Transferred { leader }), r#"{"leader":{"client_addr":null,"id":2}}"#),
         ];
         for (text, expected) in texts {
             assert_eq!(text.unwrap(), expected);
+        }
+    }
+
+    /// Goal: an answer that only a WebSocket can have fails its request, and not the node's task.
+    #[test]
+    fn answers_of_websockets_fail_over_http() {
+        for answer in [Answer::Withdrawn, Answer::Unwatched] {
+            let response = response(Ok(answer), &Uri::from_static("/v1/locks/k/release"));
+            assert_eq!(response.status(), StatusCode::INTERNAL_SERVER_ERROR);
         }
     }
 }

@@ -58,7 +58,7 @@ struct AcquireKeys;
 /// The body of `POST /v1/release`.
 struct ReleaseKeys;
 
-fn keys() -> (&'static str, Schema) {
+pub(in crate::http) fn keys() -> (&'static str, Schema) {
     let keys = json_schema!({
         "description": "The keys of the locks, each once, together of at most 2 KiB.",
         "type": "array", "items": { "type": "string" }, "minItems": 1, "maxItems": 32, "uniqueItems": true,
@@ -277,7 +277,8 @@ pub(super) fn tags() -> Value {
         { "name": "node", "description": "The node itself, which answers these without another one." },
         {
             "name": "administration",
-            "description": "Answered only at the address for administration, by a node that has one (`--admin-addr`).",
+            "description": "Answered only at the address for administration, by a node that has one (`--admin-addr`). At both \
+                            addresses a client may test its own rights.",
         },
         { "name": "page", "description": "The page for operators." },
     ])
@@ -318,7 +319,7 @@ pub(super) fn shared_parameters() -> Value {
         },
         "Member": {
             "name": "id", "in": "path", "required": true, "description": "The node ID of the member.",
-            "schema": { "type": "integer", "minimum": 0, "maximum": u16::MAX },
+            "schema": { "type": "integer", "format": "uint16", "minimum": 0, "maximum": u16::MAX },
         },
         "XForward": {
             "name": "X-Forward", "in": "header",
@@ -645,10 +646,7 @@ fn of_the_page() -> Vec<Operation> {
 impl Operation {
     /// What a linearizable read answers, or a stale one, which has an age, too.
     fn answers_either<T: JsonSchema>(self, schemas: &mut Schemas, what: &str) -> Operation {
-        let (current, stale) = (schemas.given::<T>(), schemas.given::<Aged<T>>());
-        let what = format!("{what} With `consistency=stale` it has its age, too.");
-        let schema = json!({ "anyOf": [current, stale] });
-        self.answers_with(200, &what, json!({ "content": { "application/json": { "schema": schema } } }))
+        self.answers::<Aged<T>>(schemas, &format!("{what} With `consistency=stale` it has its age, too."))
     }
 
     fn tagged(mut self, tag: &'static str) -> Operation {

@@ -17,7 +17,7 @@ const TAKEN: &str = "#/taken/";
 const GIVEN: &str = "#/given/";
 
 /// Bounds of requests that the types do not have: of which schema, which field, which keyword, and its value.
-fn bounds() -> Vec<(&'static str, &'static str, &'static str, u64)> {
+pub(super) fn bounds() -> Vec<(&'static str, &'static str, &'static str, u64)> {
     let bytes = |bytes: usize| bytes as u64;
     let mut bounds = vec![
         ("OpenSession", "ttl_ms", "minimum", limits::TTL_MIN_MS),
@@ -78,6 +78,7 @@ impl Schemas {
         let Value::Object(fields) = schema["properties"].take() else { panic!("a query has fields") };
         let field = |(name, mut schema): (String, Value)| {
             without_null(&mut schema);
+            describe_default(schema.as_object_mut().expect("an object"));
             let is_required = is_required(&name);
             (name, schema, is_required)
         };
@@ -132,6 +133,48 @@ impl Schemas {
             format!("#{path}/{name}{input}")
         };
         settle(document, &final_name);
+    }
+}
+
+/// Writes a schema for generators of clients. They read no choice beside `properties`, so the description of a grant says
+/// which fields it has; and of the formats of integers they know `int32` and `int64`.
+pub(super) fn for_generators(value: &mut Value) {
+    match value {
+        Value::Object(object) => {
+            let is_integer = match object.get("type") {
+                Some(Value::Array(kinds)) => kinds.iter().any(|kind| kind == "integer"),
+                kind => kind.is_some_and(|kind| kind == "integer"),
+            };
+            if is_integer {
+                let is_small = object.get("format").is_some_and(|format| format == "uint8" || format == "uint16");
+                object.insert("format".to_owned(), if is_small { "int32" } else { "int64" }.into());
+            }
+            if object.get("properties").is_some_and(Value::is_object)
+                && let Some(choices) = object.remove("oneOf")
+            {
+                assert_eq!(
+                    choices,
+                    json!([{ "required": ["key"] }, { "required": ["keys"] }]),
+                    "no other rule is lost"
+                );
+            }
+            object.values_mut().for_each(for_generators);
+        }
+        Value::Array(list) => list.iter_mut().for_each(for_generators),
+        _ => {}
+    }
+}
+
+/// Says a default in the description, where no generator makes a required field of it.
+fn describe_default(schema: &mut Map<String, Value>) {
+    let is_schema = schema.get("type").is_some_and(|kind| kind.is_string() || kind.is_array())
+        || schema.get("$ref").is_some_and(Value::is_string)
+        || schema.get("anyOf").is_some_and(Value::is_array);
+    let Some(default) = is_schema.then(|| schema.remove("default")).flatten() else { return };
+    // The default of an object is that of its fields.
+    if !default.is_null() && !default.is_object() {
+        let description = schema.get("description").and_then(Value::as_str).expect("a field has a description");
+        schema.insert("description".to_owned(), format!("{description} Default: `{default}`.").into());
     }
 }
 
@@ -193,10 +236,7 @@ fn settle(value: &mut Value, final_name: &impl Fn(&str) -> String) {
             if let Some(Value::String(description)) = object.get_mut("description") {
                 *description = prose(description);
             }
-            // No name of a field means anything to a schema.
-            if object.get("default").is_some_and(Value::is_null) {
-                object.remove("default");
-            }
+            describe_default(object);
             as_enumeration(object);
             object.values_mut().for_each(|value| settle(value, final_name));
         }

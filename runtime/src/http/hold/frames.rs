@@ -22,6 +22,7 @@ pub(in crate::http) enum ClientFrame {
         /// The answer has the same number.
         n: u64,
         /// The new value of the grant, at most 4,096 bytes.
+        #[cfg_attr(test, schemars(length(max = crate::limits::VALUE_BYTES)))]
         value: String,
     },
     /// Releases the lock, or gives up the queue position, and closes the session.
@@ -184,10 +185,7 @@ fn claim<const N: usize>(
     more: [(&'static str, schemars::Schema); N],
 ) -> schemars::Schema {
     let key = ("key", schemars::json_schema!({ "description": "The key of the lock.", "type": "string" }));
-    let keys = schemars::json_schema!({
-        "description": "The keys of several locks.", "type": "array", "items": { "type": "string" },
-    });
-    let more = more.into_iter().chain([key, ("keys", keys)]);
+    let more = more.into_iter().chain([key, crate::http::description::keys()]);
     let mut schema = palisade_client::wire::with_fields::<Acquire>(generator, &["session", "reentrant"], more);
     schema.insert("description".to_owned(), what.into());
     palisade_client::wire::key_or_keys(&mut schema);

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use serde_json::{Value, json};
 
-use super::NOBODY;
+use super::UNKNOWN_SESSION;
 use crate::support::cluster::Cluster;
 use crate::support::description::{description, only_field};
 use crate::support::events::Events;
@@ -135,7 +135,7 @@ fn each_kind_of_request_and_answer_is_seen() {
     socket.ok(json!({ "unwatch": { "watch": gone } }));
 
     socket.ok(json!({ "close_session": { "session": session } }));
-    let refused = socket.ask(json!({ "keep_alive": { "session": NOBODY } }));
+    let refused = socket.ask(json!({ "keep_alive": { "session": UNKNOWN_SESSION } }));
     assert_eq!(refused["error"]["error"], "no_session");
     socket.ok(json!({ "change_members": { "promote": { "id": leader } } }));
     let refused = socket.ask(json!({ "set_access": { "revision": 0 } }));
@@ -154,45 +154,45 @@ fn each_kind_of_request_and_answer_is_seen() {
 fn each_kind_of_frame_of_a_hold_is_seen() {
     let cluster = Cluster::start_calm(1);
     let address = cluster.client_addr(1);
-    let (mut said, mut heard) = (BTreeSet::new(), BTreeSet::new());
-    let mut say = |socket: &mut WebSocket, frame: Value| {
-        said.insert(kind(&frame));
+    let (mut sent, mut received) = (BTreeSet::new(), BTreeSet::new());
+    let mut send = |socket: &mut WebSocket, frame: Value| {
+        sent.insert(kind(&frame));
         socket.send_text(&frame.to_string());
     };
-    let mut hear = |socket: &mut WebSocket, until: &str| loop {
+    let mut receive = |socket: &mut WebSocket, until: &str| loop {
         let frame = socket.receive().expect("the connection stays");
-        heard.insert(kind(&frame));
+        received.insert(kind(&frame));
         if kind(&frame) == until {
             return frame[until].clone();
         }
     };
     let open = || WebSocket::open_at(&address, "/v1/hold");
     let mut first = open();
-    say(&mut first, json!({ "acquire": { "key": "k", "ttl_ms": 6_000, "value": "v" } }));
-    hear(&mut first, "waiting");
-    let grant = hear(&mut first, "granted");
-    let check = hear(&mut first, "check");
-    say(&mut first, json!({ "here": check["n"] }));
-    hear(&mut first, "renewed");
-    say(&mut first, json!({ "value": { "n": 1, "value": "w" } }));
-    hear(&mut first, "proclaimed");
-    say(&mut first, json!({ "value": { "n": 2, "value": "w".repeat(5_000) } }));
-    assert_eq!(hear(&mut first, "error")["n"], 2);
+    send(&mut first, json!({ "acquire": { "key": "k", "ttl_ms": 6_000, "value": "v" } }));
+    receive(&mut first, "waiting");
+    let grant = receive(&mut first, "granted");
+    let check = receive(&mut first, "check");
+    send(&mut first, json!({ "here": check["n"] }));
+    receive(&mut first, "renewed");
+    send(&mut first, json!({ "value": { "n": 1, "value": "w" } }));
+    receive(&mut first, "proclaimed");
+    send(&mut first, json!({ "value": { "n": 2, "value": "w".repeat(5_000) } }));
+    assert_eq!(receive(&mut first, "error")["n"], 2);
     let mut second = open();
     let resume = json!({ "key": "k", "ttl_ms": 6_000, "session": grant["session"], "token": grant["token"] });
-    say(&mut second, json!({ "resume": resume }));
-    hear(&mut second, "granted");
-    hear(&mut first, "interrupted");
-    say(&mut second, json!({ "release": {} }));
-    hear(&mut second, "released");
+    send(&mut second, json!({ "resume": resume }));
+    receive(&mut second, "granted");
+    receive(&mut first, "interrupted");
+    send(&mut second, json!({ "release": {} }));
+    receive(&mut second, "released");
     let mut third = open();
-    say(&mut third, json!({ "acquire": { "keys": ["a", "b"], "ttl_ms": 60_000 } }));
-    let grant = hear(&mut third, "granted");
+    send(&mut third, json!({ "acquire": { "keys": ["a", "b"], "ttl_ms": 60_000 } }));
+    let grant = receive(&mut third, "granted");
     let order = json!({ "token": grant["token"], "reason": "a test" });
     http::post(&address, "/v1/locks/a/break", &order.to_string()).unwrap().ok();
-    hear(&mut third, "lost");
-    assert_eq!(said, kinds("HoldClientFrame"));
-    assert_eq!(heard, kinds("HoldServerFrame"));
+    receive(&mut third, "lost");
+    assert_eq!(sent, kinds("HoldClientFrame"));
+    assert_eq!(received, kinds("HoldServerFrame"));
 }
 
 /// Goal: the stream of events has the events that are described, each kind of them.
@@ -204,17 +204,17 @@ fn each_kind_of_event_is_seen() {
     let mut events = Events::open(&address, "prefix=");
     let mut seen = BTreeSet::new();
     let grant = post("/v1/locks/k/acquire", &json!({ "value": "v" })).ok();
-    let waiter = post("/v1/sessions", &json!({ "ttl_ms": 6_000 })).ok()["session"].clone();
+    let waiter = post("/v1/sessions", &json!({ "ttl_ms": 600_000 })).ok()["session"].clone();
     let waits = post("/v1/locks/k/acquire", &json!({ "session": waiter, "wait_ms": 1 }));
     waits.refused(408, "timeout");
     let proclaimed = json!({ "session": grant["session"], "token": grant["token"], "value": "w" });
     post("/v1/locks/k/proclaim", &proclaimed).ok();
     post("/v1/locks/k/break", &json!({ "token": grant["token"], "reason": "a test" })).ok();
-    post("/v1/locks/k/acquire", &json!({ "session": waiter, "permits": 1, "of": 2 })).ok();
+    // No client renews the session of the semaphore's holder, which expires.
+    post("/v1/locks/k/acquire", &json!({ "ttl_ms": 3_000, "permits": 1, "of": 2 })).ok();
     http::send(&address, "PUT", "/v1/kv/r", "content").unwrap().ok();
     http::send(&address, "DELETE", "/v1/kv/r", "").unwrap().ok();
     let kinds: BTreeSet<String> = kinds_of_events();
-    // The waiter does not renew its session, which expires.
     while !kinds.is_subset(&seen) {
         let event = events.next().expect("the stream goes on");
         seen.insert(event.name);

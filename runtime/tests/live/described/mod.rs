@@ -8,17 +8,24 @@ mod refusals;
 
 use std::collections::BTreeSet;
 
+use palisade_client::Security;
 use serde_json::{Value, json};
 
 use crate::support::description::{self, Request, Seen, description};
+use crate::support::events::Events;
 use crate::support::http::{self, Response};
+use crate::support::https;
 
-const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
+const UNKNOWN_SESSION: &str = "00112233-4455-6677-8899-aabbccddeeff";
+
+/// An operation, a status, and the code of a refusal.
+type Case = (String, u16, Option<String>);
 
 /// Requests, and what was seen of the description in their answers.
 #[derive(Default)]
 struct Walk {
-    seen: BTreeSet<(String, u16)>,
+    /// Operation, status, and the code of a refusal.
+    seen: BTreeSet<Case>,
 }
 
 impl Walk {
@@ -37,8 +44,33 @@ impl Walk {
         self.send(address, "POST", path, "", &body.to_string())
     }
 
+    /// Sends the example of a watch. Returns the refusal, if it is refused.
+    fn refused_watch(&mut self, address: &str, example: &Example) -> Option<Response> {
+        let (_, query) = example.path.split_once('?').expect("a watch has a query");
+        match Events::try_open(address, query) {
+            Ok(events) => {
+                self.note(events.seen);
+                None
+            }
+            Err(refusal) => {
+                let (method, target) = (example.method.clone(), example.path.clone());
+                self.note(description::check(Some(Request { method, target, ..Request::default() }), &refusal));
+                Some(refusal)
+            }
+        }
+    }
+
     fn note(&mut self, seen: Option<Seen>) {
-        self.seen.extend(seen.map(|seen| (seen.operation, seen.status)));
+        self.seen.extend(seen.map(|seen| (seen.operation, seen.status, seen.code)));
+    }
+
+    /// Sends a request over TLS.
+    fn send_as(&mut self, security: &Security, address: &str, example: &Example, headers: &str) -> Response {
+        let Example { method, path, body, .. } = example;
+        let response = https::send_with(address, security, method, path, headers, body).expect("the node answers");
+        let (method, target, body) = (method.clone(), path.clone(), Some(body.clone().into_bytes()));
+        self.note(description::check(Some(Request { method, target, headers: vec![], body }), &response));
+        response
     }
 
     /// Sends the example of an operation.
@@ -53,15 +85,13 @@ struct Example {
     method: String,
     path: String,
     body: String,
-    /// The statuses that are described.
-    statuses: BTreeSet<u16>,
-    /// The codes that are described, each with its status.
-    codes: BTreeSet<(u16, String)>,
+    /// The statuses that are described, each with each of its codes.
+    cases: BTreeSet<(u16, Option<String>)>,
 }
 
 impl Example {
     fn has(&self, code: &str) -> bool {
-        self.codes.iter().any(|(_, it)| it == code)
+        self.cases.iter().any(|(_, it)| it.as_deref() == Some(code))
     }
 }
 
@@ -75,22 +105,25 @@ fn examples() -> Vec<Example> {
             _ => "",
         };
         let path = template.replace("{key}", "k");
-        let path = if path.contains("/members/") { path.replace("{id}", "9") } else { path.replace("{id}", NOBODY) };
-        let mut codes = BTreeSet::new();
+        let path =
+            if path.contains("/members/") { path.replace("{id}", "9") } else { path.replace("{id}", UNKNOWN_SESSION) };
+        let mut cases = BTreeSet::new();
         let responses = operation["responses"].as_object().unwrap();
         for (status, response) in responses {
             let response = description().resolve(response);
             let names = response.pointer("/content/application~1json/schema/allOf/1/properties/error/enum");
-            let names = names.and_then(Value::as_array).into_iter().flatten();
-            codes.extend(names.map(|name| (status.parse().unwrap(), name.as_str().unwrap().to_owned())));
+            let status = status.parse().unwrap();
+            match names.and_then(Value::as_array) {
+                Some(names) => cases.extend(names.iter().map(|name| (status, Some(name.as_str().unwrap().to_owned())))),
+                None => drop(cases.insert((status, None))),
+            }
         }
         Example {
             body: body(&id).map_or_else(String::new, |body| body.to_string()),
             method: method.to_uppercase(),
             path: path + query,
-            statuses: responses.keys().map(|status| status.parse().unwrap()).collect(),
             id,
-            codes,
+            cases,
         }
     });
     examples.collect()
@@ -100,9 +133,9 @@ fn body(id: &str) -> Option<Value> {
     Some(match id {
         "acquire" | "openSession" | "transferLeadership" => json!({}),
         "acquireKeys" => json!({ "keys": ["a", "b"] }),
-        "release" => json!({ "session": NOBODY, "token": 1 }),
-        "releaseKeys" => json!({ "keys": ["a", "b"], "session": NOBODY, "token": 1 }),
-        "proclaim" => json!({ "session": NOBODY, "token": 1, "value": "v" }),
+        "release" => json!({ "session": UNKNOWN_SESSION, "token": 1 }),
+        "releaseKeys" => json!({ "keys": ["a", "b"], "session": UNKNOWN_SESSION, "token": 1 }),
+        "proclaim" => json!({ "session": UNKNOWN_SESSION, "token": 1, "value": "v" }),
         "breakGrant" => json!({ "token": 1, "reason": "a test" }),
         "transact" => json!({ "changes": [{ "put": { "key": "k", "value": "v" } }] }),
         "addMember" => json!({ "id": 9, "peer_addr": "127.0.0.1:1" }),
@@ -113,6 +146,22 @@ fn body(id: &str) -> Option<Value> {
         "setAccess" => json!({ "revision": 0 }),
         _ => return None,
     })
+}
+
+/// Goal: an answer that a server did not finish is an error, and is compared with nothing.
+#[test]
+fn truncated_answers_are_errors() {
+    let whole = |method: &str, answer: &str| {
+        let request = format!("{method} /v1/status HTTP/1.1\r\n\r\n");
+        http::whole(request.as_bytes(), answer.as_bytes())
+    };
+    let head = "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 10\r\n";
+    assert_eq!(whole("GET", &format!("{head}\r\n{{\"node\":1}}")).unwrap().body, r#"{"node":1}"#);
+    for truncated in [format!("{head}\r\n{{\"node\":"), format!("{head}\r\n"), head.to_owned()] {
+        let error = whole("GET", &truncated).expect_err(&truncated);
+        assert_eq!(error.kind(), std::io::ErrorKind::UnexpectedEof, "{error}");
+    }
+    assert_eq!(whole("HEAD", &format!("{head}\r\n")).unwrap().status, 200);
 }
 
 /// Goal: the check itself sees what is wrong. Each change of an exchange that is as described is found.
@@ -126,7 +175,7 @@ fn exchanges_that_are_not_described_are_found() {
         description().exchange(&request, &Response { status, head, body: answer.to_owned() })
     };
     let kind = "content-type: application/json";
-    let granted = json!({ "key": "k", "session": NOBODY, "token": 1, "ttl_ms": 30_000 }).to_string();
+    let granted = json!({ "key": "k", "session": UNKNOWN_SESSION, "token": 1, "ttl_ms": 30_000 }).to_string();
     let seen = exchange("POST /v1/locks/k/acquire", "{}", 200, kind, &granted).unwrap().unwrap();
     assert_eq!((seen.operation.as_str(), seen.status, seen.code), ("acquire", 200, None));
 

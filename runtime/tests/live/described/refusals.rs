@@ -1,15 +1,16 @@
 //! Refusals that many operations have in common, each of each.
 
+use palisade_client::Security;
 use serde_json::json;
 
 use super::{Example, Walk, examples};
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
-use crate::support::{description, eventually, http, https};
+use crate::support::{eventually, http, ports};
 
 /// Sends each example that may be refused by this code until it is, and expects the refusal.
 pub(super) fn each_is_refused(walk: &mut Walk, address: &str, code: &str, headers: &str) {
-    // Without TLS nobody may set the rules, at any node.
+    // Without TLS no client may set the rules, at any node.
     let of_all = |example: &Example| example.id != "setAccess" || code.starts_with("wrong");
     for example in examples().into_iter().filter(|example| example.has(code) && of_all(example)) {
         let response = walk.example(address, &example, headers);
@@ -23,7 +24,7 @@ fn invalid(example: &Example) -> Option<(String, String)> {
     Some(match example.id.as_str() {
         "requests" | "hold" => (example.path.clone(), String::new()),
         "promoteMember" | "removeMember" => (path.replace("/9", "/x"), String::new()),
-        "showSession" | "closeSession" | "keepAlive" => (path.replace(super::NOBODY, "x"), String::new()),
+        "showSession" | "closeSession" | "keepAlive" => (path.replace(super::UNKNOWN_SESSION, "x"), String::new()),
         _ if example.body.is_empty() => (format!("{path}?{query}&colour=red"), String::new()),
         _ => (example.path.clone(), json!({ "colour": "red" }).to_string()),
     })
@@ -56,12 +57,50 @@ pub(super) fn of_requests(walk: &mut Walk, cluster: &Cluster) {
 pub(super) fn without_identity(walk: &mut Walk, address: &str, certificates: &Certificates) {
     let anonymous = certificates.anonymous();
     for example in examples() {
-        let Example { method, path, body, .. } = &example;
-        let response = https::send(address, &anonymous, method, path, body).expect("the node answers");
-        let request = description::Request { method: method.clone(), target: path.clone(), ..Default::default() };
-        walk.note(description::check(Some(request), &response));
+        let response = walk.send_as(&anonymous, address, &example, "");
         let is_open = !example.has("unauthenticated");
         assert_eq!(is_open, response.status != 401, "{}: {}", example.id, response.body);
+    }
+}
+
+/// An example that asks what another client may do.
+fn about_another(mut example: Example) -> Example {
+    if example.id == "testAccess" {
+        example.path += "&principal=ann";
+    }
+    example
+}
+
+/// A client without rights.
+pub(super) fn without_rights(walk: &mut Walk, address: &str, client: &Security) {
+    for example in examples().into_iter().filter(|example| example.has("denied")).map(about_another) {
+        walk.send_as(client, address, &example, "").refused(403, "denied");
+    }
+}
+
+/// The address for clients, of a node that has another one for administration.
+pub(super) fn at_the_wrong_address(walk: &mut Walk) {
+    let admin = format!("127.0.0.1:{}", ports::free(1)[0]);
+    let cluster = Cluster::start_calm_with(1, &["--admin-addr", &admin]);
+    cluster.wait_ready();
+    for example in examples().into_iter().filter(|example| example.has("wrong_listener")).map(about_another) {
+        walk.example(&cluster.client_addr(1), &example, "").refused(421, "wrong_listener");
+    }
+}
+
+/// A store that is nearly full.
+pub(super) fn without_room(walk: &mut Walk) {
+    let cluster = Cluster::start_calm_with(1, &["--max-store-bytes", "100000"]);
+    let address = cluster.client_addr(1);
+    cluster.wait_ready();
+    let content = "c".repeat(60_000);
+    walk.send(&address, "PUT", "/v1/kv/kept", "", &content).ok();
+    for mut example in examples().into_iter().filter(|example| example.has("store_full")) {
+        example.body = match example.id.as_str() {
+            "transact" => json!({ "changes": [{ "put": { "key": "k", "value": content } }] }).to_string(),
+            _ => content.clone(),
+        };
+        walk.example(&address, &example, "").refused(507, "store_full");
     }
 }
 
@@ -72,7 +111,11 @@ pub(super) fn too_many(walk: &mut Walk) {
     for example in examples().into_iter().filter(|example| example.has("too_soon")) {
         let refused = eventually("the limit is reached", || {
             http::get(&address, "/v1/locks/other").expect("the node answers");
-            let response = walk.example(&address, &example, "");
+            let response = match example.id.as_str() {
+                // A watch that is served does not end.
+                "watch" => walk.refused_watch(&address, &example)?,
+                _ => walk.example(&address, &example, ""),
+            };
             (response.status == 429).then_some(response)
         });
         assert_eq!(refused.json()["error"], "too_soon", "{}: {}", example.id, refused.body);

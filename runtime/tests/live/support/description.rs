@@ -339,20 +339,20 @@ fn forbid_unknown(schema: &mut Value, is_part: bool) {
 }
 
 /// The messages of a WebSocket.
-pub struct Talk {
+pub struct Conversation {
     is_hold: bool,
     /// What the client has sent that is not described, and why it is not: by what an answer names.
     undescribed: HashMap<String, String>,
 }
 
-impl Talk {
-    /// The talk on a WebSocket at this path.
-    pub fn at(path: &str) -> Talk {
-        Talk { is_hold: path.starts_with("/v1/hold"), undescribed: HashMap::new() }
+impl Conversation {
+    /// The conversation on a WebSocket at this path.
+    pub fn at(path: &str) -> Conversation {
+        Conversation { is_hold: path.starts_with("/v1/hold"), undescribed: HashMap::new() }
     }
 
     /// The client sends a text.
-    pub fn said(&mut self, text: &str) {
+    pub fn sent(&mut self, text: &str) {
         let message = serde_json::from_str::<Value>(text).unwrap_or_default();
         let (name, of) = if self.is_hold {
             let kind = only_field(&message).map_or("", |(kind, _)| kind);
@@ -368,7 +368,7 @@ impl Talk {
 
     /// The server has sent a message.
     #[track_caller]
-    pub fn heard(&self, message: &Value) {
+    pub fn received(&self, message: &Value) {
         let name = if self.is_hold { "HoldServerFrame" } else { "Response" };
         description().message(name, message).unwrap_or_else(|problem| panic!("{problem}"));
         let done = if self.is_hold {

@@ -98,9 +98,22 @@ pub fn raw(address: &str, request: &[u8]) -> std::io::Result<Response> {
         sent?;
         received?;
     }
-    let response = parse(&bytes)?;
+    let response = whole(request, &bytes)?;
     description::check(Request::parse(request), &response);
     Ok(response)
+}
+
+/// The answer to a request, from all that the server sent; an error if the server ended the connection within it.
+pub fn whole(request: &[u8], bytes: &[u8]) -> std::io::Result<Response> {
+    let response = parse(bytes)?;
+    let body = bytes.windows(4).position(|window| window == b"\r\n\r\n").map(|end| &bytes[end + 4..]);
+    let length = response.header("content-length").and_then(|length| length.parse().ok()).unwrap_or(0);
+    if body.is_some_and(|body| body.len() >= length || request.starts_with(b"HEAD ")) {
+        return Ok(response);
+    }
+    let received = body.map_or(0, <[u8]>::len);
+    let message = format!("the server ended the connection after {received} of {length} bytes of its answer's body");
+    Err(std::io::Error::new(std::io::ErrorKind::UnexpectedEof, message))
 }
 
 /// Connects from this address of the machine.

@@ -59,7 +59,7 @@ pub fn send_with(
     let request = format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}{headers}Content-Length: {length}\r\n\r\n{body}"
     );
-    let response = http::parse(&exchange(address, security, request.as_bytes())?)?;
+    let response = http::whole(request.as_bytes(), &exchange(address, security, request.as_bytes())?)?;
     description::check(Request::parse(request.as_bytes()), &response);
     Ok(response)
 }

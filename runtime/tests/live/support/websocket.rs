@@ -9,10 +9,10 @@ use tokio_tungstenite::tungstenite::client::{IntoClientRequest, client};
 use tokio_tungstenite::tungstenite::error::ProtocolError;
 use tokio_tungstenite::tungstenite::{self, Message};
 
-use super::description::Talk;
+use super::description::Conversation;
 
 /// An open WebSocket to a node, and what passes through it.
-pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>, Talk);
+pub struct WebSocket(pub tungstenite::WebSocket<TcpStream>, Conversation);
 
 impl WebSocket {
     /// Opens one for many requests, to this node itself.
@@ -48,7 +48,7 @@ impl WebSocket {
             request.headers_mut().insert(*name, value.parse().unwrap());
         }
         let (socket, _) = client(request, stream).map_err(|error| error.to_string())?;
-        Ok(WebSocket(socket, Talk::at(path)))
+        Ok(WebSocket(socket, Conversation::at(path)))
     }
 
     /// Sends a request.
@@ -58,7 +58,7 @@ impl WebSocket {
 
     /// Sends any text.
     pub fn send_text(&mut self, text: &str) {
-        self.1.said(text);
+        self.1.sent(text);
         self.0.send(Message::text(text)).expect("the node reads");
     }
 
@@ -86,7 +86,7 @@ impl WebSocket {
             match self.0.read() {
                 Ok(Message::Text(text)) => {
                     let message = serde_json::from_str(&text).expect("answers are JSON");
-                    self.1.heard(&message);
+                    self.1.received(&message);
                     return Some(message);
                 }
                 Ok(Message::Close(_)) | Err(tungstenite::Error::ConnectionClosed) => return None,

@@ -123,19 +123,20 @@ impl Watching {
     }
 
     /// Waits until it has shown grants with these tokens, and no others.
-    async fn has_shown(mut self, tokens: &[u64]) {
+    async fn has_shown(self, tokens: &[u64]) {
+        let Watching { granted, mut task } = self;
         let shown = async {
-            while *self.granted.lock() != tokens {
+            while *granted.lock() != tokens {
                 sleep(Duration::from_millis(10)).await;
             }
         };
         tokio::select! {
-            ended = &mut self.task => panic!("the watch ended: {ended:?}"),
+            ended = &mut task => panic!("the watch ended: {ended:?}"),
             shown = timeout(GIVE_UP, shown) => {
-                assert!(shown.is_ok(), "the watch has shown {:?}, not {tokens:?}", self.granted.lock());
+                assert!(shown.is_ok(), "the watch has shown {:?}, not {tokens:?}", granted.lock());
             }
         }
-        self.task.abort();
+        task.abort();
     }
 }
 
