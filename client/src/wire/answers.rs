@@ -428,14 +428,14 @@ pub struct MemberView {
     /// On a leader: the last index that it is known to have.
     pub matched: Option<u64>,
     /// The version of its program, such as `0.1.0`, as of its last handshake with the answering node; null if there was
-    /// none yet, or its version does not say it. Only in JSON.
+    /// none yet, or its version does not say it. Only in JSON; nodes of 0.1.0 do not have the field.
     #[serde(default, with = "only_in_json")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<String>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<String>", skip_serializing_if = "Option::is_none"))]
     pub version: Option<String>,
     /// The version of the protocol between nodes in which it and the answering node speak; at the answering node itself,
-    /// the newest one that it speaks. Only in JSON.
+    /// the newest one that it speaks. Only in JSON; nodes of 0.1.0 do not have the field.
     #[serde(default, with = "only_in_json")]
-    #[cfg_attr(feature = "schema", schemars(with = "Option<u16>"))]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<u16>", skip_serializing_if = "Option::is_none"))]
     pub protocol: Option<u16>,
 }
 

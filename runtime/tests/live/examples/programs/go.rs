@@ -44,7 +44,7 @@ fn go_examples_run_as_printed() {
         std::fs::write(place.path().join("main.go"), on(&cluster, &program)).unwrap();
         let module = &blocks_of(MODULE, "sh")[0];
         let client = format!("={}", folder("go").display());
-        let commands = format!("go mod init job && {}", module.text.replace("=../palisade/clients/go", &client));
+        let commands = module.text.replace("=../palisade/clients/go", &client);
         succeeds(module, Command::new("sh").args(["-e", "-c", &commands]).current_dir(place.path()));
         succeeds(first, Command::new("go").args(["run", "."]).current_dir(place.path()).env("GOFLAGS", "-mod=mod"));
     });

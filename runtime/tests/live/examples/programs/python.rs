@@ -226,7 +226,7 @@ assert refused(9, b"late") and objects == {"/report": b"10\nd"}, objects
 "#;
 
 const STAGES: &[Stage] = &[
-    Stage { begins: "client = palisade.Client(\"127.0.0.1:7401\")", before: REPORT, after: WRITTEN },
+    Stage { begins: "client = palisade.Client(\"127.0.0.1:7401,", before: REPORT, after: WRITTEN },
     Stage { begins: "import palisade\n", before: REPORT, after: WRITTEN },
     Stage {
         begins: "with client.lock(\"nightly\", ttl=30, wait=60) as lock:\n    for page",
