@@ -61,9 +61,9 @@ fn store_is_sound(table: &LockTable) -> Check {
 /// Checks one lock, and counts its claims.
 fn lock_is_sound(table: &LockTable, key: &Key, lock: &Lock) -> Result<usize, super::Violation> {
     let mut seen = BTreeSet::new();
-    let claims = claims(key, lock);
-    require!(NAME, !claims.is_empty(), "{key} is neither held nor waited for")?;
-    for claim in &claims {
+    let size = claims(key, lock).next().map(|claim| claim.mode.of());
+    require!(NAME, size.is_some(), "{key} is neither held nor waited for")?;
+    for claim in claims(key, lock) {
         let id = claim.session;
         require!(NAME, seen.insert(id), "session {id} stands twice at {key}")?;
         let Some(session) = table.session(id) else {
@@ -71,10 +71,16 @@ fn lock_is_sound(table: &LockTable, key: &Key, lock: &Lock) -> Result<usize, sup
             continue;
         };
         require!(NAME, session.claims_key(key), "session {id} does not know of its claim on {key}")?;
-        require!(NAME, claim.mode.of() == claims[0].mode.of(), "{key} has claims of two sizes")?;
-        for other in &claim.keys {
-            let there = table.lock(other).map(|lock| self::claims(other, lock)).unwrap_or_default();
-            require!(NAME, there.contains(claim), "session {id} has another claim on {other} than on {key}")?;
+        require!(NAME, Some(claim.mode.of()) == size, "{key} has claims of two sizes")?;
+        let is_here = claim.keys.iter().any(|claimed| claimed == key);
+        require!(NAME, is_here, "session {id} stands at {key} with a claim on other keys")?;
+        for other in claim.keys.iter().filter(|other| *other != key) {
+            let mut there = table.lock(other).into_iter().flat_map(|lock| claims(other, lock));
+            require!(
+                NAME,
+                there.any(|there| there == claim),
+                "session {id} has another claim on {other} than on {key}"
+            )?;
         }
     }
     let in_order = lock.holders.windows(2).all(|pair| pair[0].token < pair[1].token);
@@ -84,7 +90,7 @@ fn lock_is_sound(table: &LockTable, key: &Key, lock: &Lock) -> Result<usize, sup
         require!(NAME, *holds > 0, "a holder of {key} has no hold")?;
     }
     let permits: u64 = lock.holders.iter().map(|holder| u64::from(holder.mode.permits())).sum();
-    require!(NAME, permits <= u64::from(claims[0].mode.of()), "{permits} permits of {key} are taken")?;
+    require!(NAME, size.is_some_and(|size| permits <= u64::from(size)), "{permits} permits of {key} are taken")?;
     Ok(seen.len())
 }
 
@@ -100,26 +106,28 @@ struct Shown {
 }
 
 /// The claims on a key: those of its holders, then those of its waiters.
-fn claims(key: &Key, lock: &Lock) -> alloc::vec::Vec<Shown> {
-    let holders = lock.holders.iter().map(|holder| {
+fn claims(key: &Key, lock: &Lock) -> impl Iterator<Item = Shown> {
+    let holders = lock.holders.iter().map(move |holder| {
         let Holder { session, sequence, mode, token, holds, .. } = *holder;
         Shown { session, sequence, mode, keys: holder.keys(key), grant: Some((token, holds)) }
     });
-    let waiters = lock.queue.iter().map(|waiter| Shown {
+    let waiters = lock.queue.iter().map(move |waiter| Shown {
         session: waiter.session,
         sequence: waiter.sequence,
         mode: waiter.mode,
         keys: waiter.keys(key),
         grant: None,
     });
-    holders.chain(waiters).collect()
+    holders.chain(waiters)
 }
 
 #[cfg(test)]
 mod tests {
+    use alloc::vec;
+
     use super::table_is_sound;
     use crate::invariants::states::{acquire, complaint, id, key, put, table, under, written};
-    use crate::lock::{Bytes, LockRequest, LockTable, Token, Version, Waiter};
+    use crate::lock::{Bytes, Command, Keys, LockRequest, LockTable, Sequence, Token, Version, Waiter};
     use crate::raft::{Stamp, StateMachine};
 
     /// Three sessions: 1 holds a and k, 2 and 3 wait for k.
@@ -141,6 +149,29 @@ mod tests {
             lock.queue.change(|queue| queue.push_back(waiter));
             assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {twice}.0 stands twice at k"));
         }
+    }
+
+    #[test]
+    fn claim_that_differs_from_key_to_key_is_seen() {
+        let both =
+            LockRequest { keys: Keys::new(vec![key("a"), key("b")]).unwrap(), ..LockRequest::exclusive("a", true) };
+        let damaged = |name: &str, claim: Waiter| {
+            let mut table = table(2);
+            let holder = Command::Acquire { session: id(1), sequence: None, request: both.clone() };
+            let waiter = Command::Acquire { session: id(2), sequence: None, request: both.clone() };
+            table.apply(Stamp(0), &holder);
+            table.apply(Stamp(0), &waiter);
+            assert_eq!(complaint(table_is_sound(&table)), "");
+            table.parts().locks.get_mut(&key(name)).unwrap().queue.change(|queue| queue[0] = claim);
+            complaint(table_is_sound(&table))
+        };
+        let numbered = Waiter::new(id(2), Some(Sequence(1)), &both);
+        assert_eq!(damaged("b", numbered), "session 2.0 has another claim on b than on a");
+        let alone = Waiter::new(id(2), None, &LockRequest::exclusive("b", true));
+        assert_eq!(damaged("b", alone), "session 2.0 has another claim on b than on a");
+        let elsewhere = LockRequest { keys: Keys::new(vec![key("b"), key("c")]).unwrap(), ..both.clone() };
+        let elsewhere = Waiter::new(id(2), None, &elsewhere);
+        assert_eq!(damaged("a", elsewhere), "session 2.0 stands at a with a claim on other keys");
     }
 
     #[test]
