@@ -28,7 +28,13 @@ fn next_waiter(stage: &Stage, key: &str) -> Running {
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
     let stage = Stage::set();
-    for (key, signal, code) in [("int", Signal::INT, 130), ("term", Signal::TERM, 143), ("hup", Signal::HUP, 129)] {
+    for (key, signal, code) in [
+        ("int", Signal::INT, 130),
+        ("term", Signal::TERM, 143),
+        ("hup", Signal::HUP, 129),
+        ("usr1", Signal::USR1, 138),
+        ("usr2", Signal::USR2, 140),
+    ] {
         let mut holder = stage.start_lock(key, &LONG, "exec sleep 1000");
         let mut next = next_waiter(&stage, key);
         holder.signal(signal);
