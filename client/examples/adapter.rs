@@ -2,7 +2,7 @@
 //! from its input, does it with the client's public interface, and writes an answer or an event a line. Its end releases
 //! nothing, so a test can let a client end without a farewell.
 //!
-//! `adapter --endpoints HOST:PORT,HOST:PORT [--ca FILE [--cert FILE --key FILE | --token-file FILE]]`
+//! `adapter --endpoints HOST:PORT,HOST:PORT [--ca FILE [--cert FILE --cert-key FILE | --token-file FILE]]`
 
 use std::collections::HashMap;
 use std::process::ExitCode;
@@ -130,7 +130,7 @@ impl Adapter {
         }
         let endpoints = given.remove("--endpoints").ok_or("--endpoints HOST:PORT,HOST:PORT is missing")?;
         let mut security = given.remove("--ca").map_or_else(Security::plain, Security::tls);
-        if let (Some(cert), Some(key)) = (given.remove("--cert"), given.remove("--key")) {
+        if let (Some(cert), Some(key)) = (given.remove("--cert"), given.remove("--cert-key")) {
             security = security.with_certificate(cert, key);
         }
         if let Some(file) = given.remove("--token-file") {

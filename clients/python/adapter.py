@@ -2,7 +2,7 @@
 """Runs locks of this client on commands from standard input, for the tests that all clients pass.
 
     adapter.py --endpoints HOST:PORT,… [--asyncio]
-        [--ca FILE [--cert FILE --key FILE | --token TEXT]]
+        [--ca FILE [--cert FILE --cert-key FILE | --token TEXT]]
 
 It reads one JSON object a line and writes one a line: answers with the command's `id`, and the
 event `lost`. Commands run concurrently. It ends at `quit` or at the end of the input, and releases
@@ -207,7 +207,7 @@ def main() -> None:
     parser.add_argument("--endpoints", required=True, help="HOST:PORT,HOST:PORT")
     parser.add_argument("--ca", help="file with the CA's certificate: use TLS")
     parser.add_argument("--cert", help="file with the client's certificate")
-    parser.add_argument("--key", help="file with the key of the client's certificate")
+    parser.add_argument("--cert-key", dest="key", help="file with the key of the client's certificate")
     parser.add_argument("--token", help="bearer token")
     parser.add_argument("--asyncio", action="store_true", help="use palisade.aio")
     options = parser.parse_args()

@@ -3,7 +3,7 @@
  * a line on standard output. It uses the public interface only.
  *
  * ```
- * node dist/adapter.js --endpoints HOST:PORT,… [--ca FILE (--cert FILE --key FILE | --token TEXT)]
+ * node dist/adapter.js --endpoints HOST:PORT,… [--ca FILE (--cert FILE --cert-key FILE | --token TEXT)]
  * ```
  */
 
@@ -43,7 +43,7 @@ function clientFromArguments(): Client {
       endpoints: { type: "string" },
       ca: { type: "string" },
       cert: { type: "string" },
-      key: { type: "string" },
+      "cert-key": { type: "string" },
       token: { type: "string" },
     },
   });
@@ -55,7 +55,7 @@ function clientFromArguments(): Client {
           tls: {
             ca: readFileSync(values.ca),
             ...(values.cert !== undefined && { cert: readFileSync(values.cert) }),
-            ...(values.key !== undefined && { key: readFileSync(values.key) }),
+            ...(values["cert-key"] !== undefined && { key: readFileSync(values["cert-key"]) }),
             ...(values.token !== undefined && { token: values.token }),
           },
         };

@@ -76,7 +76,7 @@ impl Security {
         let Some(files) = &self.0 else { return Vec::new() };
         let mut arguments = vec![("--ca", files.ca.as_path())];
         if let Some((cert, key)) = &files.certificate {
-            arguments.extend([("--cert", cert.as_path()), ("--key", key.as_path())]);
+            arguments.extend([("--cert", cert.as_path()), ("--cert-key", key.as_path())]);
         }
         arguments.extend(files.token.as_deref().map(|token| ("--token-file", token)));
         arguments

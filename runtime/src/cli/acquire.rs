@@ -11,8 +11,8 @@ use palisade_client::wire::{Acquired, Code, Failure, Keys, SessionId};
 use palisade_client::{Error, Guard};
 use serde::Serialize;
 
-use super::claim::{Claim, Granted, Reach};
-use super::connect::{self, Endpoints};
+use super::claim::{Claim, Granted, LockKeys, Reach};
+use super::connect::{self, Endpoints, without_key_alias};
 use super::lock::EXIT_LOST;
 use super::show::print_json;
 use super::signals::StopSignals;
@@ -24,6 +24,7 @@ use super::{block_on, print_error};
 /// the end of its TTL, unless `palisade session renew` renews it. The session is a secret: a program that
 /// has it can release the lock. The exit codes are those of `palisade lock`.
 #[derive(Debug, Args)]
+#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Acquire {
     #[command(flatten)]
     claim: Claim,
@@ -40,13 +41,14 @@ pub(super) struct Acquire {
 
 /// Release a lock that `palisade acquire` has taken
 ///
+/// Of several locks of one grant, name all keys.
 /// The exit code is 76 if the session does not hold the lock with this token (any more): another client may
 /// have held it meanwhile. Otherwise the exit codes are those of `palisade lock`.
 #[derive(Debug, Args)]
+#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Release {
-    /// Key of the lock; of several locks of one grant, all keys
-    #[arg(required = true, value_name = "KEY")]
-    keys: Vec<String>,
+    #[command(flatten)]
+    keys: LockKeys,
     /// The session that holds it, from `palisade acquire`. Other users of the machine see it on the command
     /// line, and not in the environment
     #[arg(long, value_name = "UUID", env = "PALISADE_SESSION", hide_env_values = true)]
@@ -121,6 +123,7 @@ struct Released {
 impl Release {
     pub(super) fn run(self) -> ExitCode {
         let Release { keys, session, token, json, endpoints } = self;
+        let keys = keys.all();
         let name = keys.join(", ");
         let released =
             block_on(async { endpoints.connect().await?.release(Keys::from(keys.as_slice()), session, token).await });

@@ -132,7 +132,7 @@ impl Action {
                 outln!("issued the certificate of {kind} `{name}` of cluster `{}`; connect with", authority.cluster());
                 let Issued { cert, key } = issued;
                 let ca = authority.certificate();
-                outln!("  --ca {} --cert {} --key {}", ca.display(), cert.display(), key.display());
+                outln!("  --ca {} --cert {} --cert-key {}", ca.display(), cert.display(), key.display());
             }
             Action::Token { name } => {
                 let NewToken { token, line } = NewToken::draw(&name);

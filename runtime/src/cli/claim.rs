@@ -30,9 +30,8 @@ const CONNECT_TIMEOUTS: (Duration, Duration) = (Duration::from_secs(1), Duration
 /// What a claim is on, and how long it may wait.
 #[derive(Debug, Args)]
 pub(super) struct Claim {
-    /// Key of the lock; several locks are acquired together, under one token, or none
-    #[arg(required = true, value_name = "KEY")]
-    pub(super) keys: Vec<String>,
+    #[command(flatten)]
+    pub(super) keys: LockKeys,
     /// Share the lock with others that ask for it so, as readers do
     #[arg(long, conflicts_with = "permits")]
     pub(super) shared: bool,
@@ -53,6 +52,34 @@ pub(super) struct Claim {
     pub(super) no_wait: bool,
     #[command(flatten)]
     pub(super) holder: Holder,
+}
+
+/// The keys of a claim.
+#[derive(Debug, Args)]
+#[group(required = true, multiple = true)]
+pub(super) struct LockKeys {
+    /// Key of the lock; several keys are one claim, under one token: on all their locks, or on none
+    #[arg(value_name = "KEY")]
+    keys: Vec<String>,
+    /// Key of the lock, like KEY; may be repeated
+    #[arg(long, value_name = "KEY")]
+    key: Vec<String>,
+}
+
+impl LockKeys {
+    pub(super) fn of(key: String) -> LockKeys {
+        LockKeys { keys: Vec::new(), key: vec![key] }
+    }
+
+    /// All keys.
+    pub(super) fn all(&self) -> Vec<String> {
+        [self.keys.as_slice(), &self.key].concat()
+    }
+
+    /// Those without `--key` before them.
+    pub(super) fn positional(&self) -> &[String] {
+        &self.keys
+    }
 }
 
 /// The session of a claim.
@@ -106,9 +133,10 @@ impl Claim {
             connected = self.connect(reach) => connected.map_err(|error| self.not_locked(&error))?,
             signal = signals.next() => return Err(interrupted(signal)),
         };
+        let keys = self.keys.all();
         let look = async {
             let enclosing = Enclosing::read(&client).await;
-            let holder = enclosing.holder(&client, &self.keys).await;
+            let holder = enclosing.holder(&client, &keys).await;
             (enclosing, holder)
         };
         let (enclosing, holder) = tokio::select! {
@@ -120,9 +148,9 @@ impl Claim {
         }
         let mut line = WaitLine::new();
         let locked = tokio::select! {
-            locked = client.lock(self.keys.clone(), self.options()) => Ok(locked),
+            locked = client.lock(keys.clone(), self.options()) => Ok(locked),
             signal = signals.next() => Err(signal),
-            never = line.follow(&client, &self.keys) => match never {},
+            never = line.follow(&client, &keys) => match never {},
         };
         drop(line);
         let code = match locked {
@@ -173,7 +201,7 @@ impl Claim {
 
     /// The keys, for messages.
     pub(super) fn name(&self) -> String {
-        self.keys.join(", ")
+        self.keys.all().join(", ")
     }
 
     fn options(&self) -> LockOptions {
@@ -207,8 +235,9 @@ impl Claim {
     /// The end of an error message: who holds the lock, if a node answers with it. Of several locks, the
     /// first that is held.
     async fn holders(&self, client: &Client) -> String {
+        let keys = self.keys.all();
         let read = async {
-            for key in &self.keys {
+            for key in &keys {
                 let lock = client.show_lock(key.as_str(), Consistency::Linearizable).await.ok()?;
                 if lock.held {
                     return Some(lock);
@@ -217,7 +246,7 @@ impl Claim {
             None
         };
         let Ok(Some(lock)) = timeout(FINAL_REQUEST_TIMEOUT, read).await else { return String::new() };
-        let of = if self.keys.len() > 1 { format!("{}: ", lock.key) } else { String::new() };
+        let of = if keys.len() > 1 { format!("{}: ", lock.key) } else { String::new() };
         format!("; {of}{}; sessions waiting for it: {}", held_by(&lock), lock.queue.len())
     }
 }

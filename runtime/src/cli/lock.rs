@@ -22,7 +22,8 @@ use tokio::time::{sleep, timeout};
 
 use super::child::{self, LockedCommand, Stopped};
 use super::claim::enclosing::{self, Enclosing};
-use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, Reach, Wait, close, parse_wait};
+use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reach, Wait, close, parse_wait};
+use super::connect::without_key_alias;
 use super::signals::StopSignals;
 use super::watchdog::{HeldLock, Watchdog};
 use super::{block_on, print_error};
@@ -44,6 +45,7 @@ const EXIT_USAGE: u8 = 2;
 /// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out;
 /// 77: no node accepts this client's certificate or token, or the client accepts no node's.
 #[derive(Debug, Args)]
+#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Lock {
     #[command(flatten)]
     claim: Claim,
@@ -114,7 +116,7 @@ impl Elect {
     pub(super) fn run(self) -> ExitCode {
         let Elect { name, value, wait, holder, reach, run } = self;
         let (shared, permits, max_queue, no_wait) = (false, None, None, false);
-        let claim = Claim { keys: vec![name], shared, permits, max_queue, value, wait, no_wait, holder };
+        let claim = Claim { keys: LockKeys::of(name), shared, permits, max_queue, value, wait, no_wait, holder };
         Lock { claim, reach, run }.run()
     }
 }
@@ -323,21 +325,32 @@ fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
 
 /// Why a lock is not held without a command, if the command line is probably one whose command was
 /// forgotten.
-fn refuse_to_hold(keys: &[String], has_separator: bool) -> Option<String> {
+fn refuse_to_hold(keys: &LockKeys, has_separator: bool) -> Option<String> {
     if has_separator {
         return Some("there is no command after `--`: leave out `--` to hold the lock until Ctrl-C".into());
     }
-    (keys.len() > 1).then(|| {
+    let count = keys.all().len();
+    (count > 1 && !keys.positional().is_empty()).then(|| {
         format!(
-            "without a command, `palisade lock` holds one lock, not {}: write `--` before the command and its arguments: \
-             palisade lock KEY -- COMMAND",
-            keys.len()
+            "without a command, `palisade lock` holds one lock, not {count}: write `--` before the command and its \
+             arguments: palisade lock KEY -- COMMAND; to hold several locks, write --key before each key"
         )
     })
 }
 
-/// Adds a hint to the error of a command line whose command does not come after `--`.
-pub(super) fn hint_at_separator(mut error: clap::Error) -> clap::Error {
+/// Adds a hint to the error of a command line whose command does not come after `--`, or whose `--key` was meant as the
+/// key of `--cert`.
+pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
+    let lacks_cert_key = match error.get(ContextKind::InvalidArg) {
+        Some(ContextValue::Strings(lacking)) => lacking.iter().any(|option| option.starts_with("--cert-key")),
+        _ => false,
+    };
+    let words = || std::env::args_os().skip(1).take_while(|word| word != "--");
+    if lacks_cert_key && words().any(|word| word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")) {
+        let hint = "`--key` is the key of a lock here: name the file with the key of --cert by `--cert-key`";
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
+        return error;
+    }
     let mut words = std::env::args_os().skip(1);
     let command = words.next().filter(|word| word == "lock" || word == "elect");
     let is_about_the_command = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);

@@ -98,7 +98,7 @@ pub(crate) fn main() -> ExitCode {
     };
     let arguments = match Arguments::try_parse_from(&layered.words) {
         Ok(arguments) => arguments,
-        Err(error) => return layered.refuse(&lock::hint_at_separator(error)),
+        Err(error) => return layered.refuse(&lock::with_hint(error)),
     };
     match arguments.command {
         Command::Dev(dev) => dev.run(),

@@ -119,7 +119,7 @@ impl Access {
             Connection::Certified(principal) => Ok(Some(principal.clone())),
             Connection::Unfit(what) => Err(format!("the client's certificate {what}")),
             Connection::Plain | Connection::Anonymous => Err(
-                "the request proves no identity: present a client certificate of this cluster's CA (--cert and --key), or \
+                "the request proves no identity: present a client certificate of this cluster's CA (--cert and --cert-key), or \
                  send a bearer token (--token-file)"
                     .into(),
             ),

@@ -1,7 +1,7 @@
 // Adapter runs locks of the Go client on commands from standard input, for the scenarios that the clients of all
 // languages must pass.
 //
-//	adapter --endpoints HOST:PORT,… [--ca FILE [--cert FILE --key FILE | --token TEXT]]
+//	adapter --endpoints HOST:PORT,… [--ca FILE [--cert FILE --cert-key FILE | --token TEXT]]
 //
 // It reads one JSON object a line and writes one a line: answers with the command's id, and the event "lost". Commands
 // run concurrently. It ends at "quit", or at the end of its input, and releases nothing. It uses only the public
@@ -35,7 +35,7 @@ func run() error {
 	endpoints := flag.String("endpoints", "", "the nodes, as `HOST:PORT,…`")
 	ca := flag.String("ca", "", "the cluster's CA, a PEM `file`")
 	cert := flag.String("cert", "", "the client's certificate, a PEM `file`")
-	key := flag.String("key", "", "its private key, a PEM `file`")
+	key := flag.String("cert-key", "", "its private key, a PEM `file`")
 	token := flag.String("token", "", "the `text` of a bearer token")
 	flag.Parse()
 	options := palisade.Options{Token: *token}

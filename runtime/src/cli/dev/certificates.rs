@@ -101,7 +101,7 @@ impl Certificates {
     }
 
     fn flags_with(&self, (cert, key): (PathBuf, PathBuf)) -> String {
-        [("--ca", self.ca()), ("--cert", cert), ("--key", key)]
+        [("--ca", self.ca()), ("--cert", cert), ("--cert-key", key)]
             .iter()
             .map(|(flag, file)| format!(" {flag} {}", quoted(&file.display().to_string())))
             .collect()
@@ -109,6 +109,6 @@ impl Certificates {
 
     /// The beginning of a command with curl.
     pub(super) fn curl(&self) -> String {
-        format!("curl -s{}", self.flags().replacen(" --ca ", " --cacert ", 1))
+        format!("curl -s{}", self.flags().replacen(" --ca ", " --cacert ", 1).replacen(" --cert-key ", " --key ", 1))
     }
 }

@@ -58,8 +58,9 @@ fn lock_without_a_command_ends_when_it_is_lost() {
 fn forgotten_command_does_not_hold_the_lock() {
     let nothing = output(palisade().args(["lock", "k", "--"]));
     expect_complaint(&nothing, 2, "there is no command after `--`");
-    let several = output(palisade().args(["lock", "k", "date"]));
-    expect_complaint(&several, 2, "write `--` before the command");
+    for words in [["lock", "k", "date"].as_slice(), &["lock", "--key", "k", "date"]] {
+        expect_complaint(&output(palisade().args(words)), 2, "write `--` before the command");
+    }
 }
 
 /// Goal: `-n` tries once, and `-c` runs a line of shell under the lock and passes its exit code on.
@@ -98,6 +99,42 @@ fn script_acquires_renews_and_releases() {
     assert_eq!(stage.show("k")["held"], false);
     let again = output(&mut stage.palisade(&["release", "k", "--session", session, "--token", token]));
     expect_code(&again, 76);
+}
+
+/// Goal: `--key` means what KEY means, alone and beside it, for each command of a lock.
+#[test]
+fn keys_come_also_with_an_option() {
+    let stage = Stage::set();
+    for words in [["--key", "a", "--key", "b"].as_slice(), &["a", "--key", "b"], &["--key=b", "a"]] {
+        let script = ["--", "sh", "-c", "echo $PALISADE_KEY"];
+        assert_eq!(said(&stage, &[&["lock"], words, &script].concat()), "a b\n");
+        let line = said(&stage, &[&["acquire"], words].concat());
+        let (token, session) = line.trim().split_once(' ').unwrap();
+        assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [true, true]);
+        said(&stage, &[&["release", "--session", session, "--token", token], words].concat());
+        assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
+    }
+    // Several keys of the option cannot be a command without `--`.
+    let mut holder = Running::start(&mut stage.palisade(&["lock", "--key", "a", "--key", "b"]));
+    eventually("the locks are held", || (stage.show("b")["held"] == true).then_some(()));
+    holder.signal(Signal::INT);
+    assert_eq!(holder.exit_code(), 0);
+    let none = output(palisade().args(["lock", "--", "true"]));
+    assert!(none.status.code() == Some(2) && text(&none.stderr).contains("--key <KEY>"), "{none:?}");
+}
+
+/// Goal: who writes `--key` for the key of a certificate learns how that option is named, and takes no lock; it
+/// still has this name where no lock is meant.
+#[test]
+fn key_of_a_certificate_is_no_lock() {
+    let words = ["--ca", "ca.pem", "--cert", "c.pem", "--key", "c-key.pem"];
+    for command in ["lock", "acquire", "release"] {
+        let refused = output(palisade().args([command, "k"]).args(words).env_remove("PALISADE_CERT_KEY"));
+        assert_eq!(refused.status.code(), Some(2), "{command}");
+        assert!(text(&refused.stderr).contains("key of --cert by `--cert-key`"), "{}", text(&refused.stderr));
+    }
+    let missing = output(palisade().arg("status").args(words));
+    assert!(missing.status.code() == Some(64) && text(&missing.stderr).contains("ca.pem"), "{missing:?}");
 }
 
 /// Goal: a shell evaluates `--export`, and the commands that follow find session and token in the

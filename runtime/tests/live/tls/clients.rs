@@ -177,7 +177,7 @@ fn client_names_the_file_that_it_lacks() {
     assert!(code == Some(64) && said.contains("cannot read /nowhere/ca.pem"), "{said}");
     let ca = ours.ca().display().to_string();
     let ((cert, _), (_, key)) = (ours.pair("client-test"), ours.pair("node-1"));
-    let (code, said) = asked(&["--ca", &ca, "--cert", cert.to_str().unwrap(), "--key", key.to_str().unwrap()]);
+    let (code, said) = asked(&["--ca", &ca, "--cert", cert.to_str().unwrap(), "--cert-key", key.to_str().unwrap()]);
     assert!(code == Some(64) && said.contains("does not belong to the certificate"), "{said}");
     let (code, said) = asked(&["--token-file", &ca]);
     assert!(code == Some(2) && said.contains("--ca <FILE>"), "a token never travels in plain text: {said}");
