@@ -1,4 +1,4 @@
-//! `palisade lock`: run a command under a lock.
+//! `palisade lock`: run a command under a lock; `palisade hold` and `palisade elect`, which are forms of it.
 //!
 //! The command runs only while the lock is certainly held. The lock can be trusted until a margin
 //! before the lease ends ([`palisade_client::margin`]), measured on a clock that advances while the
@@ -35,7 +35,7 @@ const EXIT_USAGE: u8 = 2;
 
 /// Run a command under a lock, or under several
 ///
-/// Without a command, the lock is held until Ctrl-C or SIGTERM, which release it (exit code 0).
+/// Without a command, the lock is held until Ctrl-C or SIGTERM, which release it (exit code 0), as by `palisade hold`.
 /// The command's environment has PALISADE_KEY, PALISADE_TOKEN (the fencing token),
 /// PALISADE_SIGNED_TOKEN (the token with the cluster's signature, if the cluster signs) and
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
@@ -53,6 +53,19 @@ pub(super) struct Lock {
     reach: Reach,
     #[command(flatten)]
     run: Run,
+}
+
+/// Hold a lock, or several, until Ctrl-C or SIGTERM
+///
+/// The signal releases the lock (exit code 0). `palisade hold KEY` is `palisade lock KEY` without a command: options and
+/// exit codes are those of `palisade lock`. A line on standard error says when the lock is held, and its token.
+#[derive(Debug, Args)]
+#[command(mut_arg("cert_key", without_key_alias))]
+pub(super) struct Hold {
+    #[command(flatten)]
+    claim: Claim,
+    #[command(flatten)]
+    reach: Reach,
 }
 
 /// Run a command as long as this process leads: an election
@@ -81,7 +94,7 @@ pub(super) struct Elect {
 }
 
 /// The command to run under the lock, if there is one.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 struct Run {
     /// Run `sh -c COMMAND`
     #[arg(short = 'c', long, value_name = "COMMAND", conflicts_with = "command")]
@@ -112,6 +125,20 @@ enum End {
     Lost,
 }
 
+impl Hold {
+    pub(super) fn run(self) -> ExitCode {
+        if has_separator() {
+            print_error(
+                "`palisade hold` runs no command: write palisade lock KEY -- COMMAND; a key that begins with `-` follows \
+                 `--key=`",
+            );
+            return ExitCode::from(EXIT_USAGE);
+        }
+        let Hold { claim, reach } = self;
+        ExitCode::from(block_on(Lock { claim, reach, run: Run::default() }.hold()))
+    }
+}
+
 impl Elect {
     pub(super) fn run(self) -> ExitCode {
         let Elect { name, value, wait, holder, reach, run } = self;
@@ -124,7 +151,7 @@ impl Elect {
 impl Lock {
     pub(super) fn run(self) -> ExitCode {
         if self.run.words().is_none()
-            && let Some(refusal) = refuse_to_hold(&self.claim.keys, std::env::args_os().any(|word| word == "--"))
+            && let Some(refusal) = refuse_to_hold(&self.claim.keys)
         {
             print_error(refusal);
             return ExitCode::from(EXIT_USAGE);
@@ -323,17 +350,22 @@ fn ended(status: std::io::Result<std::process::ExitStatus>) -> u8 {
     }
 }
 
+/// Whether the command line has the `--` that comes before a command.
+fn has_separator() -> bool {
+    std::env::args_os().any(|word| word == "--")
+}
+
 /// Why a lock is not held without a command, if the command line is probably one whose command was
 /// forgotten.
-fn refuse_to_hold(keys: &LockKeys, has_separator: bool) -> Option<String> {
-    if has_separator {
+fn refuse_to_hold(keys: &LockKeys) -> Option<String> {
+    if has_separator() {
         return Some("there is no command after `--`: leave out `--` to hold the lock until Ctrl-C".into());
     }
     let count = keys.all().len();
     (count > 1 && !keys.positional().is_empty()).then(|| {
         format!(
             "without a command, `palisade lock` holds one lock, not {count}: write `--` before the command and its \
-             arguments: palisade lock KEY -- COMMAND; to hold several locks, write --key before each key"
+             arguments: palisade lock KEY -- COMMAND; `palisade hold` holds several locks"
         )
     })
 }

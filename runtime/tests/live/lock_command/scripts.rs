@@ -21,18 +21,25 @@ fn said(stage: &Stage, words: &[&str]) -> String {
 
 /// Starts `palisade lock k` without a command, and waits until it holds the lock.
 fn hold(stage: &Stage) -> Running {
-    let holder = Running::start(stage.palisade(&[&["lock", "k"][..], &LONG].concat()).stderr(Stdio::piped()));
+    hold_by(stage, "lock")
+}
+
+/// The same with `lock` or `hold`.
+fn hold_by(stage: &Stage, command: &str) -> Running {
+    let holder = Running::start(stage.palisade(&[&[command, "k"][..], &LONG].concat()).stderr(Stdio::piped()));
     eventually("the lock is held", || (stage.show("k")["held"] == true).then_some(()));
     holder
 }
 
 /// Goal: without a command the lock is held until a signal, and is free when the program ends; standard
-/// error says what is held.
+/// error says what is held. `palisade hold` does the same.
 #[test]
 fn lock_without_a_command_holds_until_a_signal() {
     let stage = Stage::set();
-    for signal in [Signal::INT, Signal::TERM] {
-        let mut holder = hold(&stage);
+    for (command, signal) in
+        [("lock", Signal::INT), ("lock", Signal::TERM), ("hold", Signal::INT), ("hold", Signal::TERM)]
+    {
+        let mut holder = hold_by(&stage, command);
         let token = stage.show("k")["holder"]["token"].clone();
         holder.signal(signal);
         assert_eq!(holder.exit_code(), 0);
@@ -46,11 +53,27 @@ fn lock_without_a_command_holds_until_a_signal() {
 #[test]
 fn lock_without_a_command_ends_when_it_is_lost() {
     let stage = Stage::set();
-    let mut holder = hold(&stage);
-    stage.break_lock("k");
-    assert_eq!(holder.exit_code(), 76);
-    let said = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
-    assert!(said.lines().last().unwrap().contains("is lost"), "{said}");
+    for command in ["lock", "hold"] {
+        let mut holder = hold_by(&stage, command);
+        stage.break_lock("k");
+        assert_eq!(holder.exit_code(), 76);
+        let said = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
+        assert!(said.lines().last().unwrap().contains("is lost"), "{said}");
+    }
+}
+
+/// Goal: `palisade hold` holds several locks together, waits for them as `palisade lock` does, and runs no command.
+#[test]
+fn hold_takes_several_keys_and_no_command() {
+    let stage = Stage::set();
+    let mut holder = Running::start(&mut stage.palisade(&["hold", "a", "--key", "b"]));
+    eventually("the locks are held", || (stage.show("b")["held"] == true).then_some(()));
+    assert_eq!(stage.show("a")["holder"]["token"], stage.show("b")["holder"]["token"]);
+    expect_complaint(&output(&mut stage.palisade(&["hold", "b", "-n"])), 75, "held by");
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.exit_code(), 0);
+    assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
+    expect_complaint(&output(palisade().args(["hold", "k", "--", "true"])), 2, "`palisade hold` runs no command");
 }
 
 /// Goal: a command line whose command is empty or not after `--` holds no lock instead.
