@@ -124,6 +124,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     ),
     of(
         "docs/operations.md",
+        "cargo install --path runtime",
+        "it builds the project",
+        &[(".ci/run", "cargo build --release")],
+    ),
+    of(
+        "docs/operations.md",
         "docker build",
         "it needs a container runtime: nothing runs it (see \"What has been tried\")",
         &[("runtime/tests/live/packaging.rs", "packaging/container")],
