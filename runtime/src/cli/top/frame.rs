@@ -85,6 +85,7 @@ fn nodes(picture: &Picture) -> Table {
         ("COMMIT", Side::Right),
         ("LAG", Side::Right),
         ("DISK FREE", Side::Right),
+        ("VERSION", Side::Left),
     ]);
     let statuses = picture.nodes.iter().filter_map(|asked| asked.status.as_ref());
     let committed = statuses.map(|status| status.commit).max().unwrap_or(0);
@@ -100,6 +101,7 @@ fn nodes(picture: &Picture) -> Table {
                     status.commit.into(),
                     lag.into(),
                     disk(&status.disk),
+                    (&status.version).into(),
                 ]
             }
             None => {

@@ -34,19 +34,21 @@ export function nodes(body, status) {
     const connected = own || member.connected;
     const behind = isLeader ? 0 : typeof member.matched !== "number" ? undefined : Math.max(0, status.commit - member.matched);
     const free = own ? status.disk.free_bytes : undefined;
-    const shown = { id: member.id, generation: member.generation, own, role, connected, behind, free, low: own && status.disk.low, address: member.client_addr };
+    const { version } = member;
+    const shown = { id: member.id, generation: member.generation, own, role, version, connected, behind, free, low: own && status.disk.low, address: member.client_addr };
     return [`${member.id}`, JSON.stringify(shown), () => nodeRow(shown)];
   });
   keep(body, rows);
 }
 
-function nodeRow({ id, generation, own, role, connected, behind, free, low, address }) {
+function nodeRow({ id, generation, own, role, version, connected, behind, free, low, address }) {
   const name = generation ? `${id}.${generation}` : `${id}`;
   const link = address && !own ? h("a", { href: pageOf(address), title: "The page of this node" }, address) : address;
   const unknown = (why) => h("span", { class: "soft", title: why }, "–", h("span", { class: "unseen" }, why));
   return row(
     cell({}, h("strong", {}, name), " ", h("span", { class: "soft text" }, link ?? "")),
     cell({ class: role === "leader" && "leader" }, role),
+    cell({}, typeof version !== "string" ? unknown("this node has not been told it") : h("span", { class: "text" }, version)),
     cell({ class: "number", "data-label": "behind" }, behind === undefined ? unknown("the leader knows it") : number(behind)),
     cell({ class: "number", "data-label": "free" }, free === undefined || free === null ? unknown("the node itself knows it") : h("span", { class: low && "amber" }, bytes(free), low && " (low)")),
     cell({ class: !connected && "red" }, own ? h("span", { class: "soft" }, "this page") : connected ? "connected" : "DOWN"),

@@ -14,7 +14,7 @@ use crate::support::{eventually, ports};
 const ENTERED: &str = "\x1b[?1049h";
 const LEFT: &str = "\x1b[?1049l";
 
-/// Goal: without a terminal one picture is printed: all nodes, and the locks with their holders.
+/// Goal: without a terminal one picture is printed: all nodes with their versions, and the locks with their holders.
 #[test]
 fn one_picture_is_printed_in_a_pipe() {
     let stage = Stage::set();
@@ -28,7 +28,9 @@ fn one_picture_is_printed_in_a_pipe() {
     });
     assert!(!said.contains('\x1b') && said.starts_with("cluster palisade  leader node "), "{said}");
     for endpoint in stage.cluster.endpoints() {
-        assert!(said.contains(&endpoint), "{said}");
+        let is_node = |line: &&str| line.split_whitespace().nth(1) == Some(endpoint.as_str());
+        let node = said.lines().find(is_node).expect("a line for each node");
+        assert_eq!(node.split_whitespace().last(), Some(env!("CARGO_PKG_VERSION")), "{said}");
     }
     let hidden = text(&output(&mut stage.palisade(&["top", "--prefix", "other"])).stdout);
     assert!(hidden.contains("no lock is held") && !hidden.contains("the holder"), "{hidden}");

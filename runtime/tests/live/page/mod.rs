@@ -54,6 +54,9 @@ fn page_follows_locks_as_they_change() {
         browser.wait_for("#summary", &format!("node {leader}"));
         browser.wait_for("#nodes tr:nth-child(3)", "3");
         browser.wait_for(&format!("#nodes tr:nth-child({leader})"), "leader");
+        for node in 1..=3 {
+            browser.wait_for(&format!("#nodes tr:nth-child({node}) td:nth-child(3)"), env!("CARGO_PKG_VERSION"));
+        }
         browser.wait_for("#locks tr", "worker-1");
         browser.wait_for("#locks tr", &first.token.to_string());
         browser.wait_for("#locks .left", "min");

@@ -19,7 +19,7 @@ fn status(node: u16, role: &str, applied: u64) -> StatusView {
         locks: 2,
         members: Vec::new(),
         snapshot: None,
-        version: "0.1.0".into(),
+        version: if node == 2 { "0.1.0" } else { "0.2.0" }.into(),
         disk: DiskView { free_bytes: Some(3 << 29), low: node == 2, ..DiskView::default() },
         cluster_name: "billing\x1b[2J".into(),
         waiting_for: Vec::new(),
@@ -54,15 +54,15 @@ fn view(keys: &[&str]) -> View {
     view
 }
 
-/// Goal: one picture has every node with its lag, the disk that is low, the node that is down, and every
+/// Goal: one picture has every node with its lag and its version, the disk that is low, the node that is down, and every
 /// lock; nothing in it moves a terminal's cursor.
 #[test]
 fn whole_picture_names_nodes_and_locks() {
     let lines = whole(&view(&["a", "b"]));
     assert_eq!(lines[0], "cluster billing\\u{1b}[2J  leader node 1  term 3  sessions 4  locks 2");
     let words = |line: &str| line.split_whitespace().map(str::to_owned).collect::<Vec<_>>().join(" ");
-    assert_eq!(words(&lines[3]), "1 127.0.0.1:7401 leader 3 120 0 1.5 GiB");
-    assert_eq!(words(&lines[4]), "2 127.0.0.1:7402 follower 3 100 20 1.5 GiB LOW");
+    assert_eq!(words(&lines[3]), "1 127.0.0.1:7401 leader 3 120 0 1.5 GiB 0.2.0");
+    assert_eq!(words(&lines[4]), "2 127.0.0.1:7402 follower 3 100 20 1.5 GiB LOW 0.1.0");
     assert_eq!(words(&lines[5]), "3 127.0.0.1:7403 unreachable: connection refused");
     assert_eq!(words(&lines[7]), "KEY TOKEN WAITING TTL LEFT HOLDER");
     assert!(words(&lines[8]).starts_with("a 9 7 ") && lines[8].ends_with("owner of a"), "{lines:?}");
