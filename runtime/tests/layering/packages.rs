@@ -177,3 +177,28 @@ fn unsafe_code_is_forbidden_everywhere() {
         assert!(takes_lints(&std::fs::read_to_string(manifest).unwrap()), "{manifest} has lints of its own");
     }
 }
+
+/// Goal: the clients of other languages have the workspace's version. The Go client names none: a Go module has the
+/// version of its tag.
+#[test]
+fn clients_of_other_languages_have_the_version_of_the_workspace() {
+    let read = |file: &str| std::fs::read_to_string(workspace().join("clients").join(file)).unwrap();
+    let line = |file: &str, name: &str| {
+        let named = read(file).lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(" = ").map(str::to_owned));
+        named.unwrap_or_else(|| panic!("{file} has no line `{name} = …`")).trim_matches('"').to_owned()
+    };
+    let json = |file: &str, place: &str| {
+        let value: Value = serde_json::from_str(&read(file)).unwrap();
+        value.pointer(place).and_then(Value::as_str).unwrap_or_else(|| panic!("{file} has no {place}")).to_owned()
+    };
+    let versions = [
+        ("python/pyproject.toml", line("python/pyproject.toml", "version")),
+        ("python/palisade/__init__.py", line("python/palisade/__init__.py", "__version__")),
+        ("typescript/package.json", json("typescript/package.json", "/version")),
+        ("typescript/package-lock.json", json("typescript/package-lock.json", "/version")),
+        ("typescript/package-lock.json, packages", json("typescript/package-lock.json", "/packages//version")),
+    ];
+    for (place, version) in versions {
+        assert_eq!(version, env!("CARGO_PKG_VERSION"), "clients/{place}");
+    }
+}
