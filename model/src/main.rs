@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use palisade_model::check::{Effort, check_all};
 use palisade_model::document::{self, DocumentError};
-use palisade_model::explore::fragment;
+use palisade_model::explore::{self, fragment};
 use palisade_model::liveness;
 use palisade_model::models::models;
 use palisade_model::mutants;
@@ -139,7 +139,7 @@ enum Command {
         #[arg(long, value_name = "N", default_value_t = 200)]
         steps: usize,
     },
-    /// Explore a model step by step in a browser
+    /// Explore a model step by step in a browser, which is opened if this is a terminal on a screen
     Explore {
         /// Name of the model
         #[arg(default_value = "cluster")]
@@ -522,11 +522,13 @@ fn explore(name: &str, address: &str, at: Option<&str>) -> Done {
     let listener = TcpListener::bind(address).map_err(failed)?;
     let bound = listener.local_addr().map_err(failed)?;
     let path = at.map(|at| path_to(model, at)).transpose()?;
-    say(format_args!("{name}: http://{bound}/{}", fragment(path.as_ref())))?;
+    let page = format!("http://{bound}/{}", fragment(path.as_ref()));
+    say(format_args!("{name}: {page}"))?;
     if let Some(path) = &path {
         say(path.title())?;
     }
     say("Press Ctrl-C to stop.")?;
+    explore::open(&page);
     model.model.explore(name, listener).map_err(failed)?;
     Ok(ExitCode::SUCCESS)
 }

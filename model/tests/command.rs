@@ -1,8 +1,14 @@
 //! Tests of the command line: its output and exit codes.
 
+use std::fs::{File, Permissions};
 use std::io::{BufRead, BufReader, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Command, Output, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 
 fn command(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-model"));
@@ -186,6 +192,34 @@ fn explorer_opens_at_a_property() {
         let state = state_at(&address, &fragment);
         assert!(state["outcome"].as_str().unwrap().contains(change), "{state}");
     }
+}
+
+/// Goal: at a terminal, the system's program opens the address that is printed.
+#[cfg(target_os = "linux")]
+#[test]
+fn explorer_opens_the_page_for_a_person() {
+    let directory = tempfile::tempdir().unwrap();
+    let (program, opened) = (directory.path().join("xdg-open"), directory.path().join("opened"));
+    std::fs::write(&program, "#!/bin/sh\necho \"$1\" > \"$0.new\"\nmv \"$0.new\" \"${0%/*}/opened\"\n").unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    let person = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY).unwrap();
+    grantpt(&person).unwrap();
+    unlockpt(&person).unwrap();
+    let terminal = ptsname(&person, Vec::new()).unwrap().into_string().unwrap();
+    let terminal = File::options().read(true).write(true).open(terminal).unwrap();
+    let path = std::env::join_paths([directory.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
+    let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "a leader is elected"]);
+    let explore = explore.env("PATH", path).env("DISPLAY", ":0").stdout(terminal);
+    let _serving = Serving(explore.spawn().unwrap());
+    let (mut screen, mut line) = (BufReader::new(File::from(person)), String::new());
+    screen.read_line(&mut line).unwrap();
+    let printed = line.trim().strip_prefix("raft: ").unwrap();
+    let end = Instant::now() + Duration::from_secs(60);
+    while !opened.exists() {
+        assert!(Instant::now() < end, "no program opened {printed}");
+        sleep(Duration::from_millis(20));
+    }
+    assert_eq!(std::fs::read_to_string(opened).unwrap().trim(), printed);
 }
 
 #[test]

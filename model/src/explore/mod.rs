@@ -7,6 +7,7 @@
 //! One adapter type serves all models: the Explorer includes a web server and a checker, and
 //! compiling those for every model took as long as the rest of this crate.
 
+mod browser;
 mod proxy;
 
 use std::any::Any;
@@ -20,6 +21,8 @@ use stateright::{Expectation, Model, Path, Property};
 
 use crate::presentation::Presentation;
 use crate::trace::Trace;
+
+pub use self::browser::open;
 
 /// Serves the Explorer of a model until the process ends.
 ///
