@@ -11,7 +11,6 @@
 //! different keys cannot be compared; with the others they can where the counter is common.
 
 use std::fmt;
-use std::hash::Hasher;
 use std::str::FromStr;
 
 use super::Backend;
@@ -50,28 +49,15 @@ impl Tokens {
         match if self == Tokens::Default { by_default } else { self } {
             Tokens::Default | Tokens::Revision => None,
             Tokens::PerKey => Some(format!("fence:{key}")),
-            Tokens::Sharded(shards) => Some(format!("fences:{}", hash(key) % u64::from(shards.max(1)))),
+            Tokens::Sharded(shards) => Some(format!("fences:{}", hash(key) % shards.max(1))),
             Tokens::Global => Some("fences".to_owned()),
         }
     }
 }
 
-/// FNV-1a: the same in every process and every version, which std's hashers do not promise.
-fn hash(key: &str) -> u64 {
-    struct Fnv(u64);
-    impl Hasher for Fnv {
-        fn finish(&self) -> u64 {
-            self.0
-        }
-        fn write(&mut self, bytes: &[u8]) {
-            for &byte in bytes {
-                self.0 = (self.0 ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        }
-    }
-    let mut fnv = Fnv(0xcbf2_9ce4_8422_2325);
-    fnv.write(key.as_bytes());
-    fnv.finish()
+/// CRC-32C: the same in every process and every version, which std's hashers do not promise.
+fn hash(key: &str) -> u32 {
+    crc32c::crc32c(key.as_bytes())
 }
 
 impl FromStr for Tokens {
@@ -122,8 +108,8 @@ mod tests {
         assert_eq!(counter("nightly"), counter("nightly"));
         let used: std::collections::BTreeSet<_> = (0..100).map(|i| counter(&format!("key-{i}"))).collect();
         assert_eq!(used.into_iter().collect::<Vec<_>>(), ["fences:0", "fences:1", "fences:2", "fences:3"]);
-        // The reference value of FNV-1a for "a".
-        assert_eq!(hash("a"), 0xaf63_dc4c_8601_ec8c);
+        // The reference value of CRC-32C.
+        assert_eq!(hash("123456789"), 0xe306_9283);
     }
 
     #[test]
