@@ -59,8 +59,9 @@ fn half_frames_of_strangers_have_one_bound_and_an_end() {
             assert!(ended, "a connection with half a frame is still there");
         }
         victim.expect_honest_service();
-        // 32 MiB for all of them, in buffers that grow by doubling, of which each takes whole pages; a
-        // page may have 2 MiB. Without a bound, ten strangers took 200 MiB, and a hundred 2 GiB.
+        // 24 MiB for all of them, half of `STRANGER_BYTES`, because all are at one loopback address. Their buffers grow
+        // by doubling, and each takes whole pages; a page may have 2 MiB. Without a bound, ten strangers took 200 MiB,
+        // and a hundred 2 GiB.
         victim.expect_memory_within(150 * MIB);
     }
     victim.expect_unharmed();
