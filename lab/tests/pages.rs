@@ -90,6 +90,34 @@ fn performance_page_quotes_the_peers() {
     assert!(performance.contains(&table), "put the table of {} into docs/performance.md:\n{table}", summary.display());
 }
 
+/// README.md's table has the figures of `peers` for 1, 64 and 256 clients, and the commit that was measured.
+#[test]
+fn readme_quotes_the_peers() {
+    let root = pages().join("../..");
+    let read = |file: &str| std::fs::read_to_string(root.join(file)).unwrap();
+    let (readme, summary) = (read("README.md"), read("docs/lab/peers/summary.md"));
+    let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
+    let figures = |system: &str| {
+        let row = summary.lines().map(cells).find(|row| row[0] == system).unwrap_or_else(|| panic!("no {system}"));
+        [1, 3, 4].map(|column| row[column].clone())
+    };
+    assert_eq!(figures(""), ["1", "64", "256"], "the columns of the summary");
+    let (_, table) = readme.split_once("| | an answer stands for | 1 | 64 | 256 |\n").expect("README.md has the table");
+    let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).map(cells).collect();
+    let systems = ["palisade", "etcd-lock", "zookeeper", "redis"];
+    assert_eq!(rows.len(), systems.len(), "{rows:?}");
+    for (row, system) in rows.iter().zip(systems) {
+        let name = row[0].trim_matches('*').to_lowercase();
+        assert!(system.starts_with(name.split(',').next().unwrap()), "{name} is not {system}");
+        assert_eq!(row[2..], figures(system), "{system}: correct README.md");
+    }
+    let results: serde_json::Value = serde_json::from_str(&read("docs/lab/peers/results.json")).unwrap();
+    for run in results["runs"].as_array().unwrap() {
+        let commit = run["setup"]["commit"].as_str().unwrap_or_else(|| panic!("no commit: {}", run["setup"]));
+        assert!(readme.contains(&format!("`{commit}`")), "README.md names another commit than {commit}");
+    }
+}
+
 /// Runs an experiment on real Redis servers for one round; all of these lines are in its page.
 fn page_has(name: &str, backend: &str, lines: &[&str]) {
     if Command::new("redis-server").arg("--version").output().is_err() {
