@@ -155,6 +155,10 @@ parentheses.
   *generator* says how much.
 - Waiters of Redis spin, and a client that has just released is often the first to ask again: *own*
   says how often the lock went nowhere. Such pairs are not hand-overs, and are not counted.
+- No history is recorded, and the checkers of histories judge nothing here: to record each pair would
+  take processor time from the servers. Except at the hot lock, no two clients contend for a key. In
+  [contention](contention.md) up to 1000 clients contend for one key, and the checkers judge their
+  histories.
 "
     );
     let files = vec![

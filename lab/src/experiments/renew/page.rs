@@ -66,6 +66,9 @@ In the plots, each line is 0.6 % above the one before it, so that equal lines do
 - Redlock has no fencing token. Its number grows here, because all five servers answer and each key
   has two workers; see [redlock](redlock.md) for where it does not.
 - Unsafe writes need a waiter that writes meanwhile; here there always is one.
+- No history is recorded, and the checkers of histories judge nothing here. Stale writes are counted
+  twice instead, by the workers and by the resource, and a prediction compares the two counts.
+  [pause](pause.md) has the same stops without renewals, and there the checkers judge two histories.
 "
     );
     let mut files: Vec<_> =

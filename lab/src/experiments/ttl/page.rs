@@ -59,6 +59,9 @@ had the answer, and is 0.0 if the next grant arrived before it.
   the larger part of `late` there.
 - Servers and workers share one machine: there are no network delays, and all compete for its
   cores, also with other programs that ran at the time.
+- No history is recorded, and the checkers of histories judge nothing here: the workers write to no
+  resource, and each key has two grants. The first two predictions say of these what a checker
+  could find: a second grant before the lease's end, and one that comes too late.
 "
     );
     let files = vec![("blocked.svg".to_owned(), plot(results)), ("rounds.csv".to_owned(), csv(results))];
