@@ -5,7 +5,7 @@ use std::fs;
 use std::process::Command;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::sleep;
+use std::thread::{self, sleep};
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::MembersView;
@@ -13,7 +13,7 @@ use palisade_client::{Client, LockOptions, Options};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, post_to_leader};
+use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
 use crate::support::process::{output, palisade};
 use crate::support::{eventually, http};
 
@@ -120,12 +120,14 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
     let mut cluster = Cluster::start(3);
     let holder = open_session(&cluster, "holder", TTL);
     let grant = acquire(&cluster, "line", holder);
-    let waiters: Vec<_> = (0..3).map(|number| open_session(&cluster, &format!("waiter-{number}"), TTL)).collect();
-    for waiter in &waiters {
-        // No client listens for the grant; the queue position stays.
-        let body = json!({"session": waiter, "wait_ms": 1}).to_string();
-        let leader = cluster.client_addr(cluster.wait_ready());
-        let _ = http::post(&leader, "/v1/locks/line/acquire", &body);
+    let mut waiting = Vec::new();
+    for number in 1..=3 {
+        let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
+        waiting.push(tokio::spawn(async move {
+            let guard = client.lock("line", LockOptions::default().wait_forever()).await.expect("the lock is granted");
+            guard.release().await.expect("the lock is given back");
+        }));
+        eventually("the waiter is in the queue", || (places(&lock(&cluster, "line")).1.len() == number).then_some(()));
     }
     let before = places(&lock(&cluster, "line"));
     let stop = Arc::new(AtomicBool::new(false));
@@ -155,6 +157,10 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         println!("{seen:?}");
         assert!(seen.grants > 10, "{seen:?}");
         assert!(seen.last_token > grant.token);
+    }
+    release(&cluster, "line", holder, grant.token);
+    for waiter in waiting {
+        waiter.await.expect("each waiter is granted the lock");
     }
 }
 
@@ -214,6 +220,41 @@ fn changes_that_make_no_sense_are_refused() {
     post("/v1/members/x/promote", &json!({})).refused(400, "invalid");
     http::send(&leader, "DELETE", "/v1/members/9", "").unwrap().refused(404, "no_member");
     assert_eq!(members(&cluster), [(1, true), (2, true), (3, true)]);
+}
+
+/// Goal: what docs/operations.md says of removals: two in a row, without a pause, make one voter of three. It serves alone,
+/// with every lock and queue; the last voter cannot be removed, and the removed ones are refused for ever.
+#[test]
+fn two_removals_in_a_row_leave_one_voter() {
+    let cluster = Cluster::start_calm(3);
+    let (holder, waiter) = (open_session(&cluster, "holder", TTL), open_session(&cluster, "waiter", TTL));
+    let grant = acquire(&cluster, "report", holder);
+    let leader = cluster.wait_ready();
+    let address = cluster.client_addr(leader);
+    let wait = json!({"session": waiter, "wait_ms": TTL.as_millis()}).to_string();
+    let at = address.clone();
+    let waiting = thread::spawn(move || http::post(&at, "/v1/locks/report/acquire", &wait).unwrap());
+    let before = (Some((holder.number(), grant.token)), vec![waiter.number()]);
+    eventually("the waiter is in the queue", || (places(&lock(&cluster, "report")) == before).then_some(()));
+
+    let remove = |id: u16| http::send(&address, "DELETE", &format!("/v1/members/{id}"), "").unwrap();
+    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    for (&id, left) in others.iter().zip([2, 1]) {
+        assert_eq!(remove(id).ok()["members"].as_array().unwrap().len(), left);
+    }
+    remove(leader).refused(409, "last_voter");
+
+    assert_eq!(cluster.status(leader).unwrap().role, "leader");
+    assert_eq!(places(&lock(&cluster, "report")), before);
+    release(&cluster, "report", holder, grant.token);
+    assert!(waiting.join().unwrap().ok()["token"].as_u64() > Some(grant.token));
+    for &id in &others {
+        eventually("the removed node is told", || {
+            cluster.log(id).contains("was removed from this cluster").then_some(())
+        });
+        let body = json!({"id": id, "peer_addr": cluster.peer_addr(id)}).to_string();
+        http::post(&address, "/v1/members", &body).unwrap().refused(409, "node_id_in_use");
+    }
 }
 
 /// Goal: a server that has lost its disk is not taken for the one it was, though its command line
