@@ -3,18 +3,22 @@
 
 use std::process::{Command, Stdio};
 use std::sync::Arc;
+use std::time::Duration;
 
+use palisade_client::wire::StatusView;
 use palisade_client::{Security, codec};
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Index, Message, NodeId, Position, ReadRound, Stamp, Term};
+use palisade_spec::lock::{Command as LockCommand, Key, LockTable, Principal, Token};
+use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Payload, Position, ReadRound, Stamp, Term};
 use parking_lot::Mutex;
 use serde_json::json;
 
 use crate::abuse::peers::{Hello, frame, welcome};
+use crate::abuse::send_and_finish;
 use crate::support::certificates::{Certificates, EXPIRED};
 use crate::support::cluster::Cluster;
-use crate::support::process::{Running, palisade};
-use crate::support::{eventually, https, ports};
+use crate::support::locks::{acquire, open_session};
+use crate::support::process::{self, Running, palisade};
+use crate::support::{eventually, http, https, ports};
 
 /// A stranger's credentials, and what the node says about them: in its log, and to the stranger.
 struct Stranger {
@@ -73,8 +77,9 @@ fn told(stranger: &Stranger, address: &str, bytes: &[u8]) -> String {
     }
 }
 
-/// Rows 1, 2 and 6 of the issue: an AppendEntries of a later term, a snapshot of 2⁴⁰ bytes, and a
-/// hello that names another address of the leader, from each kind of stranger.
+/// Rows 1, 2 and 6 of the issue: an AppendEntries of a later term without entries, with one that frees the lock, and
+/// with one at the index of a committed entry; a snapshot of 2⁴⁰ bytes; and a hello that names another address of the
+/// leader, from each kind of stranger. What the AppendEntries do to nodes without TLS, the next test shows.
 #[test]
 fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     let (ours, others) = (Certificates::of("billing", 3), Certificates::of("other", 3));
@@ -87,30 +92,34 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     let (address, client) = (cluster.client_addr(leader), ours.client("test"));
     let grant = https::post(&address, &client, "/v1/locks/k/acquire", &json!({"ttl_ms": 600_000}).to_string());
     let grant = grant.unwrap().ok();
-    let before = cluster.status(victim).unwrap();
+    let before = await_applied(&cluster, leader, victim);
+    let pid = cluster.pid(victim).as_raw_nonzero().get();
 
     for stranger in strangers(&ours, &others, &unknown, leader) {
         let hello = Hello::between(&cluster.data(leader), leader, victim);
         // A node that dials says only the hello, and reads the answer.
         let told = told(&stranger, &cluster.peer_addr(victim), &hello.frame());
         assert!(told.contains(stranger.told), "{told}");
-        let messages = [hello.frame(), message(&before, leader, victim)].concat();
+        let forged = |forgery| [hello.frame(), message(&before, leader, victim, forgery)].concat();
+        let token = Token(grant["token"].as_u64().unwrap());
+        let messages = [Forgery::NoEntry, Forgery::Break(token), Forgery::FirstEntry].map(forged);
         let offer = {
             let mut offer = Vec::new();
             let last = Position { term: Term(before.term + 1), index: Index(1_000_000) };
             codec::encode_into(&(before.term + 1, last, 1_u64, 1_u64 << 40, [7_u8; 32]), &mut offer);
-            [Hello { purpose: 1, ..hello }.frame(), frame(&offer), vec![7; 1 << 16]].concat()
+            [Hello { purpose: 1, ..hello.clone() }.frame(), frame(&offer), vec![7; 1 << 16]].concat()
         };
-        for bytes in [messages, offer] {
+        for bytes in messages.into_iter().chain([offer]) {
             // The connection ends with bytes unread, which may take the answer back.
             let _ = https::exchange(&cluster.peer_addr(victim), &stranger.security, &bytes);
         }
         eventually(stranger.logged, || cluster.log(victim).contains(stranger.logged).then_some(()));
     }
 
+    assert!(process::lives(pid), "node {victim} was ended");
     let after = cluster.status(victim).unwrap();
     assert_eq!((after.term, &after.leader), (before.term, &before.leader), "nothing was believed");
-    let addresses = |view: &palisade_client::wire::StatusView| -> Vec<_> {
+    let addresses = |view: &StatusView| -> Vec<_> {
         view.members.iter().map(|member| (member.id, member.client_addr.clone())).collect()
     };
     assert_eq!(addresses(&after), addresses(&before));
@@ -120,20 +129,92 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("incoming-")));
 }
 
-/// An AppendEntries of the next term without entries: enough to unseat a leader.
-fn message(status: &palisade_client::wire::StatusView, from: u16, to: u16) -> Vec<u8> {
-    let term = Term(status.term + 1);
-    let body = Body::<LockTable>::AppendEntries {
-        prev: Position::default(),
-        entries: Vec::new(),
-        commit: Index(0),
-        stamp: Stamp(status.cluster_time_ms),
-        round: ReadRound(0),
+/// Goal: what docs/security.md says of a port for nodes without TLS. A program that knows the cluster's ID, which each
+/// node tells every client, and no member's number or directory, frees a held lock for all clients, and ends a node.
+#[test]
+fn without_tls_any_program_that_reaches_the_port_acts_as_a_node() {
+    // Not recorded: what these nodes do is no run of the protocol.
+    let cluster = Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {});
+    let leader = cluster.wait_ready();
+    let [victim, third] = [leader % 3 + 1, (leader + 1) % 3 + 1];
+    let token = acquire(&cluster, "k", open_session(&cluster, "holder", Duration::from_secs(600))).token;
+    await_applied(&cluster, leader, victim);
+    assert_eq!(holder(&cluster, victim), Some(Some(token)));
+
+    let stranger = 99;
+    let cluster_id = u64::from_str_radix(&cluster.status(victim).unwrap().cluster, 16).unwrap();
+    let hello = Hello {
+        cluster: cluster_id,
+        from: stranger,
+        incarnation: 7,
+        start: (1, vec![7]),
+        ..Hello::between(&cluster.data(leader), leader, victim)
     };
+    let send = |forgery| {
+        let Some(status) = cluster.status(victim) else { return };
+        send_and_finish(
+            &cluster.peer_addr(victim),
+            &[hello.frame(), message(&status, stranger, victim, forgery)].concat(),
+        );
+    };
+    // Without the third node only the victim, whose log has the later entry, can be elected.
+    cluster.freeze(third);
+    eventually("the lock is free for all clients", || {
+        send(Forgery::Break(Token(token)));
+        eventually("a leader shows the lock", || holder(&cluster, victim)).is_none().then_some(())
+    });
+    cluster.thaw(third);
+    let pid = cluster.pid(victim).as_raw_nonzero().get();
+    eventually("the node is ended", || {
+        send(Forgery::FirstEntry);
+        (!process::lives(pid)).then_some(())
+    });
+    assert!(cluster.log(victim).contains("a committed entry is never replaced"), "by the protocol's assertion");
+}
+
+/// The token of lock `k`'s holder, if there is one, as the leader has it; asked for at node `id`.
+fn holder(cluster: &Cluster, id: u16) -> Option<Option<u64>> {
+    let shown = http::get(&cluster.client_addr(id), "/v1/locks/k").ok().filter(|response| response.status == 200)?;
+    Some(shown.ok()["holder"]["token"].as_u64())
+}
+
+/// What a forged AppendEntries of the next term asks for.
+#[derive(Clone, Copy)]
+enum Forgery {
+    /// Nothing but that its sender leads: enough to unseat a leader.
+    NoEntry,
+    /// To append an entry that takes lock `k` from the holder with this token, and to commit it.
+    Break(Token),
+    /// To replace the first entry of the log, which is committed.
+    FirstEntry,
+}
+
+/// An AppendEntries for node `to`, whose status this is, from a node of the next term.
+fn message(status: &StatusView, from: u16, to: u16, forgery: Forgery) -> Vec<u8> {
+    let (term, stamp) = (Term(status.term + 1), Stamp(status.cluster_time_ms));
+    let entry = |index, payload| Entry { term, index, stamp, payload };
+    let (prev, entries, commit) = match forgery {
+        Forgery::NoEntry => (Position::default(), vec![], Index(0)),
+        Forgery::Break(token) => {
+            let last = Position { term: Term(status.term), index: Index(status.applied) };
+            let order = LockCommand::Break { key: Key::from("k"), token, principal: Principal::default() };
+            (last, vec![entry(last.index.next(), Payload::Command(order))], last.index.next())
+        }
+        Forgery::FirstEntry => (Position::default(), vec![entry(Index(1), Payload::Noop)], Index(0)),
+    };
+    let body = Body::<LockTable>::AppendEntries { prev, entries, commit, stamp, round: ReadRound(0) };
     let message = Message { from: NodeId(from.into()), to: NodeId(to.into()), term, body };
     let mut payload = Vec::new();
     codec::encode_into(&message, &mut payload);
     frame(&payload)
+}
+
+/// Node `follower`'s status, once it has applied what the leader has.
+fn await_applied(cluster: &Cluster, leader: u16, follower: u16) -> StatusView {
+    eventually("the follower has applied what the leader has", || {
+        let (leader, follower) = (cluster.status(leader)?, cluster.status(follower)?);
+        (follower.applied == leader.applied && leader.commit == leader.applied).then_some(follower)
+    })
 }
 
 /// Goal: both operators read the reason, in the log of the node that refuses and in that of the node
