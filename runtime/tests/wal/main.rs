@@ -6,6 +6,7 @@
 //! the files are exhaustive within the bounds that each test states.
 
 mod disk;
+mod earlier_versions;
 mod evidence;
 mod messages;
 mod pinned;
@@ -13,7 +14,6 @@ mod power;
 mod snapshots;
 #[path = "../../src/storage/testing.rs"]
 mod testing;
-mod version_10;
 
 use std::collections::BTreeMap;
 use std::fs;
