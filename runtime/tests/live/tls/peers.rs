@@ -116,7 +116,6 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
         eventually(stranger.logged, || cluster.log(victim).contains(stranger.logged).then_some(()));
     }
 
-    assert!(process::lives(pid), "node {victim} was ended");
     let after = cluster.status(victim).unwrap();
     assert_eq!((after.term, &after.leader), (before.term, &before.leader), "nothing was believed");
     let addresses = |view: &StatusView| -> Vec<_> {
@@ -127,6 +126,7 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     assert_eq!(shown["holder"]["token"], grant["token"], "the lock is still held");
     let left = std::fs::read_dir(cluster.data(victim)).unwrap().map(|entry| entry.unwrap().file_name());
     assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("incoming-")));
+    assert!(process::lives(pid), "node {victim} was ended");
 }
 
 /// Goal: what docs/security.md says of a port for nodes without TLS. A program that knows the cluster's ID, which each
