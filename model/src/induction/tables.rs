@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use palisade_spec::checker::execute;
+use palisade_spec::checker::{Checked, execute};
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId,
@@ -313,7 +313,7 @@ impl Case for Tables {
         let mut after = (*before).clone();
         let outcome = execute(&mut after, NOW, entry);
         let mut greatest = Token(NEXT_TOKEN - 1);
-        judge(&before, NOW, entry, &outcome, &after, &mut greatest)?;
+        judge(&before, NOW, entry, &outcome, &after, &mut greatest, LockTable::check_state)?;
         is_well_formed(&after)?;
         numbers_are_new(&before, &after)?;
         let ended = outcome.events.iter().filter(|event| matches!(event, Event::Expired { .. })).count();

@@ -13,12 +13,12 @@ use super::entry_step::{Standing, Step};
 pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
     let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
     let matches = match (command, reply) {
-        (None, reply) => reply.is_none() && opened(step).is_empty(),
+        (None, reply) => reply.is_none() && step.opens_none(),
         (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
         (Some(Command::AcquireOnce { opening, request }), Some(reply)) => {
             step.acquire_once_reply_matches(opening, request, reply)
         }
-        (Some(_), _) if !opened(step).is_empty() => false,
+        (Some(_), _) if !step.opens_none() => false,
         (Some(Command::Close { session }), Some(Reply::Closed)) => after.session(*session).is_none(),
         (Some(Command::KeepAlive { sessions }), Some(Reply::KeptAlive { missing })) => {
             sessions.iter().filter(|session| !step.lives(**session)).eq(missing)
@@ -51,12 +51,16 @@ pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
     require!(Property::RepliesMatchTable, matches, "{command:?} got the reply {reply:?}")
 }
 
-/// The sessions that the entry opened.
-fn opened(step: &Step<'_>) -> Vec<SessionId> {
-    step.after.sessions().keys().copied().filter(|id| step.before.session(*id).is_none()).collect()
-}
-
 impl Step<'_> {
+    /// The sessions that the entry opened.
+    fn opened(&self) -> impl Iterator<Item = SessionId> {
+        self.after.sessions().keys().copied().filter(|id| self.before.session(*id).is_none())
+    }
+
+    fn opens_none(&self) -> bool {
+        self.opened().next().is_none()
+    }
+
     /// Whether the entry opened this session and no other, as requested, with a greater number than
     /// all others.
     fn is_opened(&self, id: SessionId, opening: &Opening, once: bool) -> bool {
@@ -65,7 +69,7 @@ impl Step<'_> {
             .after
             .session(id)
             .is_some_and(|session| (&session.owner, session.ttl, session.once) == (&opening.owner, opening.ttl, once));
-        opened(self) == [id] && id.proof == opening.proof && is_next && is_as_asked
+        self.opened().eq([id]) && id.proof == opening.proof && is_next && is_as_asked
     }
 
     /// Whether the access rules in force permit it.
@@ -94,26 +98,23 @@ impl Step<'_> {
     fn stands(&self, request: &LockRequest, id: SessionId, token: Option<Token>) -> bool {
         request.keys.iter().all(|key| {
             let claim = Standing::of(self.after, id, key);
-            claim.is_some_and(|claim| (claim.token, claim.mode, &claim.keys) == (token, request.mode, &request.keys))
+            claim.is_some_and(|claim| claim.token == token && is_as_asked(&claim, request))
         })
     }
 
     /// Whether the reply names the session that has held the key longest, or if there is none, the first
     /// waiter. Which due holders it may still meet, another property judges.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
-        let claims = Standing::all(self.after, key);
-        let Some((holder, Standing { token, .. })) = claims.first().cloned() else { return false };
+        let Some(Standing { session: holder, token, .. }) = Standing::all(self.after, key).next() else { return false };
         let Some(session) = self.after.session(holder) else { return false };
-        let (key, owner) = (key.clone(), session.owner.clone());
-        let queue = claims.iter().filter(|(_, claim)| claim.token.is_none()).count() as u64;
+        let (key, owner, queue) = (key.clone(), session.owner.clone(), queue(self.after, key));
         *reply == Reply::Held { key, holder, owner, token, queue }
     }
 
     /// What a request gets if its session has no claim on the keys.
     fn turn(&self, request: &LockRequest) -> Turn {
-        let claims = |key: &Key| Standing::all(self.found, key);
         for key in &request.keys {
-            if let Some((_, first)) = claims(key).first()
+            if let Some(first) = Standing::all(self.found, key).next()
                 && first.mode.of() != request.mode.of()
             {
                 return Turn::OtherSize(key.clone(), first.mode);
@@ -121,8 +122,7 @@ impl Step<'_> {
         }
         let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, None);
         let Some(blocked) = request.keys.iter().find(is_behind) else { return Turn::Now };
-        let queue = |key: &Key| claims(key).iter().filter(|(_, claim)| claim.token.is_none()).count() as u64;
-        let is_full = |key: &&Key| queue(key) >= u64::from(request.max_queue);
+        let is_full = |key: &&Key| queue(self.found, key) >= u64::from(request.max_queue);
         match request.keys.iter().find(is_full) {
             _ if !request.waits() => Turn::Held(blocked.clone()),
             Some(full) => Turn::Held(full.clone()),
@@ -132,7 +132,7 @@ impl Step<'_> {
 
     fn acquire_once_reply_matches(&self, opening: &Opening, request: &LockRequest, reply: &Reply) -> bool {
         if !self.permits_all(Some(&opening.principal), &request.keys) {
-            return *reply == Reply::Denied && opened(self).is_empty();
+            return *reply == Reply::Denied && self.opens_none();
         }
         match (self.turn(request), reply) {
             (Turn::Now, Reply::Granted { session, token }) => {
@@ -141,7 +141,7 @@ impl Step<'_> {
             (Turn::Later, Reply::Queued { session, ahead }) => {
                 self.is_opened(*session, opening, true) && self.waits(request, *session, *ahead)
             }
-            (turn, reply) => opened(self).is_empty() && self.is_refusal(turn, reply),
+            (turn, reply) => self.opens_none() && self.is_refusal(turn, reply),
         }
     }
 
@@ -166,9 +166,9 @@ impl Step<'_> {
         if !lives {
             return *reply == Reply::NoSession;
         }
-        let claim = |table: &LockTable| Standing::of(table, requester, request.keys.first());
+        let claim = Standing::of(self.after, requester, request.keys.first());
         if self.is_repeated(requester, sequence) {
-            let its_own = claim(self.after).filter(|claim| claim.sequence == sequence);
+            let its_own = claim.filter(|claim| claim.sequence == sequence);
             return match (its_own.map(|claim| claim.token), reply) {
                 (Some(Some(held)), Reply::Granted { session, token }) => (*session, *token) == (requester, held),
                 (Some(None), Reply::Queued { session, ahead }) => {
@@ -183,7 +183,7 @@ impl Step<'_> {
             return *reply == Reply::Denied;
         }
         // Whether the claim belongs to this operation.
-        let is_its_own = sequence.is_none() || claim(self.after).is_some_and(|claim| claim.sequence == sequence);
+        let is_its_own = sequence.is_none() || claim.is_some_and(|claim| claim.sequence == sequence);
         let is_granted = |held: Option<Token>| match reply {
             Reply::Granted { session, token } => {
                 *session == requester
@@ -201,7 +201,7 @@ impl Step<'_> {
         };
         let had = request.keys.iter().find_map(|key| Some((key, Standing::of(self.found, requester, key)?)));
         match had {
-            Some((key, had)) if (had.mode, &had.keys) != (request.mode, &request.keys) => {
+            Some((key, had)) if !is_as_asked(&had, request) => {
                 *reply == Reply::OtherClaim { key: key.clone() }
                     && Standing::of(self.after, requester, key) == Some(had)
             }
@@ -211,12 +211,12 @@ impl Step<'_> {
             Some(_) => {
                 let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, Some(requester));
                 let blocked = request.keys.iter().find(is_behind);
-                claim(self.after).is_none() && blocked.is_some_and(|key| self.is_held(key, reply))
+                claim.is_none() && blocked.is_some_and(|key| self.is_held(key, reply))
             }
             None => match self.turn(request) {
                 Turn::Now => is_granted(None),
                 Turn::Later => is_queued(),
-                turn => claim(self.after).is_none() && self.is_refusal(turn, reply),
+                turn => claim.is_none() && self.is_refusal(turn, reply),
             },
         }
     }
@@ -224,14 +224,15 @@ impl Step<'_> {
     /// Whether the reply to a break is true, and the session ends if that was its only claim. The rules must
     /// permit it for all keys of the grant. Another property judges what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
-        let held = Standing::all(self.found, key).into_iter().find(|(_, claim)| claim.token == Some(token));
-        let keys = held.as_ref().map_or_else(|| Keys::from(key.clone()), |(_, claim)| claim.keys.clone());
+        let held = Standing::all(self.found, key).find(|claim| claim.token == Some(token));
+        let keys = held.map_or(std::slice::from_ref(key), |claim| claim.keys);
         if !keys.iter().all(|key| self.permits(Some(principal), Right::Break, key)) {
             return *reply == Reply::Denied;
         }
         match (held, reply) {
-            (Some((holder, claim)), Reply::Broken { session, .. }) => {
-                let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys.as_slice());
+            (Some(claim), Reply::Broken { session, .. }) => {
+                let holder = claim.session;
+                let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys);
                 let is_left = |key: &Key| self.after.lock(key).is_some_and(|lock| lock.holder_with(token).is_some());
                 *session == holder && !claim.keys.iter().any(is_left) && self.after.session(holder).is_none() == is_last
             }
@@ -252,7 +253,7 @@ impl Step<'_> {
         let lives = self.lives(requester);
         let had = Standing::of(self.found, requester, keys.first())
             .filter(|_| Step::has_claim(self.found, requester, keys, claim));
-        let has = |key: &Key| Standing::of(self.after, requester, key);
+        let has = |key| Standing::of(self.after, requester, key);
         match (reply, had) {
             (Reply::Released, Some(had)) => {
                 lives && !is_repeated && had.holds <= 1 && keys.iter().all(|key| has(key).is_none())
@@ -261,9 +262,9 @@ impl Step<'_> {
                 lives && matches!(claim, Claim::Held(_)) && *holds == had.holds && has(keys.first()) == Some(had)
             }
             (Reply::StillHeld { holds }, Some(had)) => {
-                let left = Standing { holds: *holds, ..had.clone() };
+                let left = Standing { holds: *holds, ..had };
                 let is_one_less = had.holds > 1 && *holds == had.holds - 1;
-                lives && is_one_less && keys.iter().all(|key| has(key).as_ref() == Some(&left))
+                lives && is_one_less && keys.iter().all(|key| has(key) == Some(left))
             }
             (Reply::NotHolder, had) => lives && !is_repeated && had.is_none(),
             (Reply::Gone, had) => lives && is_repeated && (had.is_none() || !matches!(claim, Claim::Held(_))),
@@ -285,12 +286,22 @@ enum Turn {
     OtherSize(Key, Mode),
 }
 
+/// The number of sessions that wait for the key.
+fn queue(table: &LockTable, key: &Key) -> u64 {
+    Standing::all(table, key).filter(|claim| claim.token.is_none()).count() as u64
+}
+
+/// Whether a claim has the mode and the keys of a request.
+fn is_as_asked(claim: &Standing<'_>, request: &LockRequest) -> bool {
+    (claim.mode, claim.keys) == (request.mode, request.keys.as_slice())
+}
+
 /// Whether a claim in this mode cannot have the key now: a session waits before it, or the holders leave
 /// no room for it. `waiter` is the session of the claim, if it waits already.
 fn is_behind(table: &LockTable, key: &Key, mode: Mode, waiter: Option<SessionId>) -> bool {
-    let claims = Standing::all(table, key);
-    let (held, waiting): (Vec<_>, Vec<_>) = claims.iter().partition(|(_, claim)| claim.token.is_some());
-    let taken: u64 = held.iter().map(|(_, claim)| u64::from(claim.mode.permits())).sum();
-    let is_first = waiting.first().is_none_or(|(session, _)| Some(*session) == waiter);
+    let held = Standing::all(table, key).filter(|claim| claim.token.is_some());
+    let taken: u64 = held.map(|claim| u64::from(claim.mode.permits())).sum();
+    let first = Standing::all(table, key).find(|claim| claim.token.is_none());
+    let is_first = first.is_none_or(|first| Some(first.session) == waiter);
     !is_first || taken + u64::from(mode.permits()) > u64::from(mode.of())
 }

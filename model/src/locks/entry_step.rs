@@ -1,6 +1,8 @@
 //! An entry's step of the lock table, as the checks see it.
 
-use palisade_spec::lock::{Claim, Command, Holder, Key, Keys, LockTable, Mode, Outcome, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Claim, Command, Holder, Key, Keys, LockTable, Mode, Outcome, Sequence, SessionId, Token, Waiter,
+};
 use palisade_spec::raft::Stamp;
 
 /// An entry, and its effect.
@@ -29,7 +31,7 @@ impl Step<'_> {
 
     /// Whether the session has the claim that a release names, on exactly these keys.
     pub(super) fn has_claim(table: &LockTable, id: SessionId, keys: &Keys, named: Claim) -> bool {
-        let Some(claim) = Standing::of(table, id, keys.first()).filter(|claim| claim.keys == *keys) else {
+        let Some(claim) = Standing::of(table, id, keys.first()).filter(|claim| claim.keys == keys.as_slice()) else {
             return false;
         };
         match named {
@@ -41,38 +43,39 @@ impl Step<'_> {
 }
 
 /// A session's claim on a key, as the table shows it there.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Standing {
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Standing<'a> {
+    pub(super) session: SessionId,
     /// The number of its acquire.
     pub(super) sequence: Option<Sequence>,
     pub(super) mode: Mode,
     /// All keys of the claim.
-    pub(super) keys: Keys,
+    pub(super) keys: &'a [Key],
     /// The token of a holder; none of a waiter.
     pub(super) token: Option<Token>,
     /// The holds of a holder; 0 of a waiter.
     pub(super) holds: u32,
 }
 
-impl Standing {
+impl<'a> Standing<'a> {
     /// The claim of this session on this key. If a session stands there twice, as a holder and as a
     /// waiter, the grant counts.
-    pub(super) fn of(table: &LockTable, id: SessionId, key: &Key) -> Option<Standing> {
-        Standing::all(table, key).into_iter().find(|(session, _)| *session == id).map(|(_, claim)| claim)
+    pub(super) fn of(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<Standing<'a>> {
+        Standing::all(table, key).find(|claim| claim.session == id)
     }
 
     /// The claims on a key: those of the holders in the order of their grants, then those of the waiters
     /// in their order.
-    pub(super) fn all(table: &LockTable, key: &Key) -> Vec<(SessionId, Standing)> {
-        let Some(lock) = table.lock(key) else { return Vec::new() };
-        let held = lock.holders.iter().map(|holder| {
+    pub(super) fn all(table: &'a LockTable, key: &'a Key) -> impl Iterator<Item = Standing<'a>> {
+        let lock = table.lock(key);
+        let held = lock.into_iter().flat_map(|lock| lock.holders.iter()).map(|holder| {
             let Holder { session, sequence, mode, token, holds, .. } = *holder;
-            (session, Standing { sequence, mode, keys: holder.keys(key), token: Some(token), holds })
+            Standing { session, sequence, mode, keys: holder.all_keys(key), token: Some(token), holds }
         });
-        let waiting = lock.queue.iter().map(|waiter| {
-            let (sequence, mode, keys) = (waiter.sequence, waiter.mode, waiter.keys(key));
-            (waiter.session, Standing { sequence, mode, keys, token: None, holds: 0 })
+        let waiting = lock.into_iter().flat_map(|lock| lock.queue.iter()).map(|waiter| {
+            let Waiter { session, sequence, mode, .. } = *waiter;
+            Standing { session, sequence, mode, keys: waiter.all_keys(key), token: None, holds: 0 }
         });
-        held.chain(waiting).collect()
+        held.chain(waiting)
     }
 }

@@ -1,25 +1,23 @@
 //! Checks of every entry that a lock table applies.
 
-use palisade_spec::require;
 use std::borrow::Cow;
-use std::collections::BTreeMap;
 
 use palisade_spec::invariants::{
     Check, Holders, Property, breaks_are_reported, changes_are_told, exactly_once, fifo_order, holds_are_counted,
-    keys_asked_for, mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change,
-    no_needless_wait, store_is_fenced, table_is_sound, time_passed, token_monotonicity, transactions_are_whole,
-    values_are_kept,
+    mutual_exclusion, no_denied_grant, no_early_expiry, no_foreign_change, side_by_side, store_is_fenced, time_passed,
+    token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use palisade_spec::lock::{
-    Command, Event, Key, LockTable, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl, Writer,
+    Command, Event, Key, LockTable, Mode, Outcome, Owner, Principal, Reply, Session, SessionId, Token, Ttl, Writer,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
+use palisade_spec::require;
 
 use super::answers::reply_matches_table;
 use super::entry_step::{Standing, Step};
 
 /// Checks one entry by the table before and after it. `greatest` is the greatest token that was
-/// ever granted before.
+/// ever granted before; `check_table` checks the table after it, if it has changed.
 pub fn judge(
     before: &LockTable,
     at: Stamp,
@@ -27,15 +25,13 @@ pub fn judge(
     outcome: &Outcome,
     after: &LockTable,
     greatest: &mut Token,
+    check_table: impl FnOnce(&LockTable) -> Check,
 ) -> Check {
     let command = match payload {
         Payload::Command(command) => Some(command),
         Payload::Noop | Payload::Members(_) => None,
     };
-    let found = match command {
-        Some(command) if time_may_change(before, at, command) => Cow::Owned(time_passed(before, at, command)),
-        _ => Cow::Borrowed(before),
-    };
+    let found = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
     let step = &Step { before, at, command, outcome, after, found: &found };
     events_match_holders(step)?;
     token_monotonicity(greatest, &outcome.events)?;
@@ -49,7 +45,7 @@ pub fn judge(
     sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
-    holds_are_counted(before, at, command, outcome, after)?;
+    holds_are_counted(before, &found, command, outcome, after)?;
     values_are_kept(before, command, outcome, after)?;
     store_is_fenced(before, at, command, after)?;
     transactions_are_whole(before, at, command, outcome, after)?;
@@ -57,69 +53,62 @@ pub fn judge(
     deadlines_follow_signs_of_life(step)?;
     // An unchanged table was checked when it came about.
     if before != after {
-        table_is_sound(after)?;
-        no_needless_wait(after)?;
-        no_deadlock(after)?;
+        check_table(after)?;
     }
     session_attributes_are_constant(step)?;
     claims_are_as_asked(step)?;
     reply_matches_table(step)
 }
 
-/// Whether time can change what a command finds at its keys: a holder may be due; a waiter may be due or
-/// denied, and it may be its turn.
-fn time_may_change(before: &LockTable, at: Stamp, command: &Command) -> bool {
-    let is_due = |id: SessionId| before.session(id).is_some_and(|session| session.deadline < at);
-    let mut locks = keys_asked_for(command).iter().filter_map(|key| before.lock(key));
-    locks.any(|lock| !lock.queue.is_empty() || lock.holders.iter().any(|holder| is_due(holder.session)))
-}
-
 /// Checks that the events suffice to reconstruct the holders.
 fn events_match_holders(step: &Step<'_>) -> Check {
-    let mut reported = holders(step.before);
+    let is_about_holders = |event: &Event| matches!(event, Event::Granted { .. } | Event::Released { .. });
+    if !step.outcome.events.iter().any(is_about_holders) {
+        let is_same = holders(step.before).eq(holders(step.after));
+        return require!(Property::MutualExclusion, is_same, "the holders changed, and no event reports it");
+    }
+    let mut reported = Holders::new();
+    for (key, grant) in holders(step.before) {
+        reported.entry(key.clone()).or_default().push(grant);
+    }
     mutual_exclusion(&mut reported, &step.outcome.events)?;
-    let events_match = holders(step.after) == reported;
+    let is = reported.iter().flat_map(|(key, grants)| grants.iter().map(move |grant| (key, *grant)));
+    let events_match = holders(step.after).eq(is);
     require!(Property::MutualExclusion, events_match, "the events leave the holders {reported:?}")
 }
 
-/// The holders of each held key, in the order of their grants.
-fn holders(table: &LockTable) -> Holders {
-    let mut holders = Holders::new();
-    for (key, lock) in table.locks().iter() {
-        for holder in lock.holders.iter() {
-            holders.entry(key.clone()).or_default().push((holder.session, holder.token, holder.mode));
-        }
-    }
-    holders
+/// The holders of all keys, in the order of their grants.
+fn holders(table: &LockTable) -> impl Iterator<Item = (&Key, (SessionId, Token, Mode))> {
+    table.locks().iter().flat_map(|(key, lock)| {
+        lock.holders.iter().map(move |holder| (key, (holder.session, holder.token, holder.mode)))
+    })
 }
 
 /// Checks that a release or a break drops only the claim that it names: if the session has no such claim
-/// on exactly these keys, all claims on all keys stay, with their holds. Otherwise the other claims stay,
+/// on exactly these keys, all claims on all keys stay as they are. Otherwise the other claims stay,
 /// as the order of the queues demands.
 fn release_drops_only_its_claim(step: &Step<'_>) -> Check {
     let meant = match step.command {
         Some(Command::Release { session, keys, claim, .. }) => Step::has_claim(step.found, *session, keys, *claim),
         Some(Command::Break { key, token, .. }) => {
-            Standing::all(step.found, key).iter().any(|(_, claim)| claim.token == Some(*token))
+            Standing::all(step.found, key).any(|claim| claim.token == Some(*token))
         }
         _ => return Ok(()),
     };
-    let (was, is) = (lines(step.found), lines(step.after));
     require!(
         Property::ReleaseByHolderOnly,
-        meant || was == is,
-        "{:?} means no claim, and made {was:?} into {is:?}",
-        step.command
+        meant || step.found.locks() == step.after.locks(),
+        "{:?} means no claim, and made {:?} into {:?}",
+        step.command,
+        step.found.locks(),
+        step.after.locks()
     )
 }
 
-/// A claim: its session, its token if it holds the lock, and its holds.
-type Shown = (SessionId, Option<Token>, u32);
-
-/// The claims on each key, in order.
-fn lines(table: &LockTable) -> Vec<(&Key, Vec<Shown>)> {
-    let claims = |key| Standing::all(table, key).into_iter().map(|(id, claim)| (id, claim.token, claim.holds));
-    table.locks().keys().map(|key| (key, claims(key).collect())).collect()
+/// The sessions after the entry, each with what it was before, if it existed.
+fn remaining<'a>(step: &Step<'a>) -> impl Iterator<Item = (SessionId, Option<&'a Session>, &'a Session)> {
+    let sessions = side_by_side(step.before.sessions(), step.after.sessions());
+    sessions.filter_map(|(&id, was, is)| Some((id, was, is?)))
 }
 
 /// Checks that a session records its greatest sequence number, without which the table could not
@@ -134,8 +123,8 @@ fn sequences_are_recorded(step: &Step<'_>) -> Check {
         ) => Some((*session, *sequence)),
         _ => None,
     };
-    for (&id, session) in step.after.sessions().iter() {
-        let known = step.before.session(id).and_then(|session| session.last);
+    for (id, known, session) in remaining(step) {
+        let known = known.and_then(|known| known.last);
         let last =
             done.filter(|(does, _)| *does == id && step.lives(id)).map_or(known, |(_, sequence)| known.max(sequence));
         require!(
@@ -162,10 +151,10 @@ fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
         }
         _ => false,
     };
-    for (&id, session) in step.after.sessions().iter() {
+    for (id, known, session) in remaining(step) {
         let anew = at.plus(session.ttl.0);
-        let deadline = match step.before.session(id) {
-            Some(known) if !step.lives(id) || (!is_granted(id) && !asks(id)) => known.deadline,
+        let deadline = match known {
+            Some(known) if !is_granted(id) && !asks(id) || !step.lives(id) => known.deadline,
             _ => anew,
         };
         require!(
@@ -181,8 +170,8 @@ fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
 /// Checks that a session keeps the attributes it was opened with, that a session opened for a lock
 /// ends with its last claim, and that the table knows the next deadline.
 fn session_attributes_are_constant(step: &Step<'_>) -> Check {
-    for (&id, session) in step.after.sessions().iter() {
-        let is_same = step.before.session(id).is_none_or(|known| attributes(known) == attributes(session));
+    for (id, known, session) in remaining(step) {
+        let is_same = known.is_none_or(|known| attributes(known) == attributes(session));
         require!(Property::TableSoundness, is_same, "session {id} has become {session:?}")?;
         let has_reason = !session.once || !session.claims().is_empty();
         require!(Property::TableSoundness, has_reason, "session {id} lives on without the lock it was opened for")?;
@@ -209,9 +198,9 @@ fn claims_are_as_asked(step: &Step<'_>) -> Check {
         _ => None,
     };
     for key in step.after.locks().keys() {
-        let found: BTreeMap<_, _> = Standing::all(step.found, key).into_iter().collect();
-        for (id, claim) in Standing::all(step.after, key) {
-            let known = found.get(&id);
+        for claim in Standing::all(step.after, key) {
+            let id = claim.session;
+            let known = Standing::of(step.found, id, key);
             let number = known.and_then(|known| known.sequence);
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, request })
@@ -231,9 +220,9 @@ fn claims_are_as_asked(step: &Step<'_>) -> Check {
                 "the claim of {id} on {key} is that of operation {given:?}, not {:?}",
                 claim.sequence
             )?;
-            let asked = request.map(|request| (&request.mode, &request.keys));
-            let asked = known.map(|known| (&known.mode, &known.keys)).or(asked);
-            let is_as_asked = asked == Some((&claim.mode, &claim.keys));
+            let asked = request.map(|request| (request.mode, request.keys.as_slice()));
+            let asked = known.map(|known| (known.mode, known.keys)).or(asked);
+            let is_as_asked = asked == Some((claim.mode, claim.keys));
             require!(Property::RepliesMatchTable, is_as_asked, "{id} asked for {asked:?} at {key}, and has {claim:?}")?;
         }
     }

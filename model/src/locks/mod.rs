@@ -20,8 +20,8 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use palisade_spec::checker::execute;
-use palisade_spec::invariants::{self, Violation};
+use palisade_spec::checker::{Checked, execute};
+use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token, Value,
     Writer,
@@ -187,6 +187,8 @@ pub struct Locks {
     payloads: Interner<Payload<Command>>,
     requests: Requests,
     entries: Memo<Entry>,
+    /// The checks of tables. Many entries lead to the same table.
+    checked: Memo<Check>,
 }
 
 /// The effect of an entry.
@@ -233,6 +235,7 @@ impl Locks {
             payloads,
             requests,
             entries,
+            checked: Memo::new(1 << 18),
         }
     }
 
@@ -241,10 +244,12 @@ impl Locks {
             let mut table = (*state.table).clone();
             let mut greatest = state.greatest;
             let outcome = execute(&mut table, state.now, &payload);
-            let violation = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest).err().map(leak);
+            let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
+            let check = |after: &LockTable| (*self.checked.get([table.key(), 0, 0, 0], || after.check_state())).clone();
+            let judged = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest, check);
+            let violation = judged.err().map(leak);
             let is_new = |id: &&SessionId| state.table.session(**id).is_none();
             let opened = table.sessions().keys().filter(is_new).last().map(|id| id.number);
-            let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
             Entry { table, opened, outcome, greatest, violation }
         })
     }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use palisade_spec::lock::{
-    Change, Condition, Key, LockTable, RECORD_BYTES, Reply, Right, Sequence, SessionId, Token, Transaction, Writer,
+    Change, Condition, Key, LockTable, RECORD_BYTES, Record, Reply, Right, Sequence, SessionId, Transaction, Writer,
 };
 
 use super::entry_step::{Standing, Step};
@@ -55,15 +55,13 @@ impl Step<'_> {
     fn unmet(&self, condition: &Condition, transaction: &Transaction) -> Option<Reply> {
         match condition {
             Condition::Held { lock, token } => {
-                let claims = Standing::all(self.before, lock);
-                let is_it = |(id, claim): &(SessionId, Standing)| claim.token == Some(*token) && self.lives(*id);
-                if claims.iter().any(is_it) {
+                let is_it = |claim: Standing<'_>| claim.token == Some(*token) && self.lives(claim.session);
+                if Standing::all(self.before, lock).any(is_it) {
                     return None;
                 }
-                let tokens = claims.iter().filter_map(|(_, claim)| claim.token);
+                let tokens = Standing::all(self.before, lock).filter_map(|claim| claim.token);
                 let records = transaction.changes.iter().filter_map(|change| self.before.record(record(change)));
-                let fences: Vec<Token> = records.filter_map(|record| record.fence).collect();
-                let seen = tokens.chain(fences).max();
+                let seen = tokens.chain(records.filter_map(|record| record.fence)).max();
                 Some(Reply::NotHeld { lock: lock.clone(), token: *token, seen })
             }
             Condition::Version { record, version } => {
@@ -96,24 +94,24 @@ fn record(change: &Change) -> &Key {
 
 /// The refusal of a transaction that makes a record or the store too large. It needs the lengths only.
 fn outgrown(before: &LockTable, transaction: &Transaction) -> Option<Reply> {
-    let of = |(key, record): (&Key, &palisade_spec::lock::Record)| (key.clone(), record.bytes.as_slice().len());
-    let mut lengths: BTreeMap<Key, usize> = before.records().iter().map(of).collect();
-    let total = |lengths: &BTreeMap<Key, usize>| -> u64 {
+    let length = |(key, record): (_, &Record)| (key, record.bytes.as_slice().len());
+    let mut lengths: BTreeMap<&Key, usize> = before.records().iter().map(length).collect();
+    let total = |lengths: &BTreeMap<&Key, usize>| -> u64 {
         lengths.iter().map(|(key, length)| (key.as_str().len() + length + 64) as u64).sum()
     };
     let was = total(&lengths);
     for change in &transaction.changes {
-        let key = record(change).clone();
+        let key = record(change);
         let length = match change {
             Change::Put { bytes, .. } => bytes.as_slice().len(),
-            Change::Append { bytes, .. } => lengths.get(&key).unwrap_or(&0) + bytes.as_slice().len(),
+            Change::Append { bytes, .. } => lengths.get(key).unwrap_or(&0) + bytes.as_slice().len(),
             Change::Delete { .. } => {
-                lengths.remove(&key);
+                lengths.remove(key);
                 continue;
             }
         };
         if length > RECORD_BYTES {
-            return Some(Reply::RecordTooLarge { record: key, length: length as u64 });
+            return Some(Reply::RecordTooLarge { record: key.clone(), length: length as u64 });
         }
         lengths.insert(key, length);
     }

@@ -1,12 +1,13 @@
 //! The lock table's own invariants, entry by entry.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::machine::{Applied, Checked};
 use crate::invariants::{
     Check, Holders, breaks_are_reported, changes_are_told, exactly_once, fifo_order, holds_are_counted,
     mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
-    store_is_fenced, table_is_sound, token_monotonicity, transactions_are_whole, values_are_kept,
+    store_is_fenced, table_is_sound, time_passed, token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
@@ -50,7 +51,8 @@ impl Checked for LockTable {
         if whole {
             fifo_order(before, at, command, events, after)?;
             no_early_expiry(before, at, command, events, after)?;
-            holds_are_counted(before, at, command, outcome, after)?;
+            let found = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
+            holds_are_counted(before, &found, command, outcome, after)?;
             values_are_kept(before, command, outcome, after)?;
             store_is_fenced(before, at, command, after)?;
             transactions_are_whole(before, at, command, outcome, after)?;

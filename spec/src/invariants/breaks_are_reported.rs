@@ -16,7 +16,7 @@ pub fn breaks_are_reported(before: &LockTable, command: Option<&Command>, outcom
         Some(Command::Break { key, token, principal }) => {
             let rules = before.access().rules().map(|rules| &**rules);
             let holder = before.lock(key).and_then(|lock| lock.holder_with(*token));
-            let grant = holder.map(|holder| (holder.keys(key), holder.session, *token));
+            let grant = holder.map(|holder| (holder.all_keys(key), holder.session, *token));
             let may_break = |key: &Key| permitted(rules, principal, Right::Break, key.as_str());
             grant.filter(|(keys, ..)| keys.iter().all(may_break))
         }
@@ -30,7 +30,7 @@ pub fn breaks_are_reported(before: &LockTable, command: Option<&Command>, outcom
             let principal = before.session(session).map(|session| session.principal.clone()).unwrap_or_default();
             let broken = keys.iter().map(|key| Event::Broken { key: key.clone(), session, token });
             let mut released = keys.iter().map(|key| Event::Released { key: key.clone(), session, token });
-            reported == keys.count()
+            reported == keys.len()
                 && outcome.events.iter().take(reported).cloned().eq(broken)
                 && released.all(|event| outcome.events.contains(&event))
                 && outcome.reply == Some(Reply::Broken { session, principal })

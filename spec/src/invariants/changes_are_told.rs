@@ -1,41 +1,41 @@
 //! Changes are told: the events of an entry are all that an observer needs to follow the holders and the
 //! queues of the locks.
 
-use alloc::collections::{BTreeMap, BTreeSet};
+use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Check, Property};
+use super::{Check, Property, side_by_side};
 use crate::lock::{Event, Key, LockTable, Mode, Owner, SessionId, Token, Value};
 use crate::require;
 
 const NAME: Property = Property::ChangesAreTold;
 
 /// What an observer knows of a lock.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Seen {
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Seen<'a> {
     /// The holders, in the order of their grants.
-    holders: Vec<(SessionId, Token, Mode, Owner, Option<Value>)>,
+    holders: Vec<(SessionId, Token, Mode, Option<&'a Owner>, Option<&'a Value>)>,
     /// The waiters, first come first.
-    queue: Vec<(SessionId, Mode, Owner)>,
+    queue: Vec<(SessionId, Mode, Option<&'a Owner>)>,
 }
 
 /// Follows the events of an entry from the locks before it, and compares the result with the locks after
 /// it: sessions, owners, tokens, modes and values of the holders, and sessions, owners and modes of the
 /// waiters, in their order. Of a lock that changed and of which no event tells, the result differs.
 pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
-    let mut told = BTreeMap::<&Key, Seen>::new();
+    let mut told = BTreeMap::<&Key, Seen<'_>>::new();
     for event in events {
         match event {
             Event::Granted { key, session, token, mode, owner, value } => {
                 let lock = told.entry(key).or_insert_with(|| seen(before, key));
                 lock.queue.retain(|(waiter, ..)| waiter != session);
-                lock.holders.push((*session, *token, *mode, owner.clone(), value.clone()));
+                lock.holders.push((*session, *token, *mode, Some(owner), value.as_ref()));
             }
             Event::Proclaimed { key, session, token, value } => {
                 let lock = told.entry(key).or_insert_with(|| seen(before, key));
                 let grant = lock.holders.iter_mut().find(|grant| (grant.0, grant.1) == (*session, *token));
                 if let Some((.., said)) = grant {
-                    *said = Some(value.clone());
+                    *said = Some(value);
                 }
             }
             Event::Released { key, session, token } => {
@@ -54,7 +54,7 @@ pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable)
                     *ahead == waiting,
                     "{session} was told to wait for {key} behind {ahead}, not {waiting}"
                 )?;
-                lock.queue.push((*session, *mode, owner.clone()));
+                lock.queue.push((*session, *mode, Some(owner)));
             }
             // They say why something changes; what changes follows.
             Event::Broken { .. }
@@ -70,22 +70,23 @@ pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable)
         let is = seen(after, key);
         require!(NAME, *told == is, "the events leave {told:?} at {key}, and it is {is:?}")?;
     }
-    let keys: BTreeSet<&Key> = before.locks().keys().chain(after.locks().keys()).collect();
-    for key in keys.into_iter().filter(|key| !told.contains_key(key)) {
+    let mut sessions = side_by_side(before.sessions(), after.sessions());
+    let owners_are_same = sessions.all(|(_, was, is)| was.map(|was| &was.owner) == is.map(|is| &is.owner));
+    for (key, was, is) in side_by_side(before.locks(), after.locks()) {
+        if told.contains_key(key) || owners_are_same && was == is {
+            continue;
+        }
         let (was, is) = (seen(before, key), seen(after, key));
         require!(NAME, was == is, "no event tells of {key}: it was {was:?}, and is {is:?}")?;
     }
     Ok(())
 }
 
-fn seen(table: &LockTable, key: &Key) -> Seen {
+fn seen<'a>(table: &'a LockTable, key: &Key) -> Seen<'a> {
     let Some(lock) = table.lock(key) else { return Seen::default() };
-    let owner =
-        |id: SessionId| table.session(id).map(|session| session.owner.clone()).unwrap_or_else(|| Owner::from(""));
-    let holders = lock
-        .holders
-        .iter()
-        .map(|holder| (holder.session, holder.token, holder.mode, owner(holder.session), holder.value().cloned()));
+    let owner = |id: SessionId| table.session(id).map(|session| &session.owner);
+    let holders =
+        lock.holders.iter().map(|held| (held.session, held.token, held.mode, owner(held.session), held.value()));
     let queue = lock.queue.iter().map(|waiter| (waiter.session, waiter.mode, owner(waiter.session)));
     Seen { holders: holders.collect(), queue: queue.collect() }
 }

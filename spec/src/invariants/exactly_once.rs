@@ -27,7 +27,7 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
         let waited = time_passed(before, at, command);
         require!(
             Property::ExactlyOnce,
-            &waited == after,
+            *waited == *after,
             "operation {sequence:?} of session {session} was done again"
         )?;
     }

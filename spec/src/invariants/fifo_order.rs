@@ -4,17 +4,17 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property, permitted};
-use crate::lock::{Command, Event, Key, Keys, LockTable, Mode, Right, Session, SessionId, Token};
+use super::{Check, Property, permitted, side_by_side};
+use crate::lock::{Command, Event, Key, LockTable, Mode, Right, Session, SessionId, Token};
 use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::FifoOrder;
 
 /// The claims on a key in the order in which they came to hold it or to wait for it.
-struct Line {
-    holders: Vec<(SessionId, Token, Mode, Keys)>,
-    waiters: Vec<(SessionId, Mode, Keys)>,
+struct Line<'a> {
+    holders: Vec<(SessionId, Token, Mode, &'a [Key])>,
+    waiters: Vec<(SessionId, Mode, &'a [Key])>,
 }
 
 /// What an entry did.
@@ -42,8 +42,10 @@ pub fn fifo_order(
     after: &LockTable,
 ) -> Check {
     let step = Step { before, at, command, events, after };
-    for key in changed(before, after) {
-        step.check(key)?;
+    for (key, was, is) in side_by_side(before.locks(), after.locks()) {
+        if was != is {
+            step.check(key)?;
+        }
     }
     step.withdrawn_once()
 }
@@ -53,27 +55,25 @@ impl Step<'_> {
         let (mut old, new) = (line(self.before, key), line(self.after, key));
         old.waiters.retain(|(session, ..)| !self.comes_anew(*session, key));
         let was_there = |session: SessionId| old.sessions().any(|other| other == session);
-        let holders: BTreeSet<SessionId> = new.holders.iter().map(|(session, ..)| *session).collect();
-        let waiting: BTreeSet<SessionId> = new.waiters.iter().map(|(session, ..)| *session).collect();
 
         for held in &old.holders {
             let now = new.holders.iter().find(|(session, ..)| *session == held.0);
-            let is_same = now.is_none_or(|now| now == held) && !waiting.contains(&held.0);
+            let is_same = now.is_none_or(|now| now == held) && !new.waits(held.0);
             require!(NAME, is_same, "the holder {} of {key} stays, and not with its grant", held.0)?;
         }
-        let stay = || old.waiters.iter().map(|(session, ..)| *session).filter(|session| waiting.contains(session));
+        let stay = || old.waiters.iter().map(|(session, ..)| *session).filter(|session| new.waits(*session));
         let now = || new.waiters.iter().map(|(session, ..)| *session);
         let in_order = stay().eq(now().take(stay().count()));
         require!(NAME, in_order, "the queue of {key} was {:?} and became {:?}", old.order(), new.order())?;
         for (session, mode, keys) in new.claims() {
             let is_kept = old.claims().all(|(known, was, of)| known != session || (was, of) == (mode, keys));
             require!(NAME, is_kept, "session {session} has another claim on {key} than before")?;
-            let asked = was_there(session)
-                || has_asked(self.before, self.command, session, (mode, keys), holders.contains(&session));
+            let asked =
+                was_there(session) || has_asked(self.before, self.command, session, (mode, keys), new.holds(session));
             require!(NAME, asked, "session {session} stands at {key} and has not asked for it")?;
         }
-        self.no_waiter_is_overtaken(key, &old, &holders, &waiting)?;
-        for session in old.sessions().filter(|session| !holders.contains(session) && !waiting.contains(session)) {
+        no_waiter_is_overtaken(key, &old, &new)?;
+        for session in old.sessions().filter(|session| !new.holds(*session) && !new.waits(*session)) {
             let ended = self.after.session(session).is_none();
             let keys = old.claims().find(|(claiming, ..)| *claiming == session).map(|(.., keys)| keys);
             let gave_up = ended
@@ -86,48 +86,27 @@ impl Step<'_> {
         Ok(())
     }
 
-    /// A new holder leaves no waiter behind that came before it.
-    fn no_waiter_is_overtaken(
-        &self,
-        key: &Key,
-        old: &Line,
-        holders: &BTreeSet<SessionId>,
-        waiting: &BTreeSet<SessionId>,
-    ) -> Check {
-        let held = |session: &SessionId| old.holders.iter().any(|(holder, ..)| holder == session);
-        let Some(ahead) = old.waiters.iter().position(|(session, ..)| waiting.contains(session)) else { return Ok(()) };
-        for session in holders.iter().filter(|session| !held(session)) {
-            let place = old.waiters.iter().position(|(waiter, ..)| waiter == session);
-            let waits = &old.waiters[ahead].0;
-            require!(
-                NAME,
-                place.is_some_and(|place| place < ahead),
-                "session {session} was granted {key} while {waits} waited before it"
-            )?;
-        }
-        Ok(())
-    }
-
     /// Whether the rules denied the session what it waited for, and then this very command asked for another
     /// claim on the key.
     fn comes_anew(&self, session: SessionId, key: &Key) -> bool {
-        let now = line(self.after, key);
-        let holds = now.holders.iter().any(|(holder, ..)| *holder == session);
         let is_told = |event: &Event| matches!(event, Event::Withdrawn { key: left, session: it } if (left, *it) == (key, session));
-        self.events.iter().any(is_told)
-            && self.was_passed_over(session, key)
-            && now.claims().any(|(claiming, mode, keys)| {
-                claiming == session && has_asked(self.before, self.command, session, (mode, keys), holds)
-            })
+        if !self.events.iter().any(is_told) || !self.was_passed_over(session, key) {
+            return false;
+        }
+        let now = line(self.after, key);
+        now.claims().any(|(claiming, mode, keys)| {
+            claiming == session && has_asked(self.before, self.command, session, (mode, keys), now.holds(session))
+        })
     }
 
     /// Whether the turn of a waiter came at one of its keys, and it was due, or the rules in force deny it
     /// what it waited for.
     fn was_passed_over(&self, session: SessionId, key: &Key) -> bool {
         let is_due = self.before.session(session).is_some_and(|session| session.deadline < self.at);
-        let waiter = |key: &Key| self.before.lock(key)?.queue.iter().find(|waiter| waiter.session == session);
-        let Some(keys) = waiter(key).map(|waiter| waiter.keys(key)) else { return false };
-        (is_due || self.is_denied(&keys, session)) && keys.iter().any(|key| self.turn_came(key, session))
+        let mut queue = self.before.lock(key).into_iter().flat_map(|lock| lock.queue.iter());
+        let Some(waiter) = queue.find(|waiter| waiter.session == session) else { return false };
+        let keys = waiter.all_keys(key);
+        (is_due || self.is_denied(keys, session)) && keys.iter().any(|key| self.turn_came(key, session))
     }
 
     /// Whether no waiter before this one waits any longer, and those who hold the key leave room for it:
@@ -136,11 +115,8 @@ impl Step<'_> {
         let (old, new) = (line(self.before, key), line(self.after, key));
         let Some(place) = old.waiters.iter().position(|(waiter, ..)| *waiter == session) else { return false };
         let before_it = &old.waiters[..place];
-        let still_waits = before_it.iter().any(|(other, ..)| new.waiters.iter().any(|(waiter, ..)| waiter == other));
-        let came_before = |holder: SessionId| {
-            old.holders.iter().any(|(other, ..)| *other == holder)
-                || before_it.iter().any(|(other, ..)| *other == holder)
-        };
+        let still_waits = before_it.iter().any(|(other, ..)| new.waits(*other));
+        let came_before = |holder: SessionId| old.holds(holder) || before_it.iter().any(|(other, ..)| *other == holder);
         let held = new.holders.iter().filter(|(holder, ..)| came_before(*holder));
         let permits: u64 = held.map(|(_, _, mode, _)| u64::from(mode.permits())).sum();
         let mode = old.waiters[place].1;
@@ -149,13 +125,13 @@ impl Step<'_> {
 
     /// Whether the events report that the rules in force denied the session one of these keys, and they
     /// do.
-    fn is_denied(&self, keys: &Keys, id: SessionId) -> bool {
+    fn is_denied(&self, keys: &[Key], id: SessionId) -> bool {
         let rules = self.before.access().rules().map(|rules| &**rules);
         let denies = |session: &Session, key: &Key| !permitted(rules, &session.principal, Right::Acquire, key.as_str());
         let is_told = |event: &Event| match event {
             Event::Denied { key, session, .. } => {
                 *session == id
-                    && keys.iter().any(|asked| asked == key)
+                    && keys.contains(key)
                     && self.before.session(id).is_some_and(|session| denies(session, key))
             }
             _ => false,
@@ -180,15 +156,38 @@ impl Step<'_> {
     }
 }
 
-impl Line {
+/// A new holder leaves no waiter behind that came before it.
+fn no_waiter_is_overtaken(key: &Key, old: &Line<'_>, new: &Line<'_>) -> Check {
+    let Some(ahead) = old.waiters.iter().position(|(session, ..)| new.waits(*session)) else { return Ok(()) };
+    for (session, ..) in new.holders.iter().filter(|(session, ..)| !old.holds(*session)) {
+        let place = old.waiters.iter().position(|(waiter, ..)| waiter == session);
+        let waits = &old.waiters[ahead].0;
+        require!(
+            NAME,
+            place.is_some_and(|place| place < ahead),
+            "session {session} was granted {key} while {waits} waited before it"
+        )?;
+    }
+    Ok(())
+}
+
+impl Line<'_> {
+    fn holds(&self, id: SessionId) -> bool {
+        self.holders.iter().any(|(session, ..)| *session == id)
+    }
+
+    fn waits(&self, id: SessionId) -> bool {
+        self.waiters.iter().any(|(session, ..)| *session == id)
+    }
+
     fn sessions(&self) -> impl Iterator<Item = SessionId> {
         let holders = self.holders.iter().map(|(session, ..)| *session);
         holders.chain(self.waiters.iter().map(|(session, ..)| *session))
     }
 
-    fn claims(&self) -> impl Iterator<Item = (SessionId, Mode, &Keys)> {
-        let holders = self.holders.iter().map(|(session, _, mode, keys)| (*session, *mode, keys));
-        holders.chain(self.waiters.iter().map(|(session, mode, keys)| (*session, *mode, keys)))
+    fn claims(&self) -> impl Iterator<Item = (SessionId, Mode, &[Key])> {
+        let holders = self.holders.iter().map(|(session, _, mode, keys)| (*session, *mode, *keys));
+        holders.chain(self.waiters.iter().map(|(session, mode, keys)| (*session, *mode, *keys)))
     }
 
     fn order(&self) -> Vec<SessionId> {
@@ -196,24 +195,11 @@ impl Line {
     }
 }
 
-fn line(table: &LockTable, key: &Key) -> Line {
+fn line<'a>(table: &'a LockTable, key: &'a Key) -> Line<'a> {
     let Some(lock) = table.lock(key) else { return Line { holders: Vec::new(), waiters: Vec::new() } };
-    let holders = lock.holders.iter().map(|holder| (holder.session, holder.token, holder.mode, holder.keys(key)));
-    let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.mode, waiter.keys(key)));
+    let holders = lock.holders.iter().map(|holder| (holder.session, holder.token, holder.mode, holder.all_keys(key)));
+    let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.mode, waiter.all_keys(key)));
     Line { holders: holders.collect(), waiters: waiters.collect() }
-}
-
-/// The keys whose locks differ, found in one pass over both tables: most locks are equal.
-fn changed<'a>(before: &'a LockTable, after: &'a LockTable) -> Vec<&'a Key> {
-    let (mut before, mut after) = (before.locks().iter().peekable(), after.locks().iter().peekable());
-    let mut changed = Vec::new();
-    while let Some(key) = before.peek().into_iter().chain(after.peek()).map(|(key, _)| *key).min() {
-        let [was, is] = [&mut before, &mut after].map(|locks| locks.next_if(|(next, _)| *next == key));
-        if was != is {
-            changed.push(key);
-        }
-    }
-    changed
 }
 
 /// Whether the command asks for this claim of the session: as a holder, or as a waiter if it waits.
@@ -221,7 +207,7 @@ fn has_asked(
     before: &LockTable,
     command: Option<&Command>,
     id: SessionId,
-    (mode, keys): (Mode, &Keys),
+    (mode, keys): (Mode, &[Key]),
     holds: bool,
 ) -> bool {
     let (is_it, request) = match command {
@@ -229,20 +215,20 @@ fn has_asked(
         Some(Command::AcquireOnce { request, .. }) => (before.session(id).is_none(), request),
         _ => return false,
     };
-    is_it && (request.mode, &request.keys) == (mode, keys) && (request.waits() || holds)
+    is_it && (request.mode, request.keys.as_slice()) == (mode, keys) && (request.waits() || holds)
 }
 
 /// Whether the session's own command gives up its claim on these keys, or its queue positions; or the
 /// command breaks its grant.
-fn gave_up(before: &LockTable, command: Option<&Command>, claimed: &Keys, id: SessionId) -> bool {
+fn gave_up(before: &LockTable, command: Option<&Command>, claimed: &[Key], id: SessionId) -> bool {
     match command {
         Some(Command::Break { key: broken, token, .. }) => {
             let held = before.lock(broken).and_then(|lock| lock.holder_with(*token));
-            held.is_some_and(|held| held.session == id && held.keys(broken) == *claimed)
+            held.is_some_and(|held| held.session == id && held.all_keys(broken) == claimed)
         }
-        Some(Command::Release { session, keys, .. }) => *session == id && keys == claimed,
+        Some(Command::Release { session, keys, .. }) => *session == id && keys.as_slice() == claimed,
         Some(Command::Acquire { session, request, .. }) => {
-            *session == id && request.keys == *claimed && !request.waits()
+            *session == id && request.keys.as_slice() == claimed && !request.waits()
         }
         _ => false,
     }
@@ -276,8 +262,8 @@ mod tests {
     use super::*;
     use crate::invariants::states;
     use crate::lock::{
-        Claim, LockRequest, Opening, Owner, Prefix, Principal, Proof, Revision, Rights, Rule, Rules, Subject, Token,
-        Ttl,
+        Claim, Keys, LockRequest, Opening, Owner, Prefix, Principal, Proof, Revision, Rights, Rule, Rules, Subject,
+        Token, Ttl,
     };
     use crate::raft::{Stamp, StateMachine};
 

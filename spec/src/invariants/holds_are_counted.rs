@@ -1,14 +1,13 @@
 //! Holds are counted: a grant has one hold, and one more for each reentrant acquire that was not released.
 
-use super::{Check, Property, keys_asked_for, time_passed};
+use super::{Check, Property, keys_asked_for, side_by_side};
 use crate::lock::{Command, Holder, Key, LockTable, Outcome, Reply, Sequence, SessionId};
-use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::HoldsAreCounted;
 
 /// Compares the holds of the grants before and after an entry, at the keys that its command is about and
-/// at those that changed.
+/// at those that changed. `found` is the table as the command finds it ([`time_passed`](super::time_passed)).
 ///
 /// A new grant has one hold. A reentrant acquire that is new, and was answered with a grant that the
 /// session had when the command came, adds one. A release that is new, and was answered with the number of
@@ -16,19 +15,19 @@ const NAME: Property = Property::HoldsAreCounted;
 /// last. Nothing else changes a number of holds.
 pub fn holds_are_counted(
     before: &LockTable,
-    at: Stamp,
+    found: &LockTable,
     command: Option<&Command>,
     outcome: &Outcome,
     after: &LockTable,
 ) -> Check {
     let asked = command.map_or(&[][..], keys_asked_for);
     let is_about = |key: &Key| asked.contains(key);
-    let changed = after.locks().iter().filter(|(key, lock)| is_about(key) || before.lock(key) != Some(*lock));
+    let locks = side_by_side(before.locks(), after.locks());
+    let changed = locks.filter(|(key, was, is)| is_about(key) || was != is);
     // Time may grant the session a lock before its command is executed.
-    let found = command.filter(|command| counts(command)).map(|command| time_passed(before, at, command));
-    let found = found.as_ref().unwrap_or(before);
-    for (key, lock) in changed {
-        for Holder { session, token, holds, .. } in lock.holders.iter() {
+    let found = command.filter(|command| counts(command)).map_or(before, |_| found);
+    for (key, _, lock) in changed {
+        for Holder { session, token, holds, .. } in lock.into_iter().flat_map(|lock| lock.holders.iter()) {
             let had = found.lock(key).and_then(|lock| lock.holder_with(*token)).map_or(0, |holder| holder.holds);
             let expected = match (command, &outcome.reply) {
                 _ if had == 0 => 1,
@@ -108,7 +107,7 @@ mod tests {
             None => drop(after.apply(Stamp(0), &Command::Close { session: id(1) })),
         }
         let outcome = Outcome { reply: Some(reply), events: [].into() };
-        complaint(holds_are_counted(&before, Stamp(0), Some(command), &outcome, &after))
+        complaint(holds_are_counted(&before, &before, Some(command), &outcome, &after))
     }
 
     #[test]

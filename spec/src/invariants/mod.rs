@@ -44,10 +44,11 @@ mod transactions_are_whole;
 mod values_are_kept;
 mod votes_stand;
 
+use alloc::borrow::Cow;
 use alloc::string::String;
-use core::fmt;
+use core::{fmt, iter};
 
-use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId};
+use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId, SharedMap};
 use crate::raft::{Stamp, StateMachine};
 pub use breaks_are_reported::breaks_are_reported;
 pub use changes_are_told::changes_are_told;
@@ -102,33 +103,54 @@ pub fn keys_asked_for(command: &Command) -> &[Key] {
     }
 }
 
+/// What is at each key in one map and in another, in the order of the keys.
+pub fn side_by_side<'a, K: Ord, V>(
+    before: &'a SharedMap<K, V>,
+    after: &'a SharedMap<K, V>,
+) -> impl Iterator<Item = (&'a K, Option<&'a V>, Option<&'a V>)> {
+    let (mut before, mut after) = (before.iter().peekable(), after.iter().peekable());
+    iter::from_fn(move || {
+        let key = match (before.peek(), after.peek()) {
+            (Some((was, _)), Some((is, _))) => *was.min(is),
+            (one, other) => one.or(other)?.0,
+        };
+        let [was, is] = [&mut before, &mut after].map(|entries| entries.next_if(|(next, _)| *next == key));
+        Some((key, was.map(|(_, value)| value), is.map(|(_, value)| value)))
+    })
+}
+
 /// The table after what time does at a command about keys, whatever the command asks for.
 ///
 /// The due holders of these keys end as if their sessions were closed, in the order of their grants,
 /// until that was the work of a sweep. Where no claim is on several keys, that is all. Otherwise it is
 /// the effect of a request about the same keys by a session that never existed: a waiter for several keys
 /// may be the first at a free lock, and lose its positions there.
-pub fn time_passed(before: &LockTable, at: Stamp, command: &Command) -> LockTable {
-    let mut table = before.clone();
+pub fn time_passed<'a>(before: &'a LockTable, at: Stamp, command: &Command) -> Cow<'a, LockTable> {
     let asked = keys_asked_for(command);
+    let is_due = |id: &SessionId| before.session(*id).is_some_and(|session| session.deadline < at);
+    // A holder may be due; a waiter may be due or denied, and it may be its turn.
+    let may_change = |lock: &Lock| !lock.queue.is_empty() || lock.holders.iter().any(|holder| is_due(&holder.session));
+    if !asked.iter().filter_map(|key| before.lock(key)).any(may_change) {
+        return Cow::Borrowed(before);
+    }
+    let mut table = Cow::Borrowed(before);
     let is_on_one = |(key, lock): (&Key, &Lock)| {
-        lock.holders.iter().all(|holder| holder.keys(key).count() == 1)
-            && lock.queue.iter().all(|waiter| waiter.keys(key).count() == 1)
+        lock.holders.iter().all(|holder| holder.all_keys(key).len() == 1)
+            && lock.queue.iter().all(|waiter| waiter.all_keys(key).len() == 1)
     };
     if !before.locks().iter().all(is_on_one) {
         if let Some(keys) = Keys::new(asked.to_vec()) {
             let session = SessionId { number: 0, proof: Proof::default() };
-            table.apply(at, &Command::Release { session, sequence: None, keys, claim: Claim::Either });
+            table.to_mut().apply(at, &Command::Release { session, sequence: None, keys, claim: Claim::Either });
         }
         return table;
     }
     let holders = asked.iter().filter_map(|key| before.lock(key)).flat_map(|lock| lock.holders.iter());
-    let is_due = |id: &SessionId| before.session(*id).is_some_and(|session| session.deadline < at);
     let mut work = 0;
     for session in holders.map(|holder| holder.session).filter(is_due) {
         if work < before.sweep_cost().max(1) {
             work += ending_cost(before, session);
-            table.apply(at, &Command::Close { session });
+            table.to_mut().apply(at, &Command::Close { session });
         }
     }
     table
@@ -184,7 +206,24 @@ macro_rules! violated {
 
 #[cfg(test)]
 mod tests {
-    use super::{Check, Property};
+    use alloc::vec::Vec;
+
+    use super::{Check, Property, SharedMap, side_by_side};
+
+    #[test]
+    fn maps_side_by_side_show_every_key_of_both_once() {
+        let map = |entries: &[(u32, u32)]| {
+            let mut map = SharedMap::new();
+            for &(key, value) in entries {
+                map.insert(key, value);
+            }
+            map
+        };
+        let (before, after) = (map(&[(1, 10), (2, 20), (4, 40)]), map(&[(2, 21), (3, 30)]));
+        let seen: Vec<_> =
+            side_by_side(&before, &after).map(|(key, was, is)| (*key, was.copied(), is.copied())).collect();
+        assert_eq!(seen, [(1, Some(10), None), (2, Some(20), Some(21)), (3, None, Some(30)), (4, Some(40), None)]);
+    }
 
     #[test]
     fn violation_says_which_property_and_what_was_seen() {

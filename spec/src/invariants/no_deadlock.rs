@@ -15,16 +15,16 @@ use crate::require;
 /// on several keys never makes one.
 pub fn no_deadlock(table: &LockTable) -> Check {
     // How many waiters of each queue were granted.
-    let mut granted: BTreeMap<Key, usize> = table.locks().keys().map(|key| (key.clone(), 0)).collect();
-    let mut open: Vec<Key> = granted.keys().cloned().collect();
+    let mut granted: BTreeMap<&Key, usize> = table.locks().keys().map(|key| (key, 0)).collect();
+    let mut open: Vec<&Key> = granted.keys().copied().collect();
     while let Some(key) = open.pop() {
         let first = |key: &Key| table.lock(key).and_then(|lock| lock.queue.get(*granted.get(key)?));
-        let Some(waiter) = first(&key) else { continue };
-        let keys = waiter.keys(&key);
+        let Some(waiter) = first(key) else { continue };
+        let keys = waiter.all_keys(key);
         if keys.iter().all(|key| first(key).is_some_and(|other| other.session == waiter.session)) {
-            for key in &keys {
-                granted.entry(key.clone()).and_modify(|count| *count += 1);
-                open.push(key.clone());
+            for key in keys {
+                granted.entry(key).and_modify(|count| *count += 1);
+                open.push(key);
             }
         }
     }

@@ -1,11 +1,12 @@
 //! No denied grant: the access rules in force permit every grant, every break and every write, what they do
 //! not permit changes nothing, and only an administrator changes them.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::{Check, Property, time_passed};
 use crate::lock::{
-    Command, Condition, Event, Key, Keys, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right,
+    Command, Condition, Event, Key, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right,
     Rights, Rules, SessionId, Subject, Transaction, Writer,
 };
 use crate::raft::Stamp;
@@ -208,7 +209,7 @@ fn denied_changes_nothing(
         Some(Command::AcquireOnce { opening, request }) => !may_acquire(&opening.principal, request),
         Some(Command::Break { principal, key, token }) => {
             let grant = before.lock(key).and_then(|lock| lock.holder_with(*token));
-            let keys = grant.map_or_else(|| Keys::from(key.clone()), |holder| holder.keys(key));
+            let keys = grant.map_or(core::slice::from_ref(key), |holder| holder.all_keys(key));
             !keys.iter().all(|key| permitted(rules, principal, Right::Break, key.as_str()))
         }
         Some(Command::SetAccess { .. }) => true,
@@ -216,7 +217,7 @@ fn denied_changes_nothing(
         _ => false,
     };
     require!(NAME, denies, "{command:?} was denied")?;
-    let waited = command.map_or_else(|| before.clone(), |command| time_passed(before, at, command));
+    let waited = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
     let is_same = waited.locks() == after.locks()
         && waited.records() == after.records()
         && waited.sessions().len() == after.sessions().len();

@@ -6,7 +6,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property, keys_asked_for};
+use super::{Check, Property, keys_asked_for, side_by_side};
 use crate::lock::{Command, Event, Holder, Key, Keys, LockTable, Session, SessionId};
 use crate::raft::Stamp;
 use crate::require;
@@ -49,8 +49,9 @@ pub fn no_early_expiry(
             require!(NAME, !is_due, "session {session} is due, and was granted {key}")?;
         }
     }
-    for (&id, session) in before.sessions().iter() {
-        if let Some(now) = after.session(id) {
+    for (&id, was, is) in side_by_side(before.sessions(), after.sessions()) {
+        let Some(session) = was else { continue };
+        if let Some(now) = is {
             stays(at, id, session, now)?;
             continue;
         }
@@ -181,7 +182,7 @@ fn ends_itself(before: &LockTable, command: Option<&Command>, id: SessionId) -> 
             let claims = before.session(id).map_or(0, |session| session.claims().len());
             command
                 .and_then(|command| broken(before, command))
-                .is_some_and(|held| held.session == id && held.keys(key).count() == claims)
+                .is_some_and(|held| held.session == id && held.all_keys(key).len() == claims)
         }
         _ => false,
     }

@@ -1,5 +1,6 @@
 //! No foreign change: a request without the proof of a session changes nothing.
 
+use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
 use super::{Check, Property, time_passed};
@@ -35,7 +36,7 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
             let mut renewed = before.clone();
             let sessions: Vec<SessionId> = sessions.iter().copied().filter(exists).collect();
             renewed.apply(at, &Command::KeepAlive { sessions });
-            renewed
+            Cow::Owned(renewed)
         }
         Command::Open { .. }
         | Command::AcquireOnce { .. }
@@ -43,7 +44,7 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
         | Command::SetAccess { .. }
         | Command::Transact { writer: Writer::Client(_), .. } => return Ok(()),
     };
-    require!(Property::NoForeignChange, &expected == after, "{command:?} of no session changed the table")
+    require!(Property::NoForeignChange, *expected == *after, "{command:?} of no session changed the table")
 }
 
 #[cfg(test)]

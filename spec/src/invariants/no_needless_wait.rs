@@ -9,7 +9,7 @@ use crate::require;
 pub fn no_needless_wait(table: &LockTable) -> Check {
     for (key, lock) in table.locks().iter() {
         let Some(first) = lock.queue.front() else { continue };
-        let turn_has_come = first.keys(key).iter().filter_map(|key| table.lock(key)).all(|lock| {
+        let turn_has_come = first.all_keys(key).iter().filter_map(|key| table.lock(key)).all(|lock| {
             let permits: u64 = lock.holders.iter().map(|holder| u64::from(holder.mode.permits())).sum();
             let has_room = permits + u64::from(first.mode.permits()) <= u64::from(first.mode.of());
             has_room && lock.queue.front().is_some_and(|other| other.session == first.session)

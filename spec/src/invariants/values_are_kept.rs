@@ -1,9 +1,7 @@
 //! Values are kept: a claim has the value that its own client gave it last.
 
-use alloc::vec::Vec;
-
-use super::{Check, Property};
-use crate::lock::{Command, Event, Key, Keys, LockTable, Outcome, Reply, Sequence, SessionId, Token, Value};
+use super::{Check, Property, side_by_side};
+use crate::lock::{Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token, Value};
 use crate::require;
 
 const NAME: Property = Property::ValuesAreKept;
@@ -18,10 +16,10 @@ const NAME: Property = Property::ValuesAreKept;
 pub fn values_are_kept(before: &LockTable, command: Option<&Command>, outcome: &Outcome, after: &LockTable) -> Check {
     let given = command.and_then(|command| given(before, command, outcome));
     let is_about = |key: &Key| given.as_ref().is_some_and(|given| given.keys.iter().any(|of| of == key));
-    let changed = after.locks().iter().filter(|(key, lock)| is_about(key) || before.lock(key) != Some(*lock));
-    for (key, _) in changed {
+    let locks = side_by_side(before.locks(), after.locks());
+    for (key, ..) in locks.filter(|(key, was, is)| is_about(key) || was != is) {
         for claim in claims(after, key) {
-            let had = claims(before, key).into_iter().find(|had| had.session == claim.session);
+            let had = claims(before, key).find(|had| had.session == claim.session);
             // An entry may end a claim, and begin another one of the same session.
             let had = had.filter(|had| !ends(&outcome.events, key, had.session));
             let (kept, had) = (had.as_ref().and_then(|had| had.token), had.and_then(|had| had.value));
@@ -36,7 +34,7 @@ pub fn values_are_kept(before: &LockTable, command: Option<&Command>, outcome: &
         }
     }
     if let (Some(Command::Proclaim { session, key, token, .. }), Some(Reply::Proclaimed)) = (command, &outcome.reply) {
-        let is_held = claims(after, key).iter().any(|claim| claim.is_grant(*session, *token));
+        let is_held = claims(after, key).any(|claim| claim.is_grant(*session, *token));
         require!(NAME, is_held, "session {session} proclaimed a value at {key}, and has no grant {token}")?;
     }
     Ok(())
@@ -61,11 +59,11 @@ fn tells(events: &[Event], key: &Key, id: SessionId, grant: Option<Token>) -> bo
 /// The value that a command gives to a claim; `None` as the value keeps the present one.
 struct Given<'a> {
     session: SessionId,
-    keys: Keys,
+    keys: &'a [Key],
     value: Option<&'a Value>,
 }
 
-fn given<'a>(before: &LockTable, command: &'a Command, outcome: &Outcome) -> Option<Given<'a>> {
+fn given<'a>(before: &'a LockTable, command: &'a Command, outcome: &Outcome) -> Option<Given<'a>> {
     let is_new = |id, sequence: Option<Sequence>| {
         sequence.is_none() || before.session(id).is_some_and(|session| session.last < sequence)
     };
@@ -73,13 +71,13 @@ fn given<'a>(before: &LockTable, command: &'a Command, outcome: &Outcome) -> Opt
         (Command::Acquire { session, sequence, request }, Reply::Granted { .. } | Reply::Queued { .. })
             if is_new(*session, *sequence) =>
         {
-            Some(Given { session: *session, keys: request.keys.clone(), value: request.value.as_ref() })
+            Some(Given { session: *session, keys: request.keys.as_slice(), value: request.value.as_ref() })
         }
         (Command::AcquireOnce { request, .. }, Reply::Granted { session, .. } | Reply::Queued { session, .. }) => {
-            Some(Given { session: *session, keys: request.keys.clone(), value: request.value.as_ref() })
+            Some(Given { session: *session, keys: request.keys.as_slice(), value: request.value.as_ref() })
         }
         (Command::Proclaim { session, sequence, key, token, value }, _) if is_new(*session, *sequence) => {
-            let grant = claims(before, key).into_iter().find(|claim| claim.is_grant(*session, *token));
+            let grant = claims(before, key).find(|claim| claim.is_grant(*session, *token));
             let lives = outcome.reply != Some(Reply::NoSession);
             grant.filter(|_| lives).map(|grant| Given { session: *session, keys: grant.keys, value: Some(value) })
         }
@@ -91,7 +89,7 @@ fn given<'a>(before: &LockTable, command: &'a Command, outcome: &Outcome) -> Opt
 struct Claim<'a> {
     session: SessionId,
     token: Option<Token>,
-    keys: Keys,
+    keys: &'a [Key],
     value: Option<&'a Value>,
 }
 
@@ -101,21 +99,21 @@ impl Claim<'_> {
     }
 }
 
-fn claims<'a>(table: &'a LockTable, key: &Key) -> Vec<Claim<'a>> {
-    let Some(lock) = table.lock(key) else { return Vec::new() };
-    let held = lock.holders.iter().map(|holder| Claim {
+fn claims<'a>(table: &'a LockTable, key: &'a Key) -> impl Iterator<Item = Claim<'a>> {
+    let lock = table.lock(key);
+    let held = lock.into_iter().flat_map(|lock| lock.holders.iter()).map(|holder| Claim {
         session: holder.session,
         token: Some(holder.token),
-        keys: holder.keys(key),
+        keys: holder.all_keys(key),
         value: holder.value(),
     });
-    let waiting = lock.queue.iter().map(|waiter| Claim {
+    let waiting = lock.into_iter().flat_map(|lock| lock.queue.iter()).map(|waiter| Claim {
         session: waiter.session,
         token: None,
-        keys: waiter.keys(key),
+        keys: waiter.all_keys(key),
         value: waiter.value(),
     });
-    held.chain(waiting).collect()
+    held.chain(waiting)
 }
 
 #[cfg(test)]

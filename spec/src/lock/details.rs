@@ -33,6 +33,11 @@ impl Details {
         Keys::of(key, self.several())
     }
 
+    /// The same keys, without a copy.
+    pub(super) fn all_keys<'a>(&'a self, key: &'a Key) -> &'a [Key] {
+        self.several().map_or(core::slice::from_ref(key), Several::as_slice)
+    }
+
     /// Whether these are all keys of the claim; one of them is.
     pub(super) fn is_on(&self, keys: &Keys) -> bool {
         self.several() == keys.several()

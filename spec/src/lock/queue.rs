@@ -67,6 +67,11 @@ impl Holder {
         self.details.keys(key)
     }
 
+    /// The same keys, without a copy.
+    pub fn all_keys<'a>(&'a self, key: &'a Key) -> &'a [Key] {
+        self.details.all_keys(key)
+    }
+
     /// The value of the claim.
     pub fn value(&self) -> Option<&Value> {
         self.details.value()
@@ -88,6 +93,11 @@ impl Waiter {
     /// All keys of the claim; `key` is one of them.
     pub fn keys(&self, key: &Key) -> Keys {
         self.details.keys(key)
+    }
+
+    /// The same keys, without a copy.
+    pub fn all_keys<'a>(&'a self, key: &'a Key) -> &'a [Key] {
+        self.details.all_keys(key)
     }
 
     /// The value of the claim.
