@@ -99,8 +99,8 @@ ranked, and later rounds leave it out. Rounds: {rounds}.
 All clients of a window are tasks of one thread, in a closed loop; each has a key of its own, except
 at the hot lock. Leases and sessions are opened once for each client, except by etcd-txn at the hot
 lock: one for each acquire, which costs it two more rounds of agreement. Leases are 20 to 120 s
-long, so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are; those of
-ZooKeeper to any server.
+long, so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are;
+those of ZooKeeper to any server.
 
 ## Figures
 
@@ -155,10 +155,10 @@ parentheses.
   *generator* says how much.
 - Waiters of Redis spin, and a client that has just released is often the first to ask again: *own*
   says how often the lock went nowhere. Such pairs are not hand-overs, and are not counted.
-- No history is recorded, and the checkers of histories judge nothing here: to record each pair would
-  take processor time from the servers. Except at the hot lock, no two clients contend for a key. In
-  [contention](contention.md) up to 1000 clients contend for one key, and the checkers judge their
-  histories.
+- No history is recorded, and the checkers of histories judge nothing here: to record each pair
+  would take processor time from the servers. Except at the hot lock, no two clients contend for a
+  key. In [contention](contention.md) up to 1000 clients contend for one key, and the checkers judge
+  their histories.
 "
     );
     let files = vec![

@@ -33,10 +33,10 @@ of them when their TTLs have passed, and where does each system end?
 {setups}
 {commands}
 Keys come from a seed (`palisade-lab gen` acquires the same). A calibration run measures how fast
-the system is; the locks then get TTLs that all end at the same moment, some seconds after the last of
-them was acquired. etcd's TTLs are whole seconds, rounded up: its locks end up to a second later. No
-lock is renewed or released. Samples are of the only server, or of the leader. Each case begins with
-newly started servers.
+the system is; the locks then get TTLs that all end at the same moment, some seconds after the last
+of them was acquired. etcd's TTLs are whole seconds, rounded up: its locks end up to a second later.
+No lock is renewed or released. Samples are of the only server, or of the leader. Each case begins
+with newly started servers.
 
 | case | locks |
 |---|---|
@@ -107,8 +107,8 @@ Limits and steps:
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
   falls late or not at all. ZooKeeper's is a Java heap, which does not show what a lock takes.
 - No history is recorded, and the checkers of histories judge nothing here: in a fill one program
-  acquires each key once, so no two clients contend for a lock; and to record each acquire would take
-  memory and time from the servers.
+  acquires each key once, so no two clients contend for a lock; and to record each acquire would
+  take memory and time from the servers.
 "
     );
     let mut files = vec![("cases.csv".to_owned(), csv(results))];
