@@ -77,12 +77,12 @@ async fn a_crash_without_sync_gives_two_holders_and_no_higher_number() {
     let volatile = Options { durability: Durability::Volatile, ..Options::default() };
     let Some(bench) = bench_with(Backend::Redlock, volatile).await else { return };
     let locks = bench.locks_with(&bench.patient());
-    // The first owner's majority is 0, 1, 2.
-    bench.cluster.pause(3).unwrap();
-    bench.cluster.pause(4).unwrap();
     for _ in 0..3 {
         acquire(&*locks, "crash", "warm-up", MINUTE).await.release().await.unwrap();
     }
+    // The first owner's majority is 0, 1, 2.
+    bench.cluster.pause(3).unwrap();
+    bench.cluster.pause(4).unwrap();
     let mut first = acquire(&*locks, "crash", "first", MINUTE).await;
     // Instance 2 crashes; the requests that wait in 3 and 4 go with them.
     for instance in [2, 3, 4] {

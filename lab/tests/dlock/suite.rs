@@ -5,10 +5,10 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use palisade_lab::dlock::{Connections, Error, Handle, Locks, Options, Released};
+use palisade_lab::dlock::{Connections, Error, Locks, Options, Released};
 
 use crate::entries::{entries, queues};
-use crate::support::{Bench, MINUTE, SHORT, acquire, assert_held, eventually, request};
+use crate::support::{Bench, MINUTE, SHORT, SOON, acquire, assert_held, eventually, request};
 
 /// All rules, for leases that are renewed on request. The last one kills the servers.
 pub(crate) async fn suite(bench: &Bench) {
@@ -56,7 +56,7 @@ pub(crate) async fn exclusion_with_growing_tokens(bench: &Bench, locks: &Arc<dyn
     assert!(tokens.iter().all(|&token| token > 0), "{key}: {tokens:?}");
 }
 
-/// A wait of zero and a wait of 300 ms end in time, and leave nothing; other keys are free.
+/// A wait of zero and a wait of 300 ms end long before the lock does, and leave nothing; other keys are free.
 pub(crate) async fn a_wait_ends_in_time(bench: &Bench, locks: &dyn Locks) {
     let holder = acquire(locks, "wait", "holder", MINUTE).await;
     assert_eq!((holder.key(), holder.owner()), ("wait", "holder"));
@@ -64,11 +64,11 @@ pub(crate) async fn a_wait_ends_in_time(bench: &Bench, locks: &dyn Locks) {
     assert_held(locks, "wait").await;
     let begin = Instant::now();
     let wait = Duration::from_millis(300);
-    let outcome = locks.acquire("wait", &request("waiter", MINUTE, wait)).await;
+    let request = request("waiter", MINUTE, wait);
+    let outcome = tokio::time::timeout(SOON, locks.acquire("wait", &request)).await.expect("the wait ends");
     let Err(Error::Timeout { key, waited }) = outcome else { panic!("{outcome:?}") };
     assert_eq!(key, "wait");
     assert!(waited >= wait && begin.elapsed() >= wait, "{waited:?}");
-    assert!(begin.elapsed() < Duration::from_secs(3), "a wait of {wait:?} took {:?}", begin.elapsed());
     let free = acquire(locks, "wait/other", "waiter", MINUTE).await;
     assert_eq!(free.release().await.unwrap(), Released::Done);
     assert_eq!(holder.release().await.unwrap(), Released::Done);
@@ -85,7 +85,6 @@ async fn an_expired_lock_goes_to_the_next_owner(bench: &Bench, locks: &dyn Locks
     let mut second = locks.acquire("expiry", &request("second", MINUTE, ttl * 5)).await.unwrap();
     let granted = Instant::now();
     assert!(granted >= valid_until, "granted {:?} before the first lease ended", valid_until - granted);
-    assert!(granted - valid_until < Duration::from_secs(4), "the lock stayed {:?} too long", granted - valid_until);
     if bench.backend.fences() {
         assert!(second.fence() > first.fence(), "{} after {}", second.fence(), first.fence());
     }
@@ -103,7 +102,7 @@ async fn renewals_hold_the_lock(bench: &Bench, locks: &dyn Locks) {
     let (ttl, begin) = (handle.ttl(), Instant::now());
     let until = begin + ttl * 2;
     while Instant::now() < until {
-        tokio::time::sleep(ttl / 4).await;
+        tokio::time::sleep(ttl / 6).await;
         let before = handle.valid_until();
         assert!(handle.renew().await.unwrap(), "a held lock was not renewed after {:?}", begin.elapsed());
         assert!(handle.valid_until() > before);
@@ -131,8 +130,7 @@ pub(crate) async fn a_cancelled_waiter_leaves_nothing(bench: &Bench, locks: &Arc
         let locks = Arc::clone(locks);
         tokio::spawn(async move { locks.acquire("cancel", &request(owner, MINUTE, MINUTE)).await })
     };
-    let one = entries(bench, "cancel").await;
-    let queued = |waiters: usize| if queues(bench.backend) { one + waiters } else { one };
+    let queued = with_waiters(bench, entries(bench, "cancel").await);
     let cancelled = waiter("cancelled");
     eventually("entries with a waiter", queued(1), || entries(bench, "cancel")).await;
     let next = waiter("next");
@@ -142,11 +140,17 @@ pub(crate) async fn a_cancelled_waiter_leaves_nothing(bench: &Bench, locks: &Arc
     assert!(cancelled.await.unwrap_err().is_cancelled());
     eventually("entries after the cancellation", queued(1), || entries(bench, "cancel")).await;
     assert_eq!(holder.release().await.unwrap(), Released::Done);
-    let granted = tokio::time::timeout(Duration::from_secs(5), next).await;
+    let granted = tokio::time::timeout(SOON, next).await;
     let next = granted.expect("the next waiter is granted the lock").unwrap().unwrap();
     assert_eq!(next.owner(), "next");
     assert_eq!(next.release().await.unwrap(), Released::Done);
     eventually("entries in the end", 0, || entries(bench, "cancel")).await;
+}
+
+/// The entries of a key that a holder has so many of, when that many others wait for it.
+fn with_waiters(bench: &Bench, holder: usize) -> impl Fn(usize) -> usize {
+    let queues = queues(bench.backend);
+    move |waiters| if queues { holder + waiters } else { holder }
 }
 
 /// Acquires of a free key that are dropped at every point at which they wait: whatever they were granted is released, long
@@ -185,15 +189,17 @@ async fn after_polls<T>(polls: usize, future: impl Future<Output = T>) -> Option
 
 /// Every request to servers that are gone fails within its deadline, and names the backend and a server.
 async fn a_server_that_goes_away_is_named(bench: &Bench) {
-    let options = Options { request_timeout: Duration::from_secs(2), ..bench.patient() };
-    let locks = bench.locks_with(&options);
-    let mut renewed = acquire_from_a_busy_server(&*locks, "gone").await;
-    let released = acquire_from_a_busy_server(&*locks, "gone-too").await;
+    let locks = bench.locks_with(&bench.patient());
+    let mut renewed = acquire(&*locks, "gone", "holder", MINUTE).await;
+    let released = acquire(&*locks, "gone-too", "holder", MINUTE).await;
+    let queued = with_waiters(bench, entries(bench, "gone").await);
+    // A cluster may have a leader again until the wait ends.
+    let wait = Duration::from_secs(10);
     let waiting = {
         let locks = Arc::clone(&locks);
-        tokio::spawn(async move { locks.acquire("gone", &request("waiter", MINUTE, Duration::from_secs(4))).await })
+        tokio::spawn(async move { locks.acquire("gone", &request("waiter", MINUTE, wait)).await })
     };
-    tokio::time::sleep(Duration::from_millis(300)).await;
+    eventually("entries with a waiter", queued(1), || entries(bench, "gone")).await;
     bench.kill_all().await;
     let address = bench.cluster.address(0);
     let check = |what: &str, error: Error| match error {
@@ -210,21 +216,8 @@ async fn a_server_that_goes_away_is_named(bench: &Bench) {
     check("wait", in_time(waiting).await.unwrap().unwrap_err());
 }
 
-/// An acquire whose deadline is short for the sake of a later check: a server on a busy machine may miss it, and is asked
-/// again.
-async fn acquire_from_a_busy_server(locks: &dyn Locks, key: &str) -> Handle {
-    let begin = Instant::now();
-    loop {
-        match locks.acquire(key, &request("holder", MINUTE, Duration::from_secs(10))).await {
-            Ok(handle) => return handle,
-            Err(Error::Backend { .. }) if begin.elapsed() < Duration::from_secs(30) => {}
-            Err(error) => panic!("{}: {key} was not granted after {:?}: {error}", locks.name(), begin.elapsed()),
-        }
-    }
-}
-
 /// No request takes longer than its deadline and a little more.
 async fn in_time<T>(request: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(12);
+    let limit = Duration::from_secs(30);
     tokio::time::timeout(limit, request).await.unwrap_or_else(|_| panic!("a request did not end within {limit:?}"))
 }

@@ -55,9 +55,9 @@ impl Bench {
         connect(self.backend, self.cluster.endpoints(), options).unwrap()
     }
 
-    /// Options for a test that waits for the end of a TTL, with a longer patience for the instances of Redlock.
+    /// Options with so much patience for the instances of Redlock that a busy machine is no reason to give one up.
     pub(crate) fn patient(&self) -> Options {
-        Options { instance_timeout: Duration::from_millis(500), ..Options::default() }
+        Options { instance_timeout: Duration::from_secs(5), ..Options::default() }
     }
 
     pub(crate) async fn kill_all(&self) {
@@ -73,24 +73,26 @@ pub(crate) fn request(owner: &str, ttl: Duration, wait: Duration) -> Request {
 }
 
 pub(crate) const MINUTE: Duration = Duration::from_secs(60);
-/// A TTL that ends during a test.
-pub(crate) const SHORT: Duration = Duration::from_secs(2);
+/// A TTL that ends during a test, and that a process which gets no processor time for a second or two still renews in time.
+pub(crate) const SHORT: Duration = Duration::from_secs(3);
+/// A bound for what happens at once, on a machine that other programs keep busy for seconds; well below [`MINUTE`].
+pub(crate) const SOON: Duration = Duration::from_secs(15);
 
 /// An acquire that does not wait, and that finds the lock held.
 pub(crate) async fn assert_held(locks: &dyn Locks, key: &str) {
-    let begin = Instant::now();
-    let outcome = locks.acquire(key, &request("bystander", MINUTE, Duration::ZERO)).await;
+    let request = request("bystander", MINUTE, Duration::ZERO);
+    let outcome = tokio::time::timeout(SOON, locks.acquire(key, &request)).await;
+    let outcome = outcome.unwrap_or_else(|_| panic!("{}: an acquire of {key} that does not wait waited", locks.name()));
     assert!(matches!(outcome, Err(Error::Timeout { .. })), "{}: {key} is not held: {outcome:?}", locks.name());
-    assert!(begin.elapsed() < Duration::from_secs(3), "an acquire that does not wait took {:?}", begin.elapsed());
 }
 
 /// An acquire that gets the lock soon.
 pub(crate) async fn acquire(locks: &dyn Locks, key: &str, owner: &str, ttl: Duration) -> Handle {
-    let outcome = locks.acquire(key, &request(owner, ttl, Duration::from_secs(10))).await;
+    let outcome = locks.acquire(key, &request(owner, ttl, SOON)).await;
     outcome.unwrap_or_else(|error| panic!("{}: {key} was not granted to {owner}: {error}", locks.name()))
 }
 
-/// Repeats a question until its answer is the expected one, for at most 10 s.
+/// Repeats a question until its answer is the expected one, for at most a minute.
 pub(crate) async fn eventually<T, F>(what: &str, expected: T, mut ask: impl FnMut() -> F)
 where
     T: PartialEq + std::fmt::Debug,
@@ -102,7 +104,7 @@ where
         if answer == expected {
             return;
         }
-        assert!(begin.elapsed() < Duration::from_secs(10), "{what}: {answer:?} instead of {expected:?} after 10 s");
+        assert!(begin.elapsed() < MINUTE, "{what}: {answer:?} instead of {expected:?} after a minute");
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
