@@ -2,7 +2,7 @@
 
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_lab::servers::{self, Kind, Options};
 
@@ -40,7 +40,8 @@ async fn a_run_is_counted_and_its_history_judged() {
     let file = |name: &str| directory.path().join(name);
     let (history, out, attempts) = (file("history"), file("out.json"), file("attempts.csv"));
     let mut run = contend(&redis.endpoints()[0], &["--rate", "200", "--duration", "1s", "--keys", "3"]);
-    run.args(["--tokens", "global", "--contenders", "500"]);
+    // No attempt fails on a machine that other programs keep busy for seconds.
+    run.args(["--tokens", "global", "--contenders", "500", "--wait", "1m", "--request-timeout", "30s", "--ttl", "5m"]);
     run.arg("--history").arg(&history).arg("--out").arg(&out).arg("--attempts").arg(&attempts);
     let output = finish(run.spawn().unwrap()).await;
     assert!(output.status.success(), "{output:?}");
@@ -68,9 +69,19 @@ async fn a_server_that_is_killed_is_an_error_with_its_address() {
     let endpoint = redis.endpoints()[0].clone();
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out.json");
-    let mut run = contend(&endpoint, &["--rate", "100", "--duration", "3s", "--wait", "2s", "--request-timeout", "1s"]);
+    let mut run = contend(&endpoint, &["--rate", "100", "--duration", "8s", "--tokens", "global"]);
     let run = run.arg("--out").arg(&out).spawn().unwrap();
-    tokio::time::sleep(Duration::from_millis(1500)).await;
+    // 50 contenders at most have not heard of their grants yet.
+    let begin = Instant::now();
+    loop {
+        // Before the first grant there is no counter.
+        let granted = redis.redis(0, &["GET", "fences"]).await.ok().and_then(|count| count.parse().ok()).unwrap_or(0);
+        if granted >= 100 {
+            break;
+        }
+        assert!(begin.elapsed() < Duration::from_secs(60), "no 100 grants within a minute");
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
     redis.kill(0).await.unwrap();
     let output = finish(run).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
