@@ -101,7 +101,7 @@ fn nodes(picture: &Picture) -> Table {
                     status.commit.into(),
                     lag.into(),
                     disk(&status.disk),
-                    (&status.version).into(),
+                    version(&status.version),
                 ]
             }
             None => {
@@ -112,6 +112,11 @@ fn nodes(picture: &Picture) -> Table {
         table.row(named.into_iter().chain(rest));
     }
     table
+}
+
+/// The version of a node's program. Nodes of an earlier version do not tell it.
+fn version(version: &str) -> Cell {
+    if version.is_empty() { "-".into() } else { version.into() }
 }
 
 fn disk(disk: &DiskView) -> Cell {

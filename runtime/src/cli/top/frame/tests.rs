@@ -69,6 +69,14 @@ fn whole_picture_names_nodes_and_locks() {
     assert_eq!(lines.len(), 10);
 }
 
+/// Goal: a node whose status has no version is no row with an empty column.
+#[test]
+fn missing_version_is_a_dash() {
+    let mut view = view(&["a"]);
+    view.picture.as_mut().unwrap().nodes[0].status.as_mut().unwrap().version.clear();
+    assert!(whole(&view)[3].ends_with("1.5 GiB  -"), "{:?}", whole(&view));
+}
+
 /// Goal: a frame never has more lines than the terminal, and the chosen lock is always on it, with its
 /// waiters.
 #[test]
