@@ -9,6 +9,7 @@ mod stop;
 
 use std::ffi::OsString;
 use std::future::pending;
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::ExitStatusExt;
 use std::process::ExitCode;
 use std::time::Duration;
@@ -57,6 +58,8 @@ pub(super) struct Lock {
 
 /// Hold a lock, or several, until Ctrl-C or SIGTERM
 ///
+/// Each word is a key: there is no command. A path (`./backup.sh`) or an executable file after the first key is refused,
+/// because a command was meant; behind `--key` it is a key.
 /// The signal releases the lock (exit code 0). `palisade hold KEY` is `palisade lock KEY` without a command: options and
 /// exit codes are those of `palisade lock`. A line on standard error says when the lock is held, and its token.
 #[derive(Debug, Args)]
@@ -132,6 +135,16 @@ impl Hold {
                 "`palisade hold` runs no command: write palisade lock KEY -- COMMAND; a key that begins with `-` follows \
                  `--key=`",
             );
+            return ExitCode::from(EXIT_USAGE);
+        }
+        if let Some((key, words)) = self.claim.keys.positional().split_first()
+            && let Some(word) = words.iter().find(|word| is_program(word))
+        {
+            let command = words.join(" ");
+            print_error(format!(
+                "`palisade hold` runs no command, and {word} names a program: write palisade lock {key} -- {command}; if it is a key, \
+                 write --key={word}"
+            ));
             return ExitCode::from(EXIT_USAGE);
         }
         let Hold { claim, reach } = self;
@@ -355,6 +368,13 @@ fn has_separator() -> bool {
     std::env::args_os().any(|word| word == "--")
 }
 
+/// Whether a word names a program by its path, as a shell would run it, or is an executable file.
+fn is_program(word: &str) -> bool {
+    let is_executable =
+        || std::fs::metadata(word).is_ok_and(|file| file.is_file() && file.permissions().mode() & 0o111 != 0);
+    word.starts_with("./") || word.starts_with("../") || is_executable()
+}
+
 /// Why a lock is not held without a command, if the command line is probably one whose command was
 /// forgotten.
 fn refuse_to_hold(keys: &LockKeys) -> Option<String> {
@@ -384,15 +404,20 @@ pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
         return error;
     }
     let mut words = std::env::args_os().skip(1);
-    let command = words.next().filter(|word| word == "lock" || word == "elect");
+    let command = words.next().filter(|word| word == "lock" || word == "hold" || word == "elect");
     let is_about_the_command = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
     if let Some(command) = command
         && is_about_the_command
         && !words.any(|word| word == "--")
     {
-        let key = if command == "elect" { "NAME" } else { "KEY" };
         let command = command.to_string_lossy();
-        let hint = format!("write `--` before the command and its arguments: palisade {command} {key} -- COMMAND");
+        let hint = match &*command {
+            "hold" => "`palisade hold` runs no command: palisade lock KEY -- COMMAND".to_owned(),
+            _ => {
+                let key = if command == "elect" { "NAME" } else { "KEY" };
+                format!("write `--` before the command and its arguments: palisade {command} {key} -- COMMAND")
+            }
+        };
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
     }
     error

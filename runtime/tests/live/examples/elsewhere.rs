@@ -125,7 +125,7 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     of(
         "docs/operations.md",
         "cargo install --path runtime",
-        "it builds the project",
+        "it compiles the project once more: nothing runs it (see \"What has been tried\")",
         &[(".ci/run", "cargo build --release")],
     ),
     of(

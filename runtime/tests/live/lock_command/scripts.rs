@@ -1,6 +1,8 @@
 //! What shell scripts use: a lock without a command, `--no-wait`, `--shell`, and leases that a script
 //! manages itself.
 
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::process::Stdio;
 
 use rustix::process::Signal;
@@ -66,7 +68,7 @@ fn lock_without_a_command_ends_when_it_is_lost() {
 #[test]
 fn hold_takes_several_keys_and_no_command() {
     let stage = Stage::set();
-    let mut holder = Running::start(&mut stage.palisade(&["hold", "a", "--key", "b"]));
+    let mut holder = Running::start(&mut stage.palisade(&[&["hold", "a", "--key", "b"][..], &LONG].concat()));
     eventually("the locks are held", || (stage.show("b")["held"] == true).then_some(()));
     assert_eq!(stage.show("a")["holder"]["token"], stage.show("b")["holder"]["token"]);
     expect_complaint(&output(&mut stage.palisade(&["hold", "b", "-n"])), 75, "held by");
@@ -74,6 +76,34 @@ fn hold_takes_several_keys_and_no_command() {
     assert_eq!(holder.exit_code(), 0);
     assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
     expect_complaint(&output(palisade().args(["hold", "k", "--", "true"])), 2, "`palisade hold` runs no command");
+}
+
+/// Goal: `palisade hold` takes no command for a key, and holds nothing then: neither a path that names a program, whether the
+/// program exists or not, nor the name of an executable file. Behind `--key` it is a key.
+#[test]
+fn hold_refuses_a_command_among_its_keys() {
+    let stage = Stage::set();
+    let program = stage.path("backup.sh");
+    std::fs::write(&program, "#!/bin/sh\n").unwrap();
+    std::fs::set_permissions(&program, Permissions::from_mode(0o755)).unwrap();
+    std::fs::write(stage.path("report"), "no program").unwrap();
+    for word in ["./backup.sh", "backup.sh", "./missing.sh", "../missing.sh", program.to_str().unwrap()] {
+        let refused = output(&mut stage.palisade(&["hold", "nightly", word]));
+        expect_complaint(&refused, 2, &format!("write palisade lock nightly -- {word}; "));
+    }
+    let option = output(palisade().args(["hold", "nightly", "rsync", "--archive"]));
+    assert!(
+        option.status.code() == Some(2) && text(&option.stderr).contains("palisade lock KEY -- COMMAND"),
+        "{option:?}"
+    );
+    assert_eq!(stage.show("nightly")["held"], false);
+
+    let words = ["hold", "./backup.sh", "report", "jobs/report", "--key", "backup.sh"];
+    let mut holder = Running::start(&mut stage.palisade(&[&words[..], &LONG].concat()));
+    eventually("the locks are held", || (stage.show("report")["held"] == true).then_some(()));
+    assert_eq!(stage.show("backup.sh")["holders"][0]["keys"].as_array().unwrap().len(), 4);
+    holder.signal(Signal::TERM);
+    assert_eq!(holder.exit_code(), 0);
 }
 
 /// Goal: a command line whose command is empty or not after `--` holds no lock instead.
@@ -131,14 +161,14 @@ fn keys_come_also_with_an_option() {
     for words in [["--key", "a", "--key", "b"].as_slice(), &["a", "--key", "b"], &["--key=b", "a"]] {
         let script = ["--", "sh", "-c", "echo $PALISADE_KEY"];
         assert_eq!(said(&stage, &[&["lock"], words, &script].concat()), "a b\n");
-        let line = said(&stage, &[&["acquire"], words].concat());
+        let line = said(&stage, &[&["acquire"], words, &LONG].concat());
         let (token, session) = line.trim().split_once(' ').unwrap();
         assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [true, true]);
         said(&stage, &[&["release", "--session", session, "--token", token], words].concat());
         assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
     }
     // Several keys of the option cannot be a command without `--`.
-    let mut holder = Running::start(&mut stage.palisade(&["lock", "--key", "a", "--key", "b"]));
+    let mut holder = Running::start(&mut stage.palisade(&[&["lock", "--key", "a", "--key", "b"][..], &LONG].concat()));
     eventually("the locks are held", || (stage.show("b")["held"] == true).then_some(()));
     holder.signal(Signal::INT);
     assert_eq!(holder.exit_code(), 0);
@@ -151,7 +181,7 @@ fn keys_come_also_with_an_option() {
 #[test]
 fn key_of_a_certificate_is_no_lock() {
     let words = ["--ca", "ca.pem", "--cert", "c.pem", "--key", "c-key.pem"];
-    for command in ["lock", "acquire", "release"] {
+    for command in ["lock", "hold", "acquire", "release"] {
         let refused = output(palisade().args([command, "k"]).args(words).env_remove("PALISADE_CERT_KEY"));
         assert_eq!(refused.status.code(), Some(2), "{command}");
         assert!(text(&refused.stderr).contains("key of --cert by `--cert-key`"), "{}", text(&refused.stderr));
