@@ -13,7 +13,7 @@ mod quotas;
 mod shares;
 mod strangers;
 
-use std::io::{Read, Write};
+use std::io::{self, Read, Write};
 use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
@@ -112,14 +112,19 @@ impl Victim {
 /// Sends bytes, says that there is nothing more, and waits until the other side has had enough.
 /// Returns what it said.
 pub(crate) fn send_and_finish(address: &str, bytes: &[u8]) -> Vec<u8> {
-    let mut stream = TcpStream::connect(address).expect("the node accepts connections");
-    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    try_send_and_finish(address, bytes).expect("the node accepts connections")
+}
+
+/// The same, at a node that may have ended.
+pub(crate) fn try_send_and_finish(address: &str, bytes: &[u8]) -> io::Result<Vec<u8>> {
+    let mut stream = TcpStream::connect(address)?;
+    stream.set_read_timeout(Some(Duration::from_secs(30)))?;
     // A node that has had enough may reset the connection at any point.
     let _ = stream.write_all(bytes);
     let _ = stream.shutdown(std::net::Shutdown::Write);
     let mut answer = Vec::new();
     let _ = stream.read_to_end(&mut answer);
-    answer
+    Ok(answer)
 }
 
 /// Opens a WebSocket by hand, for what no library would send.
