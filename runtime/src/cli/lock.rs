@@ -58,8 +58,8 @@ pub(super) struct Lock {
 
 /// Hold a lock, or several, until Ctrl-C or SIGTERM
 ///
-/// Each word is a key: there is no command. A path (`./backup.sh`) or an executable file after the first key is refused,
-/// because a command was meant; behind `--key` it is a key.
+/// Each word is a key: there is no command. A path (`./backup.sh`) or an executable file after the first key is
+/// refused, because a command was meant; behind `--key` it is a key.
 /// The signal releases the lock (exit code 0). `palisade hold KEY` is `palisade lock KEY` without a command: options and
 /// exit codes are those of `palisade lock`. A line on standard error says when the lock is held, and its token.
 #[derive(Debug, Args)]
