@@ -206,13 +206,16 @@ fn explorer_opens_the_page_for_a_person() {
     grantpt(&person).unwrap();
     unlockpt(&person).unwrap();
     let terminal = ptsname(&person, Vec::new()).unwrap().into_string().unwrap();
-    let terminal = File::options().read(true).write(true).open(terminal).unwrap();
     let path = std::env::join_paths([directory.path(), "/usr/bin".as_ref(), "/bin".as_ref()]).unwrap();
-    let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "a leader is elected"]);
-    let explore = explore.env("PATH", path).env("DISPLAY", ":0").stdout(terminal);
-    let _serving = Serving(explore.spawn().unwrap());
+    let _serving = {
+        // The program alone keeps the terminal open: its end without a line ends the read, too.
+        let terminal = File::options().read(true).write(true).open(terminal).unwrap();
+        let mut explore = command(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "a leader is elected"]);
+        let explore = explore.env("PATH", path).env("DISPLAY", ":0").stdout(terminal);
+        Serving(explore.spawn().unwrap())
+    };
     let (mut screen, mut line) = (BufReader::new(File::from(person)), String::new());
-    screen.read_line(&mut line).unwrap();
+    screen.read_line(&mut line).expect("the program prints an address before it ends");
     let printed = line.trim().strip_prefix("raft: ").unwrap();
     let end = Instant::now() + Duration::from_secs(60);
     while !opened.exists() {
