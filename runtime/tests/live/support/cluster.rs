@@ -245,6 +245,8 @@ impl Cluster {
         let peers = founders.map(|(node, id)| format!("{id}={}", node.reached_at));
         let mut command = Command::new(&self.node(id).program);
         command
+            // A node zeroes two segments when it starts: 32 MiB, if a test does not ask for less.
+            .env("PALISADE_SEGMENT_BYTES", "1048576")
             .args(["serve", "--id", &id.to_string(), "--stop-with-stdin", "--log", "debug"])
             .args(["--transfer-pause", &self.transfer_pause])
             .args(["--client-addr", &self.node(id).client_addr, "--peer-addr", &self.node(id).peer_addr])
