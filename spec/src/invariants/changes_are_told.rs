@@ -10,11 +10,14 @@ use crate::require;
 
 const NAME: Property = Property::ChangesAreTold;
 
+/// A grant as an observer knows it: session, token and mode, the session's owner, and the claim's value.
+type Grant<'a> = (SessionId, Token, Mode, Option<&'a Owner>, Option<&'a Value>);
+
 /// What an observer knows of a lock.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Seen<'a> {
     /// The holders, in the order of their grants.
-    holders: Vec<(SessionId, Token, Mode, Option<&'a Owner>, Option<&'a Value>)>,
+    holders: Vec<Grant<'a>>,
     /// The waiters, first come first.
     queue: Vec<(SessionId, Mode, Option<&'a Owner>)>,
 }
