@@ -1,5 +1,11 @@
 # A thin list of the commands that the README and CONTRIBUTING name. Nothing here is needed to use Palisade.
 
+# The programs that the commands below start: those of a release, or in the gate (PALISADE_PROGRAMS=debug) those that the tests
+# have built. Only `cargo test` builds these with the features that the tests have chosen.
+programs := env('PALISADE_PROGRAMS', 'release')
+bin := 'target' / programs
+build := if programs == 'debug' { 'cargo test --no-run --quiet' } else { 'cargo build --release' }
+
 # What there is.
 default:
     @just --list
@@ -34,17 +40,17 @@ check-fast: lint
 
 # All programs as they are meant to be used. Built together, they share what they depend on.
 programs:
-    cargo build --release
+    {{ build }}
 
 # What must hold beside the tests: lints, documentation, models, mutants, random walks, long tests.
 check: lint models long-tests
 
 # Every model explored to its end, every mutant of the protocol, liveness, random walks.
 models: programs
-    target/release/palisade-model check
-    target/release/palisade-model liveness
-    target/release/palisade-model mutants
-    target/release/palisade-model simulate --rounds 1 --states 10000
+    {{ bin }}/palisade-model check
+    {{ bin }}/palisade-model liveness
+    {{ bin }}/palisade-model mutants
+    {{ bin }}/palisade-model simulate --rounds 1 --states 10000
 
 # The tests that take long, which `cargo test` leaves out.
 long-tests:
@@ -54,15 +60,15 @@ long-tests:
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
     cargo test --test mutants -- --ignored
-    target/release/palisade-model check --deep
-    target/release/palisade-model liveness --deep
-    target/release/palisade-model simulate --seconds {{ SECONDS }}
+    {{ bin }}/palisade-model check --deep
+    {{ bin }}/palisade-model liveness --deep
+    {{ bin }}/palisade-model simulate --seconds {{ SECONDS }}
 
 # Everything that takes hours; about seven in all. Needs root, iproute2, nftables, strace and faketime for every fault.
 nightly: (check-deep '3600')
-    target/release/palisade-conformance mutants
-    target/release/palisade-conformance sim --within 3600
-    target/release/palisade-conformance torture --minutes 30
+    {{ bin }}/palisade-conformance mutants
+    {{ bin }}/palisade-conformance sim --within 3600
+    {{ bin }}/palisade-conformance torture --minutes 30
     fuzz/run 600
 
 # States a second, beside stateright's own raft example.
@@ -71,11 +77,11 @@ bench-model:
 
 # Known bugs, put into a copy of the protocol: a model must find each.
 mutants *NAMES: programs
-    target/release/palisade-model mutants {{ NAMES }}
+    {{ bin }}/palisade-model mutants {{ NAMES }}
 
 # Known bugs of the server, put into a copy of it: replay, simulation, live faults or a test must find each (docs/conformance/mutants.md).
 server-mutants *ARGS: programs
-    target/release/palisade-conformance mutants {{ ARGS }}
+    {{ bin }}/palisade-conformance mutants {{ ARGS }}
 
 # `cargo install cargo-mutants` first. About forty minutes.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
@@ -84,12 +90,12 @@ cargo-mutants *ARGS:
 
 # The model's traces on live nodes (docs/conformance/replay.md).
 replay *ARGS: programs
-    target/release/palisade-conformance replay {{ ARGS }}
+    {{ bin }}/palisade-conformance replay {{ ARGS }}
 
 # The saved traces found again, after a change of the protocol or of a model. About half an hour.
 traces *NAMES: programs
-    target/release/palisade-model keep {{ NAMES }}
-    target/release/palisade-model mutants --traces conformance/traces/mutant_traces.jsonl
+    {{ bin }}/palisade-model keep {{ NAMES }}
+    {{ bin }}/palisade-model mutants --traces conformance/traces/mutant_traces.jsonl
 
 # `rustup component add llvm-tools` first.
 # Which lines of the protocol live nodes take when they go through the saved traces.
@@ -124,25 +130,25 @@ conformance:
 
 # What the tests have recorded is stepped again and judged; all saved traces are played; a minute of torture, and one of simulation.
 judge: programs
-    target/release/palisade-conformance validate target/recordings
-    target/release/palisade-conformance replay --coverage
+    {{ bin }}/palisade-conformance validate target/recordings
+    {{ bin }}/palisade-conformance replay --coverage
     # The torture waits more than it computes: the simulation runs beside it.
-    target/release/palisade-conformance torture --minutes 1 & torture=$!; \
-        target/release/palisade-conformance sim --seeds 1000000 --within 60 || { kill $torture; exit 1; }; \
+    {{ bin }}/palisade-conformance torture --minutes 1 & torture=$!; \
+        {{ bin }}/palisade-conformance sim --seeds 1000000 --within 60 || { kill $torture; exit 1; }; \
         wait $torture
 
 # Whole clusters in virtual time, on a network and disks that fail (docs/conformance/simulation.md).
 sim *ARGS: programs
-    target/release/palisade-conformance sim {{ ARGS }}
+    {{ bin }}/palisade-conformance sim {{ ARGS }}
 
 # Real processes under load, while everything goes wrong that can on one machine.
 torture *ARGS: programs
-    target/release/palisade-conformance torture {{ ARGS }}
+    {{ bin }}/palisade-conformance torture {{ ARGS }}
 
 # The alerts' own tests, and the Debian package: built, and tried in a throw-away copy of this system (as root).
 packaging: programs
     if command -v promtool >/dev/null; then promtool test rules packaging/prometheus/alerts_test.yaml; else echo "SKIPPED: there is no promtool here"; fi
-    package=$(packaging/debian/build target/release/palisade target) && { [ -z "$package" ] || packaging/debian/try "$package"; }
+    package=$(packaging/debian/build {{ bin }}/palisade target) && { [ -z "$package" ] || packaging/debian/try "$package"; }
 
 # The version before this one, out of the history (conformance/previous-version): target/previous/palisade. With `all`, also palisade-conformance.
 previous *ARGS:
@@ -152,7 +158,7 @@ previous *ARGS:
 upgrades: previous programs
     if [ -e target/previous/palisade ]; then \
         PALISADE_PREVIOUS="$PWD/target/previous/palisade" cargo test --test live upgrade:: && \
-        target/release/palisade-conformance torture --minutes 0.5 --previous target/previous/palisade; \
+        {{ bin }}/palisade-conformance torture --minutes 0.5 --previous target/previous/palisade; \
     fi
 
 # Acquire+release pairs per second on this machine.
@@ -161,20 +167,15 @@ bench *ARGS:
 
 # A model in a browser, step by step: stateright's Explorer (docs/explorer.md).
 explore NAME='cluster' *ARGS: programs
-    target/release/palisade-model explore {{ NAME }} {{ ARGS }}
+    {{ bin }}/palisade-model explore {{ NAME }} {{ ARGS }}
 
 # The project's own documentation, in a browser's form.
 doc:
     cargo doc --no-deps --document-private-items
 
-# All tests of the lab, on real servers. A test whose server is not installed says so, and is skipped (docs/lab/README.md).
+# Needs protoc and Redis. A test whose server is not installed says so, and is skipped (docs/lab/README.md).
+# The lab's tests, those on real servers one at a time, and its central experiment, `pause`, on Redis and Palisade.
 lab: programs
-    cargo test --profile lab -p palisade-lab -- --test-threads 1
-
-# Needs protoc and Redis; the tests on the other servers say so if they are not installed.
-# The lab's tests that the gate runs: its own, those on etcd, ZooKeeper, PostgreSQL and the object store, and `pause` on Redis and Palisade.
-lab-fast: programs
-    cargo test --profile lab -p palisade-lab --lib --test resource --test pages
-    cargo test --profile lab -p palisade-lab --test servers --test dlock -- --test-threads 1 etcd zookeeper postgres objects
-    cargo test --profile lab -p palisade-lab --test stores -- --test-threads 1
-    target/lab/palisade-lab run pause --backend redis --backend palisade --palisade target/release/palisade --rounds 1 --out target/lab-pages
+    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --lib --test pages --test resource
+    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test contend --test dlock --test gen --test servers --test stores -- --test-threads 1
+    target/lab/palisade-lab run pause --backend redis --backend palisade --palisade {{ bin }}/palisade --rounds 1 --out target/lab-pages

@@ -81,7 +81,7 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         "docs/lab/",
         "",
         "it measures for minutes, on servers that must be installed",
-        &[("justfile", "lab-fast: programs"), ("lab/tests/pages.rs", "fn ")],
+        &[("justfile", "lab: programs"), ("lab/tests/pages.rs", "fn ")],
     ),
     of(
         "docs/clients.md",
