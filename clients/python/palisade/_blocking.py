@@ -100,6 +100,8 @@ class Lock(BaseLock):
         driver = Driver(engine, self._on_lost)
         self._begin(engine)
         self._driver = driver
+        # From here on another thread can cancel the acquire, so no server knows of it before.
+        driver.start()
         try:
             done = (Phase.HELD, Phase.ENDED)
             driver.wait_for(lambda: engine.hold.phase in done)

@@ -37,7 +37,7 @@ NEXT_ADDRESS = 0.25
 
 
 class Driver:
-    """Drives one engine in a thread of its own, until the engine is finished."""
+    """Drives one engine in a thread of its own, from `start` until the engine is finished."""
 
     def __init__(self, engine: Engine, on_lost: Callable[[LockLost], object] | None) -> None:
         self._engine = engine
@@ -57,6 +57,9 @@ class Driver:
         self._watched: set[socket.socket] = set()
         self._is_over = False
         self._thread = threading.Thread(target=self._run, name="palisade-lock", daemon=True)
+
+    def start(self) -> None:
+        """Starts the thread. Commands may have come before."""
         self._thread.start()
 
     def command(self, action: Callable[[float], object]) -> None:

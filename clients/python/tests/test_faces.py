@@ -15,6 +15,8 @@ from typing import Any
 from unittest import mock
 
 import palisade
+from palisade._base import BaseLock
+from palisade._engine import Engine
 
 from .faces import PATIENCE, AsyncioFace, Face, Handle, ThreadsFace
 from .node import Connection, Gone, ScriptedNode, resolver, silent_address, unused_address
@@ -360,6 +362,35 @@ class FaceTest(unittest.TestCase):
             with self.assertRaises(palisade.Cancelled):
                 acquire.result(PATIENCE)
             self.assertTrue(left.is_set(), "the server was told before the acquire returned")
+        self.assert_all_ended()
+
+    def test_acquire_can_be_cancelled_as_soon_as_a_node_knows_of_it(self) -> None:
+        asked = threading.Event()
+
+        def script(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("acquire")
+            asked.set()
+            connection.say("waiting", waiting())
+            connection.expect("release")
+            connection.say("released", {})
+            connection.gone()
+
+        begin, early = BaseLock._begin, []
+
+        def late(lock: BaseLock, engine: Engine) -> None:
+            # Before this, `cancel` knows of no acquire.
+            early.append(asked.wait(1))
+            begin(lock, engine)
+
+        with ScriptedNode(script) as node, mock.patch.object(BaseLock, "_begin", late):
+            handle = self.lock(node, wait=600)
+            acquire = handle.start_acquire()
+            self.assertTrue(asked.wait(PATIENCE))
+            handle.cancel()
+            with self.assertRaises(palisade.Cancelled):
+                acquire.result(PATIENCE)
+        self.assertEqual(early, [False], "a node was asked before the acquire could be cancelled")
         self.assert_all_ended()
 
     def test_waiter_resumes_its_session(self) -> None:
