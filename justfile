@@ -1,7 +1,7 @@
 # A thin list of the commands that the README and CONTRIBUTING name. Nothing here is needed to use Palisade.
 
 # The programs that the commands below start: those of a release, or in the gate (PALISADE_PROGRAMS=debug) those that the tests
-# have built. Only `cargo test` builds these with the features that the tests have chosen.
+# have built: `cargo build` would choose other features, and build them again.
 programs := env('PALISADE_PROGRAMS', 'release')
 bin := 'target' / programs
 build := if programs == 'debug' { 'cargo test --no-run --quiet' } else { 'cargo build --release' }
