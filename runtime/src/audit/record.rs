@@ -22,7 +22,7 @@ pub struct Client {
 /// What an applied entry did. Every node has the same of these for an entry, in the same order; only the
 /// client's address is known to one node alone.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Deed {
+pub(super) enum AuditEvent {
     Granted { key: Key, session: u64, token: Token },
     Released { key: Key, session: u64, token: Token },
     Broken { key: Key, session: u64, token: Token, operator: Principal },
@@ -37,22 +37,22 @@ pub(super) enum Deed {
     MemberReplaced { member: NodeId, lost: NodeId, member_addr: String },
 }
 
-impl Deed {
+impl AuditEvent {
     /// Whether it was an administrative act, which has an intent and its result in the log too.
     pub(super) fn is_administrative(&self) -> bool {
         match self {
-            Deed::Broken { .. }
-            | Deed::AccessSet { .. }
-            | Deed::MemberAdded { .. }
-            | Deed::MemberPromoted { .. }
-            | Deed::MemberRemoved { .. }
-            | Deed::MemberReplaced { .. } => true,
-            Deed::Granted { .. }
-            | Deed::Released { .. }
-            | Deed::Withdrawn { .. }
-            | Deed::Expired { .. }
-            | Deed::Closed { .. }
-            | Deed::Denied { .. } => false,
+            AuditEvent::Broken { .. }
+            | AuditEvent::AccessSet { .. }
+            | AuditEvent::MemberAdded { .. }
+            | AuditEvent::MemberPromoted { .. }
+            | AuditEvent::MemberRemoved { .. }
+            | AuditEvent::MemberReplaced { .. } => true,
+            AuditEvent::Granted { .. }
+            | AuditEvent::Released { .. }
+            | AuditEvent::Withdrawn { .. }
+            | AuditEvent::Expired { .. }
+            | AuditEvent::Closed { .. }
+            | AuditEvent::Denied { .. } => false,
         }
     }
 }
@@ -118,7 +118,7 @@ pub(super) enum Record {
     /// This many records were not written.
     Dropped { records: u64, why: String },
     /// An applied entry did this.
-    Entry { index: u64, term: u64, deed: Deed, client: Client },
+    Entry { index: u64, term: u64, event: AuditEvent, client: Client },
     /// A client requests an administrative act.
     Intent { act: Act, client: Client },
     /// The result of an intent: `done`, or an error code.
@@ -159,50 +159,50 @@ impl Position {
     }
 }
 
-impl Deed {
-    fn event(&self) -> &'static str {
+impl AuditEvent {
+    fn name(&self) -> &'static str {
         match self {
-            Deed::Granted { .. } => "granted",
-            Deed::Released { .. } => "released",
-            Deed::Broken { .. } => "broken",
-            Deed::Withdrawn { .. } => "withdrawn",
-            Deed::Expired { .. } => "expired",
-            Deed::Closed { .. } => "closed",
-            Deed::Denied { .. } => "denied",
-            Deed::AccessSet { .. } => "access_set",
-            Deed::MemberAdded { .. } => "member_added",
-            Deed::MemberPromoted { .. } => "member_promoted",
-            Deed::MemberRemoved { .. } => "member_removed",
-            Deed::MemberReplaced { .. } => "member_replaced",
+            AuditEvent::Granted { .. } => "granted",
+            AuditEvent::Released { .. } => "released",
+            AuditEvent::Broken { .. } => "broken",
+            AuditEvent::Withdrawn { .. } => "withdrawn",
+            AuditEvent::Expired { .. } => "expired",
+            AuditEvent::Closed { .. } => "closed",
+            AuditEvent::Denied { .. } => "denied",
+            AuditEvent::AccessSet { .. } => "access_set",
+            AuditEvent::MemberAdded { .. } => "member_added",
+            AuditEvent::MemberPromoted { .. } => "member_promoted",
+            AuditEvent::MemberRemoved { .. } => "member_removed",
+            AuditEvent::MemberReplaced { .. } => "member_replaced",
         }
     }
 
     fn write(&self, line: &mut Line<'_>) {
         match self {
-            Deed::Granted { key, session, token } | Deed::Released { key, session, token } => {
+            AuditEvent::Granted { key, session, token } | AuditEvent::Released { key, session, token } => {
                 line.text("key", key.as_str()).number("token", token.0).number("session", *session);
             }
-            Deed::Broken { key, session, token, operator } => {
+            AuditEvent::Broken { key, session, token, operator } => {
                 line.text("key", key.as_str()).number("token", token.0).number("session", *session);
                 line.named("operator", operator);
             }
-            Deed::Withdrawn { key, session } | Deed::Denied { key, session } => {
+            AuditEvent::Withdrawn { key, session } | AuditEvent::Denied { key, session } => {
                 line.text("key", key.as_str()).number("session", *session);
             }
-            Deed::Expired { session } | Deed::Closed { session } => {
+            AuditEvent::Expired { session } | AuditEvent::Closed { session } => {
                 line.number("session", *session);
             }
-            Deed::AccessSet { revision, rules } => {
+            AuditEvent::AccessSet { revision, rules } => {
                 line.number("revision", *revision).flag("enabled", rules.is_some());
                 line.number("rules", rules.map_or(0, |rules| rules as u64));
             }
-            Deed::MemberAdded { member, member_addr } => {
+            AuditEvent::MemberAdded { member, member_addr } => {
                 line.shown("member", member).text("member_addr", member_addr);
             }
-            Deed::MemberPromoted { member } | Deed::MemberRemoved { member } => {
+            AuditEvent::MemberPromoted { member } | AuditEvent::MemberRemoved { member } => {
                 line.shown("member", member);
             }
-            Deed::MemberReplaced { member, lost, member_addr } => {
+            AuditEvent::MemberReplaced { member, lost, member_addr } => {
                 line.shown("member", member).shown("lost", lost).text("member_addr", member_addr);
             }
         }
@@ -247,7 +247,7 @@ impl Record {
             Record::Unseen { .. } => "unseen",
             Record::Cut { .. } => "cut",
             Record::Dropped { .. } => "dropped",
-            Record::Entry { deed, .. } => deed.event(),
+            Record::Entry { event, .. } => event.name(),
             Record::Intent { .. } => "intent",
             Record::Answered { .. } => "answered",
             Record::Refused { .. } => "refused",
@@ -284,9 +284,9 @@ impl Record {
             Record::Dropped { records, why } => {
                 line.number("records", *records).text("why", why);
             }
-            Record::Entry { index, term, deed, client } => {
+            Record::Entry { index, term, event, client } => {
                 line.number("index", *index).number("term", *term);
-                deed.write(&mut line);
+                event.write(&mut line);
                 line.client(client);
             }
             Record::Intent { act, client } => {
@@ -373,9 +373,9 @@ mod tests {
     #[test]
     fn record_is_one_line_whatever_its_names_are() {
         let client = Client { principal: "a\"b\n".into(), address: Some("[::1]:7".parse().unwrap()) };
-        let deed = Deed::Granted { key: Key::from("k\\\n\u{7}\u{2028}"), session: 3, token: Token(9) };
+        let event = AuditEvent::Granted { key: Key::from("k\\\n\u{7}\u{2028}"), session: 3, token: Token(9) };
         let mut text = Vec::new();
-        Record::Entry { index: 5, term: 2, deed, client }.write(1, "now", "1", &mut text);
+        Record::Entry { index: 5, term: 2, event, client }.write(1, "now", "1", &mut text);
         assert!(!text.contains(&b'\n'));
         text.push(b'}');
         let parsed: serde_json::Value = serde_json::from_slice(&text).unwrap();

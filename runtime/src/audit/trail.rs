@@ -10,7 +10,7 @@ use palisade_spec::lock::{Command, Event, LockTable, Outcome, Principal, Reply, 
 use palisade_spec::raft::{Entry, Index, Members, Node, NodeId, Payload, Standing, Term};
 
 use super::Audit;
-use super::record::{Client, Deed, Position, Record};
+use super::record::{AuditEvent, Client, Position, Record};
 use crate::addresses::RemoteAddress;
 
 /// The core's side of the audit log.
@@ -70,11 +70,11 @@ impl Trail {
         let entry = node.log().get(index).filter(|entry| entry.term == term);
         self.learn_principal(entry, outcome.reply.as_ref());
         if skip < usize::MAX {
-            let deeds = self.deeds(node, (index, term), entry, outcome, clients);
-            let is_administrative = deeds.iter().any(|(deed, _)| deed.is_administrative());
-            let records = deeds.into_iter().skip(skip);
+            let audit_events = self.audit_events(node, (index, term), entry, outcome, clients);
+            let is_administrative = audit_events.iter().any(|(audit_event, _)| audit_event.is_administrative());
+            let records = audit_events.into_iter().skip(skip);
             let term = term.0;
-            self.records.extend(records.map(|(deed, client)| Record::Entry { index: index.0, term, deed, client }));
+            self.records.extend(records.map(|(event, client)| Record::Entry { index: index.0, term, event, client }));
             if is_administrative {
                 // The core answers the administrator next, and the record of the answer comes after the act's.
                 self.hand_over();
@@ -104,20 +104,20 @@ impl Trail {
 
     /// What the entry did, each with the client concerned: the session's principal, and the address of
     /// the request that this node answers with it.
-    fn deeds(
+    fn audit_events(
         &self,
         node: &Node<LockTable>,
         at: (Index, Term),
         entry: Option<&Entry<Command>>,
         outcome: &Outcome,
         clients: &impl Clients,
-    ) -> Vec<(Deed, Client)> {
+    ) -> Vec<(AuditEvent, Client)> {
         let command = match entry.map(|entry| &entry.payload) {
             Some(Payload::Command(command)) => Some(command),
             Some(Payload::Members(members)) => {
                 let client = clients.requester(at.0, at.1);
-                let deeds = member_deeds(node.log().members_at(at.0.previous()), members);
-                return deeds.into_iter().map(|deed| (deed, client.clone())).collect();
+                let audit_events = member_events(node.log().members_at(at.0.previous()), members);
+                return audit_events.into_iter().map(|audit_event| (audit_event, client.clone())).collect();
             }
             Some(Payload::Noop) | None => None,
         };
@@ -125,7 +125,7 @@ impl Trail {
         let set = match (reply, command) {
             (Some(Reply::AccessSet { revision }), Some(Command::SetAccess { principal, rules, .. })) => {
                 let rules = rules.as_ref().map(|rules| rules.rules().len());
-                Some((Deed::AccessSet { revision: revision.0, rules }, principal.clone()))
+                Some((AuditEvent::AccessSet { revision: revision.0, rules }, principal.clone()))
             }
             _ => None,
         };
@@ -135,16 +135,16 @@ impl Trail {
         let address = clients.requester(at.0, at.1).address;
         let acting = command.and_then(|command| acting(command, reply));
         let events = outcome.events.iter().filter_map(|event| {
-            let (deed, session) = deed(event, command)?;
+            let (audit_event, session) = audit_event(event, command)?;
             let principal = match event {
                 Event::Denied { principal, .. } => principal.clone(),
                 _ => self.principals.get(&session.number).cloned().unwrap_or_default(),
             };
-            let is_requested = acting == Some(session) || matches!(deed, Deed::Broken { .. });
+            let is_requested = acting == Some(session) || matches!(audit_event, AuditEvent::Broken { .. });
             let address = clients.waiter(event).or(address.filter(|_| is_requested));
-            Some((deed, Client { principal, address }))
+            Some((audit_event, Client { principal, address }))
         });
-        events.chain(set.map(|(deed, principal)| (deed, Client { principal, address }))).collect()
+        events.chain(set.map(|(audit_event, principal)| (audit_event, Client { principal, address }))).collect()
     }
 
     /// Hands over the records of an iteration.
@@ -182,22 +182,26 @@ fn acting(command: &Command, reply: Option<&Reply>) -> Option<SessionId> {
 
 /// The record of an event, and the session that the event is about. The end of a session that an acquire
 /// opened for one lock has no record: it is that of its claim.
-fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
+fn audit_event(event: &Event, command: Option<&Command>) -> Option<(AuditEvent, SessionId)> {
     Some(match event.clone() {
-        Event::Granted { key, session, token, .. } => (Deed::Granted { key, session: session.number, token }, session),
-        Event::Released { key, session, token } => (Deed::Released { key, session: session.number, token }, session),
+        Event::Granted { key, session, token, .. } => {
+            (AuditEvent::Granted { key, session: session.number, token }, session)
+        }
+        Event::Released { key, session, token } => {
+            (AuditEvent::Released { key, session: session.number, token }, session)
+        }
         Event::Broken { key, session, token } => {
             let operator = match command {
                 Some(Command::Break { principal, .. }) => principal.clone(),
                 _ => Principal::default(),
             };
-            (Deed::Broken { key, session: session.number, token, operator }, session)
+            (AuditEvent::Broken { key, session: session.number, token, operator }, session)
         }
-        Event::Withdrawn { key, session } => (Deed::Withdrawn { key, session: session.number }, session),
-        Event::Expired { session, .. } => (Deed::Expired { session: session.number }, session),
+        Event::Withdrawn { key, session } => (AuditEvent::Withdrawn { key, session: session.number }, session),
+        Event::Expired { session, .. } => (AuditEvent::Expired { session: session.number }, session),
         Event::Closed { session } => match command {
             Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
-            _ => (Deed::Closed { session: session.number }, session),
+            _ => (AuditEvent::Closed { session: session.number }, session),
         },
         // They move no lock; the withdrawal of a waiter that is overdue follows.
         Event::Proclaimed { .. }
@@ -205,29 +209,29 @@ fn deed(event: &Event, command: Option<&Command>) -> Option<(Deed, SessionId)> {
         | Event::Overdue { .. }
         | Event::Put { .. }
         | Event::Deleted { .. } => return None,
-        Event::Denied { key, session, .. } => (Deed::Denied { key, session: session.number }, session),
+        Event::Denied { key, session, .. } => (AuditEvent::Denied { key, session: session.number }, session),
     })
 }
 
 /// How an entry changed the members.
-fn member_deeds(before: &Members, after: &Members) -> Vec<Deed> {
-    let mut deeds = Vec::new();
+fn member_events(before: &Members, after: &Members) -> Vec<AuditEvent> {
+    let mut audit_events = Vec::new();
     for (member, now) in after.iter() {
         let member_addr = now.address.to_string();
         match before.get(member) {
             None => match lost(before, after, member) {
-                Some(lost) => deeds.push(Deed::MemberReplaced { member, lost, member_addr }),
-                None => deeds.push(Deed::MemberAdded { member, member_addr }),
+                Some(lost) => audit_events.push(AuditEvent::MemberReplaced { member, lost, member_addr }),
+                None => audit_events.push(AuditEvent::MemberAdded { member, member_addr }),
             },
             Some(then) if then.standing != Standing::Voter && now.standing == Standing::Voter => {
-                deeds.push(Deed::MemberPromoted { member });
+                audit_events.push(AuditEvent::MemberPromoted { member });
             }
             Some(_) => {}
         }
     }
     let is_gone = |&member: &NodeId| after.by_number(member.number()).is_none();
-    deeds.extend(before.ids().filter(is_gone).map(|member| Deed::MemberRemoved { member }));
-    deeds
+    audit_events.extend(before.ids().filter(is_gone).map(|member| AuditEvent::MemberRemoved { member }));
+    audit_events
 }
 
 /// The member that a new member replaces.
@@ -261,7 +265,7 @@ mod tests {
     /// Goal: what an administrator did is on its way to the log before the answer can be, since the answer
     /// has a record too; other records wait for the end of the iteration.
     #[test]
-    fn administrative_deed_is_handed_over_before_its_answer() {
+    fn administrative_event_is_handed_over_before_its_answer() {
         let (messages, sent) = crossbeam_channel::unbounded();
         let (urgent, _hurried) = crossbeam_channel::bounded(1);
         let audit = Audit { messages, urgent, shared: Shared::new(Metrics::new()) };
@@ -293,18 +297,18 @@ mod tests {
         for (change, expected) in [
             (
                 Change::Add { id: two, address: address.clone() },
-                Deed::MemberAdded { member: two, member_addr: member_addr.clone() },
+                AuditEvent::MemberAdded { member: two, member_addr: member_addr.clone() },
             ),
-            (Change::Promote(two), Deed::MemberPromoted { member: two }),
+            (Change::Promote(two), AuditEvent::MemberPromoted { member: two }),
             (
                 Change::Replace { lost: two, by: again, address },
-                Deed::MemberReplaced { member: again, lost: two, member_addr },
+                AuditEvent::MemberReplaced { member: again, lost: two, member_addr },
             ),
-            (Change::Promote(again), Deed::MemberPromoted { member: again }),
-            (Change::Remove(again), Deed::MemberRemoved { member: again }),
+            (Change::Promote(again), AuditEvent::MemberPromoted { member: again }),
+            (Change::Remove(again), AuditEvent::MemberRemoved { member: again }),
         ] {
             let after = members.with(&change).unwrap();
-            assert_eq!(member_deeds(&members, &after), [expected]);
+            assert_eq!(member_events(&members, &after), [expected]);
             members = after;
         }
     }

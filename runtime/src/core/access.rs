@@ -143,11 +143,11 @@ fn wire_right(right: Right) -> wire::Right {
 pub(super) fn verdict(access: &Access, principal: &Principal, right: Right, key: &str) -> (bool, String) {
     let permitted = access.permits(principal, right, key);
     let may = if permitted { "may" } else { "may not" };
-    let deed = match right {
+    let act = match right {
         Right::Admin => "administer the cluster".to_owned(),
         right => format!("{} {key}", wire_right(right).name()),
     };
-    (permitted, format!("{} {may} {deed}: {}", name(principal), reason(access, principal, right, key)))
+    (permitted, format!("{} {may} {act}: {}", name(principal), reason(access, principal, right, key)))
 }
 
 fn name(principal: &Principal) -> &str {

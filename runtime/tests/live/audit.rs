@@ -44,7 +44,7 @@ fn verify(cluster: &Cluster, id: u16) {
 }
 
 /// What an applied entry did, as every node has it: without the client's address.
-fn deeds(records: &[Value]) -> Vec<Value> {
+fn applied_events(records: &[Value]) -> Vec<Value> {
     let applied = records.iter().filter(|record| record.get("term").is_some());
     let same = applied.map(|record| {
         let mut record = record.clone();
@@ -105,10 +105,10 @@ fn every_node_records_what_happened_and_who_did_it() {
 
     let all = eventually("every node has recorded the same", || {
         let all: Vec<_> = cluster.ids().into_iter().map(|id| records(&cluster, id)).collect();
-        let deeds: Vec<_> = all.iter().map(|records| deeds(records)).collect();
+        let applied: Vec<_> = all.iter().map(|records| applied_events(records)).collect();
         let is_whole =
-            ["expired", "member_removed"].iter().all(|event| deeds[0].iter().any(|deed| deed["event"] == *event));
-        (is_whole && deeds.iter().all(|other| *other == deeds[0])).then_some(all)
+            ["expired", "member_removed"].iter().all(|name| applied[0].iter().any(|event| event["event"] == *name));
+        (is_whole && applied.iter().all(|other| *other == applied[0])).then_some(all)
     });
     for (id, records) in cluster.ids().into_iter().zip(&all) {
         let is_leader = id == leader;
@@ -143,11 +143,11 @@ fn every_node_records_what_happened_and_who_did_it() {
             let denied = records.iter().find(|record| record["act"] == "remove_member").unwrap();
             assert_eq!((&denied["principal"], answers(denied)), (&json!("worker-7"), vec!["denied".to_owned()]));
             assert_eq!(of("refused", None)["principal"], "worker-7");
-            let places: Vec<_> = ["intent", "broken", "answered"]
+            let positions: Vec<_> = ["intent", "broken", "answered"]
                 .iter()
                 .map(|event| records.iter().position(|record| record["event"] == *event).unwrap())
                 .collect();
-            assert!(places.is_sorted(), "the intent comes first: {places:?}");
+            assert!(positions.is_sorted(), "the intent comes first: {positions:?}");
         }
         let mode = |path: PathBuf| fs::metadata(path).unwrap().permissions().mode() & 0o777;
         let directory = directory(&cluster, id);
@@ -193,7 +193,7 @@ fn crash_repeats_nothing_and_loses_nothing() {
     }
     let starts = records.iter().filter(|record| record["event"] == "started").count();
     assert_eq!(starts, 5);
-    let places: BTreeSet<String> = deeds(&records).iter().map(Value::to_string).collect();
-    assert_eq!(places.len(), deeds(&records).len(), "no record is there twice");
+    let lines: BTreeSet<String> = applied_events(&records).iter().map(Value::to_string).collect();
+    assert_eq!(lines.len(), applied_events(&records).len(), "no record is there twice");
     verify(&cluster, 1);
 }

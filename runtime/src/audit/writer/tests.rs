@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use palisade_spec::lock::{Key, Token};
 use serde_json::Value;
 
-use super::super::record::{Act, Client, Deed};
+use super::super::record::{Act, AuditEvent, Client};
 use super::super::verify::{Flaw, Report, parse_hash, verify};
 use super::*;
 use crate::metrics::Metrics;
@@ -29,8 +29,8 @@ fn open(directory: &Path) -> Writer {
 }
 
 fn granted(index: u64) -> Record {
-    let deed = Deed::Granted { key: Key::from("k"), session: 7, token: Token(index) };
-    Record::Entry { index, term: 1, deed, client: Client { principal: "worker".into(), address: None } }
+    let event = AuditEvent::Granted { key: Key::from("k"), session: 7, token: Token(index) };
+    Record::Entry { index, term: 1, event, client: Client { principal: "worker".into(), address: None } }
 }
 
 /// Hands records to the writer as the channel would.
