@@ -9,7 +9,7 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::clock::BootInstant;
-use crate::engine::{Asked, Command, Engine, LockRequest};
+use crate::engine::{Command, Engine, LockRequest, LockSpec};
 use crate::route::Route;
 use crate::wire::{
     self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, ListRecords,
@@ -72,8 +72,8 @@ impl Client {
         let LockOptions { ttl, wait, owner, share, max_queue, value } = options;
         let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        let asked = Asked { keys: keys.into(), share, max_queue, value };
-        let request = LockRequest { claim, asked, ttl, wait, owner, reply, commands: self.commands.clone() };
+        let spec = LockSpec { keys: keys.into(), share, max_queue, value };
+        let request = LockRequest { claim, spec, ttl, wait, owner, reply, commands: self.commands.clone() };
         self.commands.send(Command::Lock(request)).map_err(|_| Error::Closed)?;
         let mut abandon = Abandon { client: self, claim, armed: true };
         let outcome = answer.await.unwrap_or(Err(Error::Closed));
@@ -87,7 +87,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn show_lock(&self, key: impl Into<String>, consistency: Consistency) -> Result<LockView, Error> {
-        match self.ask(Op::ShowLock { key: key.into(), consistency }).await? {
+        match self.call(Op::ShowLock { key: key.into(), consistency }).await? {
             Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => Ok(lock),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -98,7 +98,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn list_locks(&self, query: ListLocks) -> Result<LockPage, Error> {
-        match self.ask(Op::ListLocks(query)).await? {
+        match self.call(Op::ListLocks(query)).await? {
             Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => Ok(page),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -109,7 +109,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn record(&self, key: impl Into<String>, consistency: Consistency) -> Result<Option<RecordView>, Error> {
-        match self.ask(Op::ShowRecord { key: key.into(), consistency }).await {
+        match self.call(Op::ShowRecord { key: key.into(), consistency }).await {
             Ok(Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. })) => Ok(Some(record)),
             Ok(other) => Err(Error::Refused(unexpected(&other))),
             Err(Error::Refused(Failure { error: Code::NoRecord, .. })) => Ok(None),
@@ -122,7 +122,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn list_records(&self, query: ListRecords) -> Result<RecordPage, Error> {
-        match self.ask(Op::ListRecords(query)).await? {
+        match self.call(Op::ListRecords(query)).await? {
             Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => Ok(page),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -139,7 +139,7 @@ impl Client {
     /// [`Code::Denied`]: nothing was changed, unless an attempt whose answer was lost has changed it before.
     /// [`Error::Unreachable`], [`Error::Closed`].
     pub async fn transact(&self, transaction: Transaction) -> Result<u64, Error> {
-        match self.ask(Op::Transact { transaction, number: None }).await? {
+        match self.call(Op::Transact { transaction, number: None }).await? {
             Answer::Written { version } => Ok(version),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -167,7 +167,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn status(&self) -> Result<StatusView, Error> {
-        match self.ask(Op::Status).await? {
+        match self.call(Op::Status).await? {
             Answer::Status(status) => Ok(*status),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -180,7 +180,7 @@ impl Client {
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
     pub async fn close_session(&self, session: SessionId) -> Result<(), Error> {
-        match self.ask(Op::CloseSession { session }).await? {
+        match self.call(Op::CloseSession { session }).await? {
             Answer::SessionClosed => Ok(()),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -192,7 +192,7 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] with [`Code::NoSession`] if it has ended; [`Error::Unreachable`], [`Error::Closed`].
     pub async fn renew_session(&self, session: SessionId) -> Result<Duration, Error> {
-        match self.ask(Op::KeepAlive { session }).await? {
+        match self.call(Op::KeepAlive { session }).await? {
             Answer::Session(lease) => Ok(Duration::from_millis(lease.ttl_ms)),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -203,7 +203,7 @@ impl Client {
     /// # Errors
     /// [`Error::Refused`] with [`Code::NoSession`] if it has ended; [`Error::Unreachable`], [`Error::Closed`].
     pub async fn show_session(&self, session: SessionId) -> Result<SessionView, Error> {
-        match self.ask(Op::ShowSession { session }).await? {
+        match self.call(Op::ShowSession { session }).await? {
             Answer::SessionView(view) => Ok(view),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -219,7 +219,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Closed`].
     pub async fn release(&self, keys: impl Into<Keys>, session: SessionId, token: u64) -> Result<u32, Error> {
         let (keys, grant) = (keys.into(), wire::Release { session, token });
-        match self.ask(Op::Release { keys, grant, number: None }).await? {
+        match self.call(Op::Release { keys, grant, number: None }).await? {
             Answer::Released => Ok(0),
             Answer::StillHeld { holds } => Ok(holds),
             other => Err(Error::Refused(unexpected(&other))),
@@ -239,7 +239,7 @@ impl Client {
         reason: impl Into<String>,
     ) -> Result<Broken, Error> {
         let order = wire::Break { token, reason: reason.into() };
-        match self.ask(Op::Break { key: key.into(), order }).await? {
+        match self.call(Op::Break { key: key.into(), order }).await? {
             Answer::Broken(broken) => Ok(broken),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -251,7 +251,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with the reason: [`Code::ChangeNotReady`] and
     /// [`Code::NotCaughtUp`] pass by themselves.
     pub async fn change_members(&self, change: MemberChange) -> Result<MembersView, Error> {
-        match self.ask(Op::ChangeMembers(change)).await? {
+        match self.call(Op::ChangeMembers(change)).await? {
             Answer::Members(members) => Ok(members),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -278,7 +278,7 @@ impl Client {
     }
 
     async fn ask_access(&self, op: Op) -> Result<AccessRules, Error> {
-        match self.ask(op).await? {
+        match self.call(op).await? {
             Answer::Access(rules) => Ok(rules),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -290,7 +290,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with [`Code::Denied`] if it is about another client
     /// and this one may not administer the cluster.
     pub async fn test_access(&self, test: TestAccess) -> Result<AccessVerdict, Error> {
-        match self.ask(Op::TestAccess(test)).await? {
+        match self.call(Op::TestAccess(test)).await? {
             Answer::AccessVerdict(verdict) => Ok(verdict),
             other => Err(Error::Refused(unexpected(&other))),
         }
@@ -306,13 +306,13 @@ impl Client {
         }
     }
 
-    async fn ask(&self, op: Op) -> Result<Answer, Error> {
+    async fn call(&self, op: Op) -> Result<Answer, Error> {
         self.ask_within(op, self.options.request_timeout).await
     }
 
     async fn ask_within(&self, op: Op, within: Duration) -> Result<Answer, Error> {
         let (reply, answer) = oneshot::channel();
-        self.commands.send(Command::Ask { op, within, reply }).map_err(|_| Error::Closed)?;
+        self.commands.send(Command::Call { op, within, reply }).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
     }
 }

@@ -1,11 +1,11 @@
 //! The client without its sockets: a state machine whose inputs are commands, answers and the time.
 //!
 //! It owns everything that must outlive a caller: claims (one per lock that is asked for or held, see `claim`), idle
-//! sessions (`pool`), reads (`ask`), and what is open on the connection (`link`). Each task (a claim or an ask) is
+//! sessions (`pool`), reads (`call`), and what is open on the connection (`link`). Each task (a claim or a call) is
 //! driven after everything that may concern it: it sends what is due, and says when it wants to be driven again at the
 //! latest. The loop in `crate::task` carries out what the engine wants: frames in the outbox, a connection or none.
 
-mod ask;
+mod call;
 mod claim;
 mod exchange;
 mod link;
@@ -18,7 +18,7 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use self::ask::{Ask, AskReply};
+use self::call::{AnswerSender, Call};
 use self::claim::{Claim, Leftover, Next};
 use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
@@ -60,16 +60,16 @@ pub(crate) enum Command {
         /// What it writes.
         what: Write,
         /// Where the answer goes; dropped if the lock is lost.
-        reply: AskReply,
+        reply: AnswerSender,
     },
     /// Send a request that belongs to no session.
-    Ask {
+    Call {
         /// The request.
         op: Op,
         /// How long it may take.
         within: Duration,
         /// Where the answer goes.
-        reply: AskReply,
+        reply: AnswerSender,
     },
     /// Report the public numbers of the sessions that wait for a lock.
     WaitingSessions {
@@ -88,7 +88,7 @@ pub(crate) enum Command {
 /// A call of [`crate::Client::lock`].
 pub(crate) struct LockRequest {
     pub(crate) claim: u64,
-    pub(crate) asked: Asked,
+    pub(crate) spec: LockSpec,
     pub(crate) ttl: Duration,
     pub(crate) wait: Wait,
     pub(crate) owner: String,
@@ -97,9 +97,9 @@ pub(crate) struct LockRequest {
     pub(crate) commands: mpsc::UnboundedSender<Command>,
 }
 
-/// What a lock is asked for as, whichever session asks.
+/// What an acquire asks for, apart from its session.
 #[derive(Debug)]
-pub(crate) struct Asked {
+pub(crate) struct LockSpec {
     pub(crate) keys: Keys,
     pub(crate) share: Share,
     /// It does not wait where so many sessions wait already.
@@ -125,11 +125,11 @@ pub(crate) enum Verdict {
     },
 }
 
-/// What is driven: a claim or an ask, by its number.
+/// What is driven: a claim or a call, by its number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 enum Task {
     Claim(u64),
-    Ask(u64),
+    Call(u64),
 }
 
 /// What tasks may look at while they are driven.
@@ -152,8 +152,8 @@ pub(crate) struct Engine {
     around: Surroundings,
     link: Link,
     claims: HashMap<u64, Claim>,
-    asks: HashMap<u64, Ask>,
-    next_ask: u64,
+    calls: HashMap<u64, Call>,
+    next_call: u64,
     pool: Pool,
     timers: BTreeSet<(BootInstant, Task)>,
     closing: bool,
@@ -167,8 +167,8 @@ impl Engine {
             around: Surroundings { options, clock, trouble: "no node has answered yet".to_owned() },
             link: Link::new(now),
             claims: HashMap::new(),
-            asks: HashMap::new(),
-            next_ask: 0,
+            calls: HashMap::new(),
+            next_call: 0,
             pool: Pool::new(now),
             timers: BTreeSet::new(),
             closing: false,
@@ -176,7 +176,7 @@ impl Engine {
         }
     }
 
-    // What the loop asks.
+    // What the loop reads.
 
     pub(crate) fn options(&self) -> &Options {
         &self.around.options
@@ -189,12 +189,12 @@ impl Engine {
 
     /// Whether anything needs a connection now.
     pub(crate) fn wants_connection(&self) -> bool {
-        !self.asks.is_empty() || self.claims.values().any(Claim::wants_connection)
+        !self.calls.is_empty() || self.claims.values().any(Claim::wants_connection)
     }
 
     /// Whether nothing is left to do.
     pub(crate) fn is_idle(&self) -> bool {
-        self.asks.is_empty() && self.claims.is_empty()
+        self.calls.is_empty() && self.claims.is_empty()
     }
 
     /// When to call [`Engine::advance`] at the latest.
@@ -241,7 +241,7 @@ impl Engine {
         self.link.connected(now);
         self.around.trouble = format!("{endpoint} accepted a connection, but has not answered this request");
         let claims = self.claims.keys().map(|&id| Task::Claim(id));
-        let mut tasks: Vec<Task> = claims.chain(self.asks.keys().map(|&id| Task::Ask(id))).collect();
+        let mut tasks: Vec<Task> = claims.chain(self.calls.keys().map(|&id| Task::Call(id))).collect();
         let guarded = |task: &Task| matches!(task, Task::Claim(id) if self.claims[id].is_guarded());
         tasks.sort_unstable_by_key(|task| (!guarded(task), *task));
         tasks.into_iter().for_each(|task| self.drive(now, task));
@@ -252,7 +252,7 @@ impl Engine {
         self.link.disconnected();
         self.around.trouble = why;
         self.claims.values_mut().for_each(Claim::disconnected);
-        self.asks.values_mut().for_each(|ask| ask.exchange.disconnected());
+        self.calls.values_mut().for_each(|call| call.exchange.disconnected());
     }
 
     /// Something came in.
@@ -293,11 +293,11 @@ impl Engine {
                     }
                 }
             }
-            Task::Ask(id) => {
-                if let Some(ask) = self.asks.get_mut(&id) {
-                    ask.answered(result, &mut self.link);
-                    forget_timer(&mut self.timers, flight.task, &mut ask.wake);
-                    self.asks.remove(&id);
+            Task::Call(id) => {
+                if let Some(call) = self.calls.get_mut(&id) {
+                    call.answered(result, &mut self.link);
+                    forget_timer(&mut self.timers, flight.task, &mut call.wake);
+                    self.calls.remove(&id);
                 }
             }
         }
@@ -323,8 +323,8 @@ impl Engine {
                 let kind = Kind { ttl_ms: millis(request.ttl), owner: request.owner };
                 let session = self.pool.take(now, &kind);
                 let id = request.claim;
-                let asker = claim::Asker { reply: request.reply, commands: request.commands };
-                let claim = Claim::new(now, id, request.asked, kind, request.wait, asker, session, &self.around);
+                let caller = claim::Caller { reply: request.reply, commands: request.commands };
+                let claim = Claim::new(now, id, request.spec, kind, request.wait, caller, session, &self.around);
                 self.claims.insert(id, claim);
                 self.drive(now, Task::Claim(id));
             }
@@ -352,10 +352,10 @@ impl Engine {
                     let _ = reply.send(Err(Error::Lost));
                 }
             },
-            Command::Ask { reply, .. } if self.closing => {
+            Command::Call { reply, .. } if self.closing => {
                 let _ = reply.send(Err(Error::Closed));
             }
-            Command::Ask { op, within, reply } => self.ask(now, op, Some(reply), now + within),
+            Command::Call { op, within, reply } => self.call(now, op, Some(reply), now + within),
             Command::WaitingSessions { key, reply } => {
                 let sessions = self.claims.values().filter_map(|claim| claim.session_waiting_for(&key)).collect();
                 let _ = reply.send(sessions);
@@ -394,26 +394,26 @@ impl Engine {
     }
 
     fn fail_asks(&mut self, now: BootInstant, error: &Error) {
-        let asks: Vec<u64> = self.asks.iter().filter(|(_, ask)| ask.reply.is_some()).map(|(&id, _)| id).collect();
-        for id in asks {
-            if let Some(ask) = self.asks.get_mut(&id) {
-                ask.fail(now, error.clone());
-                self.drive(now, Task::Ask(id));
+        let calls: Vec<u64> = self.calls.iter().filter(|(_, call)| call.reply.is_some()).map(|(&id, _)| id).collect();
+        for id in calls {
+            if let Some(call) = self.calls.get_mut(&id) {
+                call.fail(now, error.clone());
+                self.drive(now, Task::Call(id));
             }
         }
     }
 
-    fn ask(&mut self, now: BootInstant, op: Op, reply: Option<AskReply>, fail_at: BootInstant) {
-        let id = self.next_ask;
-        self.next_ask += 1;
-        self.asks.insert(id, Ask::new(op, reply, now, fail_at));
-        self.drive(now, Task::Ask(id));
+    fn call(&mut self, now: BootInstant, op: Op, reply: Option<AnswerSender>, fail_at: BootInstant) {
+        let id = self.next_call;
+        self.next_call += 1;
+        self.calls.insert(id, Call::new(op, reply, now, fail_at));
+        self.drive(now, Task::Call(id));
     }
 
     /// Ends a session, for tidiness: without a connection it is left to expire.
     fn close_session(&mut self, now: BootInstant, session: SessionId) {
         if self.link.is_up() {
-            self.ask(now, Op::CloseSession { session }, None, now + self.around.options.attempt_timeout);
+            self.call(now, Op::CloseSession { session }, None, now + self.around.options.attempt_timeout);
         }
     }
 
@@ -431,13 +431,13 @@ impl Engine {
                     }
                 }
             }
-            Task::Ask(id) => {
-                let Some(ask) = self.asks.get_mut(&id) else { return };
-                match ask.drive(now, task, &mut self.link, &self.around) {
-                    Some(at) => set_timer(&mut self.timers, task, &mut ask.wake, Some(at)),
+            Task::Call(id) => {
+                let Some(call) = self.calls.get_mut(&id) else { return };
+                match call.drive(now, task, &mut self.link, &self.around) {
+                    Some(at) => set_timer(&mut self.timers, task, &mut call.wake, Some(at)),
                     None => {
-                        forget_timer(&mut self.timers, task, &mut ask.wake);
-                        self.asks.remove(&id);
+                        forget_timer(&mut self.timers, task, &mut call.wake);
+                        self.calls.remove(&id);
                     }
                 }
             }
@@ -461,7 +461,7 @@ impl Engine {
     }
 
     fn tell_closers(&mut self) {
-        if !self.closers.is_empty() && self.asks.is_empty() && self.claims.values().all(Claim::is_guarded) {
+        if !self.closers.is_empty() && self.calls.is_empty() && self.claims.values().all(Claim::is_guarded) {
             for closer in self.closers.drain(..) {
                 let _ = closer.send(());
             }

@@ -22,8 +22,8 @@ impl Scene {
         let mut engine = Engine::new(Options::default(), fake::clock);
         let (commands, _) = mpsc::unbounded_channel();
         let (reply, mut answer) = oneshot::channel();
-        let (asked, owner) = (Asked::exclusive("key"), String::new());
-        let request = LockRequest { claim: 1, asked, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
+        let (spec, owner) = (LockSpec::exclusive("key"), String::new());
+        let request = LockRequest { claim: 1, spec, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
         engine.connected(fake::clock(), "node");
         engine.command(fake::clock(), Command::Lock(request));
         let (session, ttl_ms) = (session(7), millis(ttl));
@@ -62,8 +62,8 @@ impl Scene {
     /// Asks for another lock, in a session of its own.
     fn lock(&mut self, key: &str, wait: Wait) -> oneshot::Receiver<Result<Guard, Error>> {
         let (reply, answer) = oneshot::channel();
-        let (asked, owner, commands) = (Asked::exclusive(key), "another".to_owned(), self.commands.clone());
-        let request = LockRequest { claim: 2, asked, ttl: TTL, wait, owner, reply, commands };
+        let (spec, owner, commands) = (LockSpec::exclusive(key), "another".to_owned(), self.commands.clone());
+        let request = LockRequest { claim: 2, spec, ttl: TTL, wait, owner, reply, commands };
         self.engine.command(fake::clock(), Command::Lock(request));
         answer
     }
@@ -362,8 +362,8 @@ fn records_are_written_once_and_only_by_the_holder() {
     }
 }
 
-impl Asked {
-    fn exclusive(key: &str) -> Asked {
-        Asked { keys: key.into(), share: Share::default(), max_queue: None, value: None }
+impl LockSpec {
+    fn exclusive(key: &str) -> LockSpec {
+        LockSpec { keys: key.into(), share: Share::default(), max_queue: None, value: None }
     }
 }

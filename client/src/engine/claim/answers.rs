@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Asker, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
+use super::{Caller, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
 use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
@@ -91,7 +91,7 @@ impl Claim {
                 self.refusal = None;
                 let ttl = Duration::from_millis(lease.ttl_ms.min(DAY_MS));
                 let session = Session { id: lease.session, ttl, number: 0, good_until: sent + ttl };
-                self.state = match self.asker {
+                self.state = match self.caller {
                     Some(_) => State::With(begin(session), Doing::Acquiring { granted: None }),
                     None => State::Ended(Leftover::Reusable(session)),
                 };
@@ -137,7 +137,7 @@ impl Claim {
         match failure.error {
             Code::NoSession => self.session_is_gone(now, link),
             // The table has done this number, and it left no claim.
-            Code::Held if !self.waits || self.asked.max_queue.is_some() => {
+            Code::Held if !self.waits || self.spec.max_queue.is_some() => {
                 let queue = failure.queue.unwrap_or(0);
                 self.end_without_claim(Error::Held { holder: failure.holder, queue });
             }
@@ -250,7 +250,7 @@ impl Claim {
         if trusted_until <= now {
             return;
         }
-        let Some(Asker { reply, commands }) = self.asker.take() else { return };
+        let Some(Caller { reply, commands }) = self.caller.take() else { return };
         let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
         *doing = Doing::Held { token, lease, writing: None };

@@ -20,11 +20,11 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use super::ask::AskReply;
+use super::call::AnswerSender;
 use super::exchange::Exchange;
 use super::link::Link;
 use super::pool::Kind;
-use super::{Asked, Command, Surroundings, Write};
+use super::{Command, LockSpec, Surroundings, Write};
 use crate::clock::{BootInstant, Clock};
 use crate::lease::{LeaseWriter, Session};
 use crate::wire::{Broken, Failure, Keys, SessionId};
@@ -34,7 +34,7 @@ use crate::{Error, Guard, Options, Wait};
 const DAY_MS: u64 = 86_400_000;
 
 /// The caller that asked for the lock.
-pub(in crate::engine) struct Asker {
+pub(in crate::engine) struct Caller {
     pub(in crate::engine) reply: oneshot::Sender<Result<Guard, Error>>,
     /// For the guard, to release itself with.
     pub(in crate::engine) commands: mpsc::UnboundedSender<Command>,
@@ -92,19 +92,19 @@ struct Granted {
 /// lost.
 struct Writing {
     what: Write,
-    reply: AskReply,
+    reply: AnswerSender,
     answer_by: BootInstant,
 }
 
 /// A claim on a lock.
 pub(in crate::engine) struct Claim {
     id: u64,
-    asked: Asked,
+    spec: LockSpec,
     kind: Kind,
     /// For the guard's lease.
     clock: Clock,
     /// `None`: the caller has gone, or has its answer (a guard or an error).
-    asker: Option<Asker>,
+    caller: Option<Caller>,
     /// The caller that waits for the outcome of the release.
     releaser: Option<oneshot::Sender<Result<(), Error>>>,
     began: BootInstant,
@@ -133,10 +133,10 @@ impl Claim {
     pub(in crate::engine) fn new(
         now: BootInstant,
         id: u64,
-        asked: Asked,
+        spec: LockSpec,
         kind: Kind,
         wait: Wait,
-        asker: Asker,
+        caller: Caller,
         session: Option<Session>,
         around: &Surroundings,
     ) -> Claim {
@@ -152,10 +152,10 @@ impl Claim {
         };
         Claim {
             id,
-            asked,
+            spec,
             kind,
             clock: around.clock,
-            asker: Some(asker),
+            caller: Some(caller),
             releaser: None,
             began: now,
             waits,
@@ -181,7 +181,7 @@ impl Claim {
         match &self.state {
             State::With(_, Doing::Held { lease, .. }) => !lease.is_lost(),
             State::With(..) => true,
-            State::Opening => self.asker.is_some(),
+            State::Opening => self.caller.is_some(),
             State::Lost | State::Ended(_) => false,
         }
     }
@@ -205,7 +205,7 @@ impl Claim {
     }
 
     fn is_on(&self, key: &str) -> bool {
-        self.asked.keys.iter().any(|asked| asked == key)
+        self.spec.keys.iter().any(|wanted| wanted == key)
     }
 
     /// Whether its next move is the guard's.
@@ -235,7 +235,7 @@ impl Claim {
 
     /// The client is closed: a caller that still waits for the lock gets an error.
     pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
-        if self.asker.is_some() {
+        if self.caller.is_some() {
             self.tell(Err(Error::Closed));
             self.give_back(now, link, around);
         }
@@ -244,7 +244,7 @@ impl Claim {
     /// Its caller dropped the `lock` future.
     pub(in crate::engine) fn abandon(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         // A claim that was granted meanwhile is released by its guard.
-        if self.asker.take().is_some() {
+        if self.caller.take().is_some() {
             self.give_back(now, link, around);
         }
     }
@@ -277,7 +277,7 @@ impl Claim {
         &mut self,
         now: BootInstant,
         what: Write,
-        reply: AskReply,
+        reply: AnswerSender,
         link: &mut Link,
         around: &Surroundings,
     ) {
@@ -335,9 +335,9 @@ impl Claim {
     }
 
     fn tell(&mut self, outcome: Result<Guard, Error>) {
-        if let Some(asker) = self.asker.take() {
+        if let Some(caller) = self.caller.take() {
             // The caller may have gone.
-            let _ = asker.reply.send(outcome);
+            let _ = caller.reply.send(outcome);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::wire::{self, Condition, Mode, Op};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
-        if self.asker.is_some() && self.fail_at.is_some_and(|at| now >= at) {
+        if self.caller.is_some() && self.fail_at.is_some_and(|at| now >= at) {
             let after = now - self.began;
             let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
             let error = match self.refusal.take() {
@@ -68,7 +68,7 @@ impl Claim {
                 let in_time = self.wait_until.is_none_or(|until| next < until);
                 granted.is_none() && (self.step.attempts() == 0 || in_time)
             }
-            State::Opening => self.asker.is_some(),
+            State::Opening => self.caller.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
             State::With(_, Doing::Held { writing, .. }) => writing.is_some(),
             State::Lost | State::Ended(_) => false,
@@ -79,7 +79,7 @@ impl Claim {
     fn refusal_is_final_at(&self) -> Option<BootInstant> {
         let acquiring = matches!(self.state, State::With(_, Doing::Acquiring { granted: None }));
         let refused = self.refusal.is_some() && self.step.attempts() > 0 && !self.step.is_open();
-        self.wait_until.filter(|_| self.asker.is_some() && acquiring && refused)
+        self.wait_until.filter(|_| self.caller.is_some() && acquiring && refused)
     }
 
     pub(super) fn send_step(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
@@ -101,7 +101,7 @@ impl Claim {
             let Kind { ttl_ms, owner } = self.kind.clone();
             return Op::OpenSession(wire::OpenSession { ttl_ms, owner });
         };
-        let (keys, session, number) = (self.asked.keys.clone(), *id, Some(*number));
+        let (keys, session, number) = (self.spec.keys.clone(), *id, Some(*number));
         match doing {
             Doing::Releasing { token, .. } => {
                 Op::Release { keys, grant: wire::Release { session, token: *token }, number }
@@ -125,12 +125,12 @@ impl Claim {
             Doing::Acquiring { .. } | Doing::Held { .. } => {
                 let left = self.wait_until.map_or(DAY_MS, |until| millis(until.saturating_duration_since(now)));
                 let wait_ms = if self.waits { left.min(DAY_MS) } else { 0 };
-                let (mode, permits, of) = match self.asked.share {
+                let (mode, permits, of) = match self.spec.share {
                     Share::Exclusive => (Mode::Exclusive, None, None),
                     Share::Shared => (Mode::Shared, None, None),
                     Share::Permits { permits, of } => (Mode::Semaphore, Some(permits), Some(of)),
                 };
-                let (session, max_queue, value) = (Some(session), self.asked.max_queue, self.asked.value.clone());
+                let (session, max_queue, value) = (Some(session), self.spec.max_queue, self.spec.value.clone());
                 let options =
                     wire::Acquire { session, wait_ms, mode, permits, of, max_queue, value, ..wire::Acquire::default() };
                 Op::Acquire { keys, options, number }
@@ -167,7 +167,7 @@ impl Claim {
 
     pub(super) fn next_wake(&self, now: BootInstant, link: &Link) -> Option<BootInstant> {
         let mut wakes = [None; 6];
-        wakes[0] = self.fail_at.filter(|_| self.asker.is_some());
+        wakes[0] = self.fail_at.filter(|_| self.caller.is_some());
         wakes[1] = self.give_up_at;
         if link.is_up() {
             wakes[2] = self.step.again_at().filter(|_| self.has_step(now));

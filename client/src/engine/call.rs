@@ -1,4 +1,4 @@
-//! A request outside any claim: a read, or the end of a session that is not needed any more.
+//! A call outside any claim: a read, or the end of a session that is not needed any more.
 
 use tokio::sync::oneshot;
 
@@ -10,13 +10,13 @@ use crate::clock::BootInstant;
 use crate::wire::{Answer, Op, Outcome};
 
 /// Where the answer goes.
-pub(super) type AskReply = oneshot::Sender<Result<Answer, Error>>;
+pub(super) type AnswerSender = oneshot::Sender<Result<Answer, Error>>;
 
-/// One such request.
-pub(super) struct Ask {
+/// One such call: a request to the server, until its answer or its deadline.
+pub(super) struct Call {
     pub(super) op: Op,
     /// `None`: no caller waits, because the engine itself sent the request or the caller has its answer.
-    pub(super) reply: Option<AskReply>,
+    pub(super) reply: Option<AnswerSender>,
     pub(super) began: BootInstant,
     pub(super) fail_at: BootInstant,
     pub(super) exchange: Exchange,
@@ -24,9 +24,9 @@ pub(super) struct Ask {
     pub(super) wake: Option<BootInstant>,
 }
 
-impl Ask {
-    pub(super) fn new(op: Op, reply: Option<AskReply>, began: BootInstant, fail_at: BootInstant) -> Ask {
-        Ask { op, reply, began, fail_at, exchange: Exchange::default(), wake: None }
+impl Call {
+    pub(super) fn new(op: Op, reply: Option<AnswerSender>, began: BootInstant, fail_at: BootInstant) -> Call {
+        Call { op, reply, began, fail_at, exchange: Exchange::default(), wake: None }
     }
 
     /// Sends what is due and says when to come back; `None` when it is over.
