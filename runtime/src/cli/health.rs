@@ -3,14 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 
-use super::nodes::Asked;
+use super::nodes::NodeAnswer;
 use super::print_error;
 
 /// Reports the nodes that do not answer or know no leader: the same question as `GET /readyz`, for programs that have no
 /// HTTP client, or that a node with TLS does not answer.
-pub(super) fn report_unready(asked: &[Asked]) -> ExitCode {
+pub(super) fn report_unready(answers: &[NodeAnswer]) -> ExitCode {
     let mut exit_code = ExitCode::SUCCESS;
-    for Asked { endpoint, status, error, .. } in asked {
+    for NodeAnswer { endpoint, status, error, .. } in answers {
         let endpoint = endpoint.as_deref().unwrap_or("-");
         match status {
             Some(status) if status.leader.is_some() => {}
@@ -30,16 +30,16 @@ pub(super) fn report_unready(asked: &[Asked]) -> ExitCode {
 }
 
 /// Prints a line about nodes that run different versions, if some do.
-pub(super) fn print_different_versions(asked: &[Asked]) {
-    if let Some(line) = different_versions(asked) {
+pub(super) fn print_different_versions(answers: &[NodeAnswer]) {
+    if let Some(line) = different_versions(answers) {
         outln!("{line}");
     }
 }
 
 /// Different versions are an upgrade that is not finished.
-fn different_versions(asked: &[Asked]) -> Option<String> {
+fn different_versions(answers: &[NodeAnswer]) -> Option<String> {
     let mut nodes = BTreeMap::<&str, BTreeSet<u16>>::new();
-    for status in asked.iter().filter_map(|asked| asked.status.as_ref()) {
+    for status in answers.iter().filter_map(|answer| answer.status.as_ref()) {
         nodes.entry(&status.version).or_default().insert(status.node);
     }
     if nodes.len() < 2 {
@@ -59,19 +59,24 @@ mod tests {
 
     use super::*;
 
-    fn node(node: u16, version: &str) -> Asked {
+    fn node(node: u16, version: &str) -> NodeAnswer {
         let status = json!({
             "node": node, "cluster": "c1", "role": "follower", "term": 1, "leader": null, "commit": 1, "applied": 1,
             "cluster_time_ms": 1, "sessions": 0, "locks": 0, "members": [], "snapshot": null, "version": version,
         });
         let status = serde_json::from_value(status).unwrap();
-        Asked { endpoint: Some(format!("10.0.0.{node}:7400")), node: Some(node), status: Some(status), error: None }
+        NodeAnswer {
+            endpoint: Some(format!("10.0.0.{node}:7400")),
+            node: Some(node),
+            status: Some(status),
+            error: None,
+        }
     }
 
     /// Goal: an upgrade that is not finished is seen, and nothing is said when it is.
     #[test]
     fn versions_are_shown_if_they_differ() {
-        let down = Asked { endpoint: None, node: Some(4), status: None, error: Some("down".into()) };
+        let down = NodeAnswer { endpoint: None, node: Some(4), status: None, error: Some("down".into()) };
         let alike = [node(1, "0.1.0"), node(2, "0.1.0"), down];
         assert_eq!(different_versions(&alike), None);
         let [old, new] = ["0.1.0", "0.2.0"];

@@ -179,9 +179,9 @@ async fn change(endpoints: &Endpoints, change: MemberChange, retry_for: Duration
 
 /// Prints the members according to the leader, or, if no node that answers leads, to one of them.
 async fn list(endpoints: &Endpoints, json: bool) -> Result<(), Error> {
-    let asked = ask_cluster(endpoints.parse()?, &endpoints.security()).await;
-    let Some(StatusView { node, role, members, leader, .. }) = most_current(&asked).cloned() else {
-        let trouble = asked.into_iter().find_map(|asked| asked.error).unwrap_or_default();
+    let answers = ask_cluster(endpoints.parse()?, &endpoints.security()).await;
+    let Some(StatusView { node, role, members, leader, .. }) = most_current(&answers).cloned() else {
+        let trouble = answers.into_iter().find_map(|answer| answer.error).unwrap_or_default();
         return Err(Error::Unreachable { after: connect::NODE_TIMEOUT, trouble });
     };
     let view = MembersView { members, leader };

@@ -8,10 +8,10 @@ use tokio::task::JoinSet;
 
 use super::connect::NODE_TIMEOUT;
 
-/// A node that was asked, and its answer.
+/// A node, and its answer to a request for its status.
 #[derive(Debug, Serialize)]
-pub(super) struct Asked {
-    /// Where it was asked; `None` for a member whose client address no node knows.
+pub(super) struct NodeAnswer {
+    /// Where the request went; `None` for a member whose client address no node knows.
     pub(super) endpoint: Option<String>,
     /// Its node ID, if it answered or another node knows it.
     pub(super) node: Option<u16>,
@@ -21,22 +21,22 @@ pub(super) struct Asked {
 }
 
 /// Asks the nodes at `endpoints`, and then every other member of their cluster.
-pub(super) async fn ask_cluster(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
-    let mut asked = ask(endpoints, security).await;
-    let Some(StatusView { cluster, members, .. }) = most_current(&asked).cloned() else { return asked };
+pub(super) async fn ask_cluster(endpoints: Vec<String>, security: &Security) -> Vec<NodeAnswer> {
+    let mut answers = ask(endpoints, security).await;
+    let Some(StatusView { cluster, members, .. }) = most_current(&answers).cloned() else { return answers };
     let (mut others, mut unknown) = (Vec::new(), Vec::new());
     for member in members {
-        let answered = |asked: &Asked| {
-            asked.status.as_ref().is_some_and(|status| status.cluster == cluster && status.node == member.id)
+        let answered = |answer: &NodeAnswer| {
+            answer.status.as_ref().is_some_and(|status| status.cluster == cluster && status.node == member.id)
         };
-        if asked.iter().any(answered) {
+        if answers.iter().any(answered) {
             continue;
         }
-        let silent = |asked: &&mut Asked| asked.status.is_none() && asked.endpoint == member.client_addr;
+        let silent = |answer: &&mut NodeAnswer| answer.status.is_none() && answer.endpoint == member.client_addr;
         match &member.client_addr {
-            Some(_) if let Some(silent) = asked.iter_mut().find(silent) => silent.node = Some(member.id),
+            Some(_) if let Some(silent) = answers.iter_mut().find(silent) => silent.node = Some(member.id),
             Some(client_addr) => others.push((member.id, client_addr.clone())),
-            None => unknown.push(Asked {
+            None => unknown.push(NodeAnswer {
                 endpoint: None,
                 node: Some(member.id),
                 status: None,
@@ -46,21 +46,21 @@ pub(super) async fn ask_cluster(endpoints: Vec<String>, security: &Security) -> 
     }
     let (ids, addresses): (Vec<u16>, Vec<String>) = others.into_iter().unzip();
     for (id, other) in ids.into_iter().zip(ask(addresses, security).await) {
-        asked.push(Asked { node: Some(id), ..other });
+        answers.push(NodeAnswer { node: Some(id), ..other });
     }
-    asked.extend(unknown);
-    asked
+    answers.extend(unknown);
+    answers
 }
 
 /// The status of the leader; without one, of the node with the highest term.
-pub(super) fn most_current(asked: &[Asked]) -> Option<&StatusView> {
-    let statuses = asked.iter().filter_map(|asked| asked.status.as_ref());
+pub(super) fn most_current(answers: &[NodeAnswer]) -> Option<&StatusView> {
+    let statuses = answers.iter().filter_map(|answer| answer.status.as_ref());
     // The first of equals.
     statuses.rev().max_by_key(|status| (status.role == "leader", status.term, status.commit))
 }
 
 /// Asks these nodes only.
-pub(super) async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Asked> {
+pub(super) async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<NodeAnswer> {
     let mut tasks = JoinSet::new();
     for (order, endpoint) in endpoints.into_iter().enumerate() {
         let security = security.clone();
@@ -73,10 +73,13 @@ pub(super) async fn ask(endpoints: Vec<String>, security: &Security) -> Vec<Aske
                 other => other.to_string(),
             });
             let status = answer.ok();
-            (order, Asked { endpoint: Some(endpoint), node: status.as_ref().map(|status| status.node), status, error })
+            (
+                order,
+                NodeAnswer { endpoint: Some(endpoint), node: status.as_ref().map(|status| status.node), status, error },
+            )
         });
     }
-    let mut asked = tasks.join_all().await;
-    asked.sort_by_key(|(order, _)| *order);
-    asked.into_iter().map(|(_, asked)| asked).collect()
+    let mut answers = tasks.join_all().await;
+    answers.sort_by_key(|(order, _)| *order);
+    answers.into_iter().map(|(_, answer)| answer).collect()
 }

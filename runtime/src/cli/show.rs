@@ -10,7 +10,7 @@ use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView, Mode};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
-use super::nodes::{Asked, ask_cluster};
+use super::nodes::{NodeAnswer, ask_cluster};
 use super::table::{Cell, Side, Table, Tone};
 use super::{block_on, print_error, print_line};
 
@@ -64,21 +64,21 @@ impl Status {
         if self.ready {
             return super::health::report_unready(&block_on(super::nodes::ask(endpoints, &self.endpoints.security())));
         }
-        let asked = block_on(ask_cluster(endpoints, &self.endpoints.security()));
+        let answers = block_on(ask_cluster(endpoints, &self.endpoints.security()));
         if self.json {
-            print_json(&asked);
+            print_json(&answers);
         } else {
-            print_table(&asked);
-            super::health::print_different_versions(&asked);
+            print_table(&answers);
+            super::health::print_different_versions(&answers);
         }
-        if asked.iter().all(|asked| asked.status.is_none()) {
+        if answers.iter().all(|answer| answer.status.is_none()) {
             return ExitCode::from(69);
         }
         ExitCode::SUCCESS
     }
 }
 
-fn print_table(asked: &[Asked]) {
+fn print_table(answers: &[NodeAnswer]) {
     let mut table = Table::new(&[
         ("ENDPOINT", Side::Left),
         ("NODE", Side::Right),
@@ -89,7 +89,7 @@ fn print_table(asked: &[Asked]) {
         ("LOCKS", Side::Right),
         ("VERSION", Side::Left),
     ]);
-    for Asked { endpoint, node, status, error } in asked {
+    for NodeAnswer { endpoint, node, status, error } in answers {
         let endpoint = endpoint.as_deref().unwrap_or("-");
         let node = node.map_or_else(|| "-".into(), |node| node.to_string());
         let named = [endpoint.into(), node.into()];
@@ -107,7 +107,7 @@ fn print_table(asked: &[Asked]) {
         }
     }
     table.print();
-    for Asked { endpoint, status, .. } in asked {
+    for NodeAnswer { endpoint, status, .. } in answers {
         let (Some(endpoint), Some(status)) = (endpoint, status) else { continue };
         if status.role == "founding" {
             outln!("{endpoint}: {}", waits_for(&status.waiting_for));

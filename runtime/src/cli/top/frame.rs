@@ -5,7 +5,7 @@ use std::time::Duration;
 use palisade_client::escaped;
 use palisade_client::wire::{DiskView, LockView};
 
-use super::super::nodes::Asked;
+use super::super::nodes::NodeAnswer;
 use super::super::show::{claim, name, role_tone};
 use super::super::table::{Cell, Side, Table, Tone, painted};
 use super::picture::{LOCKS, Picture};
@@ -87,9 +87,9 @@ fn nodes(picture: &Picture) -> Table {
         ("DISK FREE", Side::Right),
         ("VERSION", Side::Left),
     ]);
-    let statuses = picture.nodes.iter().filter_map(|asked| asked.status.as_ref());
+    let statuses = picture.nodes.iter().filter_map(|answer| answer.status.as_ref());
     let committed = statuses.map(|status| status.commit).max().unwrap_or(0);
-    for Asked { endpoint, node, status, error } in &picture.nodes {
+    for NodeAnswer { endpoint, node, status, error } in &picture.nodes {
         let node = node.map_or_else(|| "-".to_owned(), |node| node.to_string());
         let named = [node.into(), endpoint.as_deref().unwrap_or("-").into()];
         let rest = match status {

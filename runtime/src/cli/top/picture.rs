@@ -4,7 +4,7 @@ use palisade_client::wire::{Answer, Consistency, ListLocks, LockView, Op, Stale,
 use palisade_client::{BootInstant, Security};
 
 use super::super::connect::NODE_TIMEOUT;
-use super::super::nodes::{Asked, ask_cluster, most_current};
+use super::super::nodes::{NodeAnswer, ask_cluster, most_current};
 
 /// How many locks are read: the most that a node puts on a page.
 pub(super) const LOCKS: u64 = 1_000;
@@ -13,7 +13,7 @@ pub(super) const LOCKS: u64 = 1_000;
 #[derive(Debug)]
 pub(super) struct Picture {
     pub(super) at: BootInstant,
-    pub(super) nodes: Vec<Asked>,
+    pub(super) nodes: Vec<NodeAnswer>,
     /// The first locks in the order of their keys, or why they could not be read.
     pub(super) locks: Result<Vec<LockView>, String>,
     /// Whether there are more of them.
@@ -25,9 +25,9 @@ impl Picture {
     pub(super) async fn take(endpoints: &[String], security: &Security, prefix: &str) -> Picture {
         let nodes = ask_cluster(endpoints.to_vec(), security).await;
         let current = most_current(&nodes).map(|status| status.node);
-        let endpoint = nodes.iter().find(|asked| asked.status.is_some() && asked.node == current);
+        let endpoint = nodes.iter().find(|answer| answer.status.is_some() && answer.node == current);
         let mut has_more = false;
-        let locks = match endpoint.and_then(|asked| asked.endpoint.as_deref()) {
+        let locks = match endpoint.and_then(|answer| answer.endpoint.as_deref()) {
             None => Err("no node answers".to_owned()),
             Some(endpoint) => {
                 let consistency = Consistency::Stale;

@@ -40,14 +40,14 @@ fn lock(key: &str, waiters: usize) -> LockView {
 }
 
 fn view(keys: &[&str]) -> View {
-    let asked = |node, status: Option<StatusView>| Asked {
+    let answer = |node, status: Option<StatusView>| NodeAnswer {
         endpoint: Some(format!("127.0.0.1:740{node}")),
         node: Some(node),
         error: status.is_none().then(|| "connection refused".to_owned()),
         status,
     };
     let nodes =
-        vec![asked(1, Some(status(1, "leader", 120))), asked(2, Some(status(2, "follower", 100))), asked(3, None)];
+        vec![answer(1, Some(status(1, "leader", 120))), answer(2, Some(status(2, "follower", 100))), answer(3, None)];
     let locks = Ok(keys.iter().map(|key| lock(key, 7)).collect());
     let mut view = View::default();
     view.update(Picture { at: BootInstant::now(), nodes, locks, has_more: false });
