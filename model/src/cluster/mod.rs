@@ -31,7 +31,7 @@ use stateright::Property;
 pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
 use crate::locks::judge;
-use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, World};
+use crate::world::{Answer, Applied, Environment, History, Ref, Replica, ServerRequest, World};
 
 /// Bounds on the clients, their sessions, and the time that passes.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -210,19 +210,19 @@ impl Environment for Surroundings {
         }
     }
 
-    fn play(&mut self, chosen: &Move) -> Option<Asked<LockTable>> {
+    fn play(&mut self, chosen: &Move) -> Option<ServerRequest<LockTable>> {
         match *chosen {
             Move::Tick => self.now += 1,
             Move::Look(server) => {
                 let looked = self.looked.insert(server, self.now).expect("a leader has read its clock before");
-                return Some(Asked::Clock(server, self.now - looked));
+                return Some(ServerRequest::Clock(server, self.now - looked));
             }
             Move::Arrive(number, request, server) => {
                 let session = self.clients[number].session;
                 let own = self.clients.iter().filter(|client| client.session == session);
                 let last = own.map(Client::last_number).max().unwrap_or_default();
                 let command = self.clients[number].ask(request, server, self.now, last);
-                return Some(Asked::Propose(server, vec![Payload::Command(command)]));
+                return Some(ServerRequest::Propose(server, vec![Payload::Command(command)]));
             }
             Move::Write(number) => self.write(number),
         }

@@ -21,7 +21,7 @@ use crate::membership::{self, Operators};
 use crate::raft::{consensus, transfer_pairs};
 use crate::reads::Readers;
 use crate::reads::properties::answers_to_reads;
-use crate::world::{Answer, Applied, Asked, Environment, History, Ref, Replica, State, World};
+use crate::world::{Answer, Applied, Environment, History, Ref, Replica, ServerRequest, State, World};
 
 /// The environments of all layers.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -98,15 +98,15 @@ impl Environment for AllLayers {
         }
     }
 
-    fn play(&mut self, chosen: &Move) -> Option<Asked<LockTable>> {
+    fn play(&mut self, chosen: &Move) -> Option<ServerRequest<LockTable>> {
         match *chosen {
             Move::Client(ref chosen) => self.clients.play(chosen),
             Move::Change(ref chosen) => {
-                self.operators.change(chosen).map(|(leader, change)| Asked::Change(leader, change))
+                self.operators.change(chosen).map(|(leader, change)| ServerRequest::Change(leader, change))
             }
             Move::Transfer(server, to) => {
                 self.transfers -= 1;
-                Some(Asked::Transfer(server, Some(to)))
+                Some(ServerRequest::Transfer(server, Some(to)))
             }
             Move::Read(server) => Some(self.readers.ask(server)),
         }

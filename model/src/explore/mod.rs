@@ -52,7 +52,7 @@ trait Show: Send + Sync {
     fn told(&self, taken: &Taken) -> String;
     fn outcome(&self, taken: &Taken) -> Option<String>;
     fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String>;
-    fn asked(&self) -> Vec<(Expectation, &'static str)>;
+    fn expectations(&self) -> Vec<(Expectation, &'static str)>;
     /// Whether the property at this index of the list is true of a state.
     fn answer(&self, place: usize, state: &Shape) -> bool;
 }
@@ -167,7 +167,7 @@ impl<M: Presentation> Show for M {
         self.diagram(&way).map(|diagram| diagram.svg())
     }
 
-    fn asked(&self) -> Vec<(Expectation, &'static str)> {
+    fn expectations(&self) -> Vec<(Expectation, &'static str)> {
         self.properties().into_iter().map(|property| (property.expectation, property.name)).collect()
     }
 
@@ -205,10 +205,10 @@ impl Model for Shown {
     }
 
     fn properties(&self) -> Vec<Property<Shown>> {
-        let asked = self.0.asked();
-        assert!(asked.len() <= MOST, "a model that is shown has at most {MOST} properties");
-        let asked = asked.into_iter().zip(CONDITIONS);
-        asked.map(|((expectation, name), condition)| Property { expectation, name, condition }).collect()
+        let expectations = self.0.expectations();
+        assert!(expectations.len() <= MOST, "a model that is shown has at most {MOST} properties");
+        let expectations = expectations.into_iter().zip(CONDITIONS);
+        expectations.map(|((expectation, name), condition)| Property { expectation, name, condition }).collect()
     }
 }
 

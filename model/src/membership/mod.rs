@@ -13,7 +13,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::Tape;
-use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
+use crate::world::{Environment, Machine, Ref, Replica, ServerRequest, World};
 
 /// Operators, and a client that proposes entries.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -83,7 +83,7 @@ impl Operators {
     /// Counts a change, and returns it with the leader that it is requested from; `None` if the
     /// move proposes an entry.
     pub(crate) fn change(&mut self, chosen: &Move) -> Option<(NodeId, Change)> {
-        let asked = match *chosen {
+        let request = match *chosen {
             Move::Propose(_) => return None,
             Move::Add(leader, server) => {
                 self.left.additions -= 1;
@@ -103,7 +103,7 @@ impl Operators {
             }
         };
         self.changed += 1;
-        Some(asked)
+        Some(request)
     }
 }
 
@@ -162,13 +162,13 @@ impl Environment for Operators {
         kind | number(leader) << 3 | number(server) << 19
     }
 
-    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+    fn play(&mut self, chosen: &Move) -> Option<ServerRequest<Tape>> {
         if let Move::Propose(leader) = *chosen {
             self.made += 1;
-            return Some(Asked::Propose(leader, vec![Payload::Command(self.made)]));
+            return Some(ServerRequest::Propose(leader, vec![Payload::Command(self.made)]));
         }
         let (leader, change) = self.change(chosen)?;
-        Some(Asked::Change(leader, change))
+        Some(ServerRequest::Change(leader, change))
     }
 }
 

@@ -11,7 +11,7 @@ use stateright::Property;
 
 pub use self::properties::consensus;
 pub use self::proposers::Proposers;
-use crate::world::{Asked, Environment, Machine, Ref, Replica, World};
+use crate::world::{Environment, Machine, Ref, Replica, ServerRequest, World};
 
 /// A state machine that records its commands in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -99,16 +99,16 @@ impl Environment for Proposals {
         }
     }
 
-    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+    fn play(&mut self, chosen: &Move) -> Option<ServerRequest<Tape>> {
         Some(match *chosen {
             Move::Propose(server) => self.clients.propose(server),
             Move::Tick(server) => {
                 self.ticks -= 1;
-                Asked::Clock(server, 1)
+                ServerRequest::Clock(server, 1)
             }
             Move::Transfer(server, to) => {
                 self.transfers -= 1;
-                Asked::Transfer(server, Some(to))
+                ServerRequest::Transfer(server, Some(to))
             }
         })
     }

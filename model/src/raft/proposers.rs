@@ -4,7 +4,7 @@ use palisade_spec::raft::{Index, NodeId, Payload};
 use serde::Serialize;
 
 use super::Tape;
-use crate::world::{Asked, Ref, Replica};
+use crate::world::{Ref, Replica, ServerRequest};
 
 /// Clients that propose distinct entries, each to any server that believes it leads.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -32,8 +32,8 @@ impl Proposers {
     }
 
     /// Proposes the next entry to this server.
-    pub(crate) fn propose(&mut self, server: NodeId) -> Asked<Tape> {
+    pub(crate) fn propose(&mut self, server: NodeId) -> ServerRequest<Tape> {
         self.made += 1;
-        Asked::Propose(server, vec![Payload::Command(self.made)])
+        ServerRequest::Propose(server, vec![Payload::Command(self.made)])
     }
 }

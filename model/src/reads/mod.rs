@@ -13,7 +13,7 @@ use serde::Serialize;
 use stateright::Property;
 
 use crate::raft::{Proposers, Tape};
-use crate::world::{Answer, Applied, Asked, Environment, Machine, Ref, Replica, World};
+use crate::world::{Answer, Applied, Environment, Machine, Ref, Replica, ServerRequest, World};
 
 /// Clients that propose and read.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -46,11 +46,11 @@ impl Readers {
     }
 
     /// Requests a read from this server.
-    pub(crate) fn ask<S: Machine>(&mut self, server: NodeId) -> Asked<S> {
+    pub(crate) fn ask<S: Machine>(&mut self, server: NodeId) -> ServerRequest<S> {
         self.left -= 1;
         let id = RequestId(self.open.len() as u64);
         self.open.push(Some(self.acknowledged));
-        Asked::Read(server, id)
+        ServerRequest::Read(server, id)
     }
 
     /// Records an acknowledged entry.
@@ -106,7 +106,7 @@ impl Environment for Readers {
         }
     }
 
-    fn play(&mut self, chosen: &Move) -> Option<Asked<Tape>> {
+    fn play(&mut self, chosen: &Move) -> Option<ServerRequest<Tape>> {
         Some(match *chosen {
             Move::Propose(server) => self.writers.propose(server),
             Move::Read(server) => self.ask(server),

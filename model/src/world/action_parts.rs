@@ -60,8 +60,8 @@ impl<E: Environment> World<E> {
                 let moved = self.caches.moved(last.environment, chosen);
                 state.environment = moved.0;
                 state.violation = self.caches.check_environment(state.environment, state.history).err();
-                let Some(asked) = moved.1 else { return Vec::new() };
-                (asked, *fault)
+                let Some(request) = moved.1 else { return Vec::new() };
+                (request, *fault)
             }
             Action::Crash(_) | Action::Snapshot(_) | Action::Lose(_) | Action::Cut(_) | Action::Heal(_) => {
                 return Vec::new();

@@ -83,9 +83,9 @@ impl<E: Environment> World<E> {
         let mut moves = Vec::new();
         state.environment.moves(&state.servers, &mut moves);
         for chosen in moves {
-            let asked = self.caches.moved(state.environment, &chosen);
-            if let Some((server, stimulus)) = asked.1 {
-                let moved = State { environment: asked.0, ..state.clone() };
+            let moved = self.caches.moved(state.environment, &chosen);
+            if let Some((server, stimulus)) = moved.1 {
+                let moved = State { environment: moved.0, ..state.clone() };
                 let faults = self.faults(&moved, server, stimulus);
                 actions.extend(faults.map(|fault| Action::Move { chosen: chosen.clone(), fault: Some(fault) }));
             }

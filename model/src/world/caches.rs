@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 
 use super::digest::{Renaming, mix};
 use super::driver::{Answer, Driver};
-use super::environment::{Asked, Environment};
+use super::environment::{Environment, ServerRequest};
 use super::history::History;
 use super::intern::{Interner, Ref};
 use super::memo::Memo;
@@ -228,18 +228,18 @@ impl<E: Environment> Caches<E> {
     pub(super) fn moved(&self, environment: Ref<E>, chosen: &E::Move) -> Arc<Moved<E>> {
         self.memos.moves.get([environment.key(), E::key(chosen), 0, 0], || {
             let mut changed = (*environment).clone();
-            let asked = changed.play(chosen).map(|asked| match asked {
-                Asked::Propose(server, payloads) => {
+            let request = changed.play(chosen).map(|request| match request {
+                ServerRequest::Propose(server, payloads) => {
                     (server, Stimulus::Propose(self.proposals.intern(payloads, &self.renamings)))
                 }
-                Asked::Change(server, change) => {
+                ServerRequest::Change(server, change) => {
                     (server, Stimulus::Change(self.changes.intern(change, &self.renamings)))
                 }
-                Asked::Read(server, id) => (server, Stimulus::Read(id)),
-                Asked::Transfer(server, to) => (server, Stimulus::Transfer(to)),
-                Asked::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
+                ServerRequest::Read(server, id) => (server, Stimulus::Read(id)),
+                ServerRequest::Transfer(server, to) => (server, Stimulus::Transfer(to)),
+                ServerRequest::Clock(server, milliseconds) => (server, Stimulus::Clock(milliseconds)),
             });
-            (self.environments.intern(changed, &self.renamings), asked)
+            (self.environments.intern(changed, &self.renamings), request)
         })
     }
 }

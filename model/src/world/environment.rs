@@ -37,7 +37,7 @@ pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Se
     fn key(chosen: &Self::Move) -> u64;
 
     /// Makes a move. Returns its request to a server, if it has one.
-    fn play(&mut self, chosen: &Self::Move) -> Option<Asked<Self::Machine>>;
+    fn play(&mut self, chosen: &Self::Move) -> Option<ServerRequest<Self::Machine>>;
 
     /// Whether the environment observes a server's step.
     fn watches(_old: &Node<Self::Machine>, _new: &Node<Self::Machine>, _answers: &[Answer<Self::Machine>]) -> bool {
@@ -95,7 +95,7 @@ pub trait Environment: Clone + Eq + Debug + DescribeEnvironment + Serialize + Se
 
 /// A request of the environment to a server.
 #[derive(Clone, Debug, PartialEq)]
-pub enum Asked<S: StateMachine> {
+pub enum ServerRequest<S: StateMachine> {
     /// To append these payloads to the log.
     Propose(NodeId, Vec<Payload<S::Command>>),
     /// To change the membership.

@@ -49,7 +49,7 @@ pub use bounds::{Answers, Bounds, Delivery, Elections, Repeats};
 pub use describe::{DescribeEnvironment, DescribeMove};
 pub use driver::{Answer, Applied};
 pub(crate) use driver::{panic_text, timeout_is_redundant};
-pub use environment::{Asked, Environment, Machine};
+pub use environment::{Environment, Machine, ServerRequest};
 pub use history::History;
 pub use intern::Ref;
 pub use notation::Notation;

@@ -51,8 +51,8 @@ impl<E: Environment> World<E> {
                 let moved = self.caches.moved(state.environment, &look);
                 state.environment = moved.0;
                 todo.push_front((server, stimulus));
-                if let Some(asked) = moved.1 {
-                    todo.push_front(asked);
+                if let Some(request) = moved.1 {
+                    todo.push_front(request);
                 }
                 continue;
             }
