@@ -220,12 +220,12 @@ mod tests {
     #[test]
     fn one_address_takes_a_part_of_the_permits() {
         let limit = ConnectionLimit::new(16, "strangers", &Counter::default());
-        let [crowd, other] = ["10.0.0.1", "10.0.0.2"].map(|it| ClientAddress::of(it.parse().unwrap()));
-        let taken: Vec<PermitAt> = (0..100).filter_map(|_| limit.take_at(crowd)).collect();
+        let [busy, other] = ["10.0.0.1", "10.0.0.2"].map(|it| ClientAddress::of(it.parse().unwrap()));
+        let taken: Vec<PermitAt> = (0..100).filter_map(|_| limit.take_at(busy)).collect();
         assert_eq!((taken.len(), limit.refused.get()), (2, 98));
         assert!(limit.take_at(other).is_some());
         drop(taken);
-        assert!(limit.take_at(crowd).is_some());
+        assert!(limit.take_at(busy).is_some());
         let all: Vec<_> = (0..16).map(|_| limit.take().unwrap()).collect();
         assert!(limit.take_at(other).is_none());
         drop(all);

@@ -1,10 +1,10 @@
 //! Tests of the client against a simulated cluster with faults.
 
 mod cancellation;
-mod crowd;
 mod discovery;
 mod exactly_once;
 mod lease;
+mod many_tasks;
 mod sessions;
 mod support;
 mod waiting;

@@ -30,5 +30,5 @@ pub enum Error {
     Build(String),
     /// A part of this crate failed to run.
     #[error("{0}")]
-    Hunt(String),
+    Run(String),
 }

@@ -45,7 +45,7 @@ impl mutant::Finder for Finder {
             match passes(&stdout, &self.test) {
                 Some(true) => Ok(Ok(())),
                 Some(false) => Ok(Err(panic_message(&stdout).to_owned())),
-                None => Err(Error::Hunt(format!("`cargo test {}` failed to run:\n{stdout}{stderr}", self.test))),
+                None => Err(Error::Run(format!("`cargo test {}` failed to run:\n{stdout}{stderr}", self.test))),
             }
         };
         let Err(panic_message) = test_result(build)? else {

@@ -37,7 +37,7 @@ impl mutant::Finder for Finder {
     }
 
     fn run(&self, build: &MutantBuild<'_>) -> Result<Verdict, Error> {
-        let mut kept = saved_traces::all(&saved_traces::folder()).map_err(|error| Error::Hunt(error.to_string()))?;
+        let mut kept = saved_traces::all(&saved_traces::folder()).map_err(|error| Error::Run(error.to_string()))?;
         kept.retain(|kept| self.is_meant(kept));
         let config = |build: &MutantBuild<'_>| ReplayConfig {
             program: Program { file: build.conformance_program(), on: build.on() },
@@ -46,7 +46,7 @@ impl mutant::Finder for Finder {
         };
         for kept in &kept {
             let title = kept.title();
-            let failed = |error: &dyn std::fmt::Display| Error::Hunt(format!("{title}: {error}"));
+            let failed = |error: &dyn std::fmt::Display| Error::Run(format!("{title}: {error}"));
             let trace = saved_traces::rebuild(kept).map_err(|error| failed(&error))?;
             match play(&config(build), &trace) {
                 Ok(_) => {}
@@ -64,7 +64,7 @@ impl mutant::Finder for Finder {
             }
         }
         if kept.is_empty() {
-            return Err(Error::Hunt(format!("no saved trace of {} could find it", self.model)));
+            return Err(Error::Run(format!("no saved trace of {} could find it", self.model)));
         }
         Ok(Verdict::Survived(format!("{} traces", kept.len())))
     }

@@ -38,7 +38,7 @@ impl mutant::Finder for Finder {
                 return Ok(Verdict::Survived(format!("{seeds} seeds")));
             }
             let errors = String::from_utf8_lossy(&output.stderr);
-            return Err(Error::Hunt(format!("the simulation failed: {errors}")));
+            return Err(Error::Run(format!("the simulation failed: {errors}")));
         };
         let control = simulate(&build.sound(), &seed.to_string(), "1")?;
         let said = || String::from_utf8_lossy(&control.stdout).trim().to_owned();

@@ -40,7 +40,7 @@ impl mutant::Finder for Finder {
             }
             let said = String::from_utf8_lossy(&output.stderr);
             let Some(failure) = parse_failure(&said, &seed) else {
-                return Err(Error::Hunt(format!("the run with seed {seed} failed: {said}")));
+                return Err(Error::Run(format!("the run with seed {seed} failed: {said}")));
             };
             let control = torture(&build.sound())?;
             let said = || String::from_utf8_lossy(&control.stderr).trim().to_owned();

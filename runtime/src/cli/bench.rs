@@ -5,8 +5,8 @@
 //! without a grant to any client; `memory` and `disk` are the memory and disk space of the node
 //! that uses most at the end. docs/performance.md explains how far the figures can be trusted.
 
-mod crowd;
 mod flood;
+mod many_locks;
 mod watchers;
 
 use std::future::pending;
@@ -195,8 +195,8 @@ impl Bench {
             }
             if self.crowd > 0 {
                 let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
-                let crowd = crowd::Crowd { bench: self, target, clients, locks, lasts, seed };
-                crowd.measure(cluster.as_deref_mut()).await?;
+                let many_locks = many_locks::ManyLocks { bench: self, target, clients, locks, lasts, seed };
+                many_locks.measure(cluster.as_deref_mut()).await?;
             }
         }
         Ok(())

@@ -34,7 +34,7 @@ use super::pending_requests::PendingRequests;
 use super::snapshot_scheduler::{SnapshotPolicy, SnapshotScheduler, SnapshotWriter};
 use super::timers::{Timers, Timing};
 use super::transport::Transport;
-use super::view::{Contact, SharedView};
+use super::view::{Reachability, SharedView};
 use crate::audit::Trail;
 use crate::metrics::Metrics;
 use crate::storage::Wal;
@@ -258,8 +258,8 @@ fn leader_view(transport: &impl Transport, id: NodeId) -> LeaderView {
     LeaderView { id: id.number(), client_addr: transport.client_addr(id) }
 }
 
-fn contact(transport: &impl Transport, id: NodeId) -> Contact {
-    Contact { client_addr: transport.client_addr(id), connected: transport.is_connected(id) }
+fn reachability(transport: &impl Transport, id: NodeId) -> Reachability {
+    Reachability { client_addr: transport.client_addr(id), connected: transport.is_connected(id) }
 }
 
 impl<T> fmt::Debug for Driver<T> {

@@ -46,4 +46,4 @@ pub use snapshot_writer::start as start_snapshot_writer;
 pub use thread::start;
 pub use timers::Timing;
 pub use transport::Transport;
-pub use view::{Contact, SharedView, View, member_views};
+pub use view::{Reachability, SharedView, View, member_views};

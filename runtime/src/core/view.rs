@@ -105,7 +105,7 @@ pub(super) fn matched(node: &Node<LockTable>) -> Vec<(NodeId, u64)> {
 
 /// What the connections of a node tell of a member.
 #[derive(Clone, Debug, Default)]
-pub struct Contact {
+pub struct Reachability {
     /// Where it serves clients, if it has announced that.
     pub client_addr: Option<String>,
     /// Whether it has a connection to the node.
@@ -116,10 +116,10 @@ pub struct Contact {
 pub fn member_views(
     members: &Members,
     matched: &[(NodeId, u64)],
-    contact: impl Fn(NodeId) -> Contact,
+    reachability: impl Fn(NodeId) -> Reachability,
 ) -> Vec<MemberView> {
     let view = |(id, member): (NodeId, &Member)| {
-        let Contact { client_addr, connected } = contact(id);
+        let Reachability { client_addr, connected } = reachability(id);
         MemberView {
             id: id.number(),
             generation: id.generation(),

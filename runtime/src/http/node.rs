@@ -10,7 +10,7 @@ use palisade_spec::raft::NodeId;
 use serde::Deserialize;
 
 use super::{App, Caller, body, reply};
-use crate::core::{Contact, member_views};
+use crate::core::{Reachability, member_views};
 use crate::peers::PROGRAM;
 use crate::storage::SpaceView;
 
@@ -19,7 +19,8 @@ impl App {
     pub(super) fn status(&self) -> StatusView {
         let view = self.core.view().get();
         let roster = self.peers.roster();
-        let contact = |id| Contact { client_addr: self.peers.client_addr(id), connected: self.peers.is_connected(id) };
+        let reachability =
+            |id| Reachability { client_addr: self.peers.client_addr(id), connected: self.peers.is_connected(id) };
         let mut status = StatusView {
             node: roster.node.number(),
             generation: roster.node.generation(),
@@ -32,7 +33,7 @@ impl App {
             cluster_time_ms: view.clock,
             sessions: view.sessions,
             locks: view.locks,
-            members: member_views(&view.members, &view.matched, contact),
+            members: member_views(&view.members, &view.matched, reachability),
             snapshot: self.snapshot(),
             disk: self.disk(),
             cluster_name: roster.cluster_name.clone(),

@@ -502,9 +502,9 @@ async fn watcher_of_a_quiet_key_is_not_too_slow() {
 fn watchers_of_a_crowded_key_stand_in_a_queue() {
     let mut source = Source::with_sessions(1 << 20, 1);
     let reached = source.applied.to_string();
-    let mut crowd: Vec<Follower> = (0..10_000).map(|_| source.follow(key("k"), &reached)).collect();
+    let mut watchers: Vec<Follower> = (0..10_000).map(|_| source.follow(key("k"), &reached)).collect();
     let mut other = source.follow(key("other"), &reached);
-    for watcher in crowd.iter_mut().chain([&mut other]) {
+    for watcher in watchers.iter_mut().chain([&mut other]) {
         assert!(watcher.wait().now_or_never().is_some() && matches!(watcher.next(None), Progress::CaughtUp));
         assert!(watcher.wait().now_or_never().is_none(), "there is nothing more to read");
     }
@@ -517,9 +517,9 @@ fn watchers_of_a_crowded_key_stand_in_a_queue() {
     look_through(&source);
     assert!(other.wait().now_or_never().is_some());
     assert_eq!(names(&mut other).len(), 1);
-    assert_eq!(queue.len(), crowd.len(), "a watcher that is in the queue is not put into it again");
+    assert_eq!(queue.len(), watchers.len(), "a watcher that is in the queue is not put into it again");
     // Whoever is woken reads all events.
-    for watcher in &mut crowd {
+    for watcher in &mut watchers {
         assert!(watcher.wait().now_or_never().is_some());
         assert_eq!(names(watcher).len(), 2);
     }

@@ -8,7 +8,7 @@ use palisade_spec::raft::{Body, Change, Input, Message, Output, RequestId, Role}
 use super::super::channel::Event;
 use super::super::transport::Transport;
 use super::known_leader::KnownLeader;
-use super::{Batch, Driver, contact, leader_view};
+use super::{Batch, Driver, leader_view, reachability};
 use crate::limits;
 use crate::storage::StorageError;
 
@@ -94,7 +94,7 @@ impl<T: Transport> Driver<T> {
         self.carry_out()?;
         self.wal.tend(now);
         self.requests.answer_reads(&self.node, self.freshness.age(self.now));
-        self.requests.answer_changes(&self.node, |id| contact(&self.transport, id));
+        self.requests.answer_changes(&self.node, |id| reachability(&self.transport, id));
         // All outputs are carried out: the node's state machine is that of the durable log up to
         // the commit index.
         self.scheduler.maybe_take(&self.node, self.now);

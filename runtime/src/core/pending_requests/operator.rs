@@ -13,7 +13,7 @@ use super::{PendingRequests, not_leading};
 use crate::core::access;
 use crate::core::request::Request;
 use crate::core::respond::Responder;
-use crate::core::view::{Contact, matched, member_views};
+use crate::core::view::{Reachability, matched, member_views};
 use crate::limits;
 use crate::member_address::MemberAddress;
 
@@ -88,13 +88,19 @@ impl PendingRequests {
     }
 
     /// Answers the changes that were carried out in this iteration.
-    pub(in crate::core) fn answer_changes(&mut self, node: &Node<LockTable>, contact: impl Fn(NodeId) -> Contact) {
+    pub(in crate::core) fn answer_changes(
+        &mut self,
+        node: &Node<LockTable>,
+        reachability: impl Fn(NodeId) -> Reachability,
+    ) {
         if self.changed.is_empty() {
             return;
         }
-        let leader = node.leader().map(|id| LeaderView { id: id.number(), client_addr: contact(id).client_addr });
-        let answer =
-            Answer::Members(MembersView { members: member_views(node.members(), &matched(node), contact), leader });
+        let leader = node.leader().map(|id| LeaderView { id: id.number(), client_addr: reachability(id).client_addr });
+        let answer = Answer::Members(MembersView {
+            members: member_views(node.members(), &matched(node), reachability),
+            leader,
+        });
         for responder in self.changed.drain(..) {
             responder.answer(Ok(answer.clone()));
         }

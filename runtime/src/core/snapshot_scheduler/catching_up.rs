@@ -28,13 +28,13 @@ use crate::limits;
 /// keeps for each.
 #[derive(Debug, Default)]
 pub(super) struct CatchingUp {
-    followers: BTreeMap<NodeId, Kept>,
+    followers: BTreeMap<NodeId, RetainedEntries>,
     /// Bytes written to the log since the process started.
     written: u64,
 }
 
 #[derive(Debug)]
-struct Kept {
+struct RetainedEntries {
     /// The log keeps the entries after this one: the last that the snapshot includes, or that the
     /// follower has acknowledged.
     after: Index,
@@ -53,7 +53,7 @@ impl CatchingUp {
     /// A snapshot transfer to a follower has started: of the newest snapshot, which ends at
     /// `newest`, or of an earlier one. The entries kept for an earlier one stay kept.
     pub(super) fn sends(&mut self, to: NodeId, newest: Index, now: Instant) {
-        let first = Kept { after: newest, progressed: now, since: self.written };
+        let first = RetainedEntries { after: newest, progressed: now, since: self.written };
         self.followers.entry(to).or_insert(first).progressed = now;
     }
 
@@ -63,19 +63,19 @@ impl CatchingUp {
         let Role::Leader(leadership) = node.role() else { return self.followers.clear() };
         let (last, written) = (node.log().last().index, self.written);
         let most = limits::CATCH_UP_LOG_BYTES.max(newest_bytes.saturating_mul(2));
-        self.followers.retain(|id, kept| {
+        self.followers.retain(|id, retained| {
             let Some(progress) = leadership.progress.get(id) else { return false };
-            if progress.matched > kept.after {
-                (kept.after, kept.progressed) = (progress.matched, now);
+            if progress.matched > retained.after {
+                (retained.after, retained.progressed) = (progress.matched, now);
             }
-            let has_caught_up = progress.matched == kept.after && last.0 - kept.after.0 <= margin;
-            let is_silent = now.saturating_duration_since(kept.progressed) >= limits::SNAPSHOT_RESUMED_WITHIN;
-            !has_caught_up && !is_silent && written - kept.since < most
+            let has_caught_up = progress.matched == retained.after && last.0 - retained.after.0 <= margin;
+            let is_silent = now.saturating_duration_since(retained.progressed) >= limits::SNAPSHOT_RESUMED_WITHIN;
+            !has_caught_up && !is_silent && written - retained.since < most
         });
     }
 
     /// The last entry that the log may lose as far as these followers are concerned.
     pub(super) fn allow(&self) -> Option<Index> {
-        self.followers.values().map(|kept| kept.after).min()
+        self.followers.values().map(|retained| retained.after).min()
     }
 }

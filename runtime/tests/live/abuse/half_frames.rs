@@ -45,10 +45,10 @@ fn half_frames_of_strangers_have_one_bound_and_an_end() {
     let victim = Victim::start();
     let port = victim.cluster.peer_addr(victim.leader);
     let good = Hello::good(&victim);
-    for crowd in [10, 100] {
-        let strangers: Vec<_> = (0..crowd)
+    for count in [10, 100] {
+        let strangers: Vec<_> = (0..count)
             .map(|number| {
-                let (port, from) = (port.clone(), 1_000 + crowd + number);
+                let (port, from) = (port.clone(), 1_000 + count + number);
                 let hello = Hello { from, incarnation: from.into(), start: (1, vec![from.into()]), ..good.clone() };
                 thread::spawn(move || half_a_frame(&port, &hello))
             })

@@ -2,9 +2,9 @@
 //! answers the next honest request, its memory stays bounded, no process dies, and the node counts
 //! what it could not parse.
 
-mod crowds;
 mod half_frames;
 mod hoarders;
+mod many_connections;
 mod names;
 mod noise;
 pub(crate) mod peers;

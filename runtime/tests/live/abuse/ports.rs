@@ -9,7 +9,7 @@ use palisade_client::tls::Stream;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 
 use super::Victim;
-use super::crowds::{crowd, gather, runtime};
+use super::many_connections::{connection_count, gather, runtime};
 use super::peers::{Hello, welcome};
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
@@ -31,7 +31,7 @@ fn half_a_head(bytes: usize) -> Vec<u8> {
 #[test]
 fn strangers_use_up_the_part_of_their_address_and_port() {
     let victim = Victim::start();
-    assert!(crowd() >= STRANGERS, "this process may not open enough files");
+    assert!(connection_count() >= STRANGERS, "this process may not open enough files");
     let strangers = runtime();
     let head = half_a_head(15 * 1024);
     let open = strangers.block_on(gather(&victim.address, STRANGERS, &head, false));
@@ -62,7 +62,7 @@ fn strangers_use_up_the_part_of_their_address_and_port() {
 fn strangers_end_no_connection_of_a_certified_client() {
     let ours = Certificates::of("billing", 1);
     let cluster = Cluster::start_secured(1, &[], &ours);
-    assert!(crowd() >= STRANGERS, "this process may not open enough files");
+    assert!(connection_count() >= STRANGERS, "this process may not open enough files");
     let (address, head) = (cluster.client_addr(1), half_a_head(15 * 1024));
     let served = async |security: &Security| {
         let mut stream = security.dial(&address).await.ok()?;

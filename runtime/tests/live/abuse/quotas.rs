@@ -7,7 +7,7 @@ use serde_json::json;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpSocket;
 
-use super::crowds::{gather, runtime};
+use super::many_connections::{gather, runtime};
 use super::shares::post_from;
 use super::{TEXT, UPGRADE, frame};
 use crate::support::certificates::Certificates;
@@ -117,13 +117,13 @@ fn connections_of_one_client_leave_room_for_others() {
     let cluster = Cluster::start_calm_with(1, &["--max-connections-per-client", "20"]);
     let address = cluster.client_addr(1);
     let runtime = runtime();
-    let crowd = runtime.block_on(gather(&address, 20, UPGRADE, true));
+    let connections = runtime.block_on(gather(&address, 20, UPGRADE, true));
     assert!((0..5).all(|_| is_closed_at_once(&address)));
     assert_eq!(reached(&address, "connections"), 5.0);
     http::get(&address, "/v1/locks/k").unwrap().ok();
     let line = "a client has reached a limit";
     assert!(cluster.log(1).lines().any(|log| log.contains(line) && log.contains(OTHER)), "the operator is told");
-    drop(crowd);
+    drop(connections);
     eventually("there is room again", || (!is_closed_at_once(&address)).then_some(()));
 }
 

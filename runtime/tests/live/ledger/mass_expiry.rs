@@ -14,23 +14,24 @@ use super::connect;
 use crate::support::cluster::Cluster;
 use crate::support::{eventually, http};
 
-const CROWD: u64 = 20_000;
+const SESSIONS: u64 = 20_000;
 /// When all of them end, from the first acquire on: time enough to take them all.
 const END: Duration = Duration::from_secs(20);
 /// How many acquires are on their way at a time.
 const BATCH: u64 = 500;
 
-/// Takes a lock for each of the crowd, with a session of its own, and such a time-to-live that all
+/// Takes many locks, each with a session of its own, and such a time-to-live that all
 /// end at the same moment, which is returned.
-fn crowd(cluster: &Cluster) -> Instant {
+fn acquire_all(cluster: &Cluster) -> Instant {
     let mut socket = connect(cluster).0;
     let end = Instant::now() + END;
-    for first in (0..CROWD).step_by(usize::try_from(BATCH).unwrap()) {
+    for first in (0..SESSIONS).step_by(usize::try_from(BATCH).unwrap()) {
         let left = end.checked_duration_since(Instant::now()).expect("all are taken before the first one ends");
         let ttl_ms = u64::try_from(left.as_millis()).unwrap().max(1_000);
         for id in first..first + BATCH {
-            let options = wire::Acquire { ttl_ms, owner: "crowd".to_owned(), ..wire::Acquire::default() };
-            let request = Request { id, op: Op::Acquire { keys: format!("crowd-{id}").into(), options, number: None } };
+            let options = wire::Acquire { ttl_ms, owner: "expiring".to_owned(), ..wire::Acquire::default() };
+            let request =
+                Request { id, op: Op::Acquire { keys: format!("expiring-{id}").into(), options, number: None } };
             let mut frame = Vec::new();
             codec::encode_into(&request, &mut frame);
             socket.write(Message::Binary(frame.into())).expect("the node reads");
@@ -55,9 +56,9 @@ fn sessions_that_end_at_once_delay_no_request() {
     let cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     let (address, term) = (cluster.client_addr(leader), cluster.status(leader).unwrap().term);
-    let end = crowd(&cluster);
+    let end = acquire_all(&cluster);
     let sessions = || http::get(&address, "/v1/status").unwrap().ok()["sessions"].as_u64().unwrap();
-    assert!(sessions() >= CROWD, "all of them are there");
+    assert!(sessions() >= SESSIONS, "all of them are there");
 
     let over = AtomicBool::new(false);
     let (pairs, longest) = std::thread::scope(|scope| {
@@ -73,15 +74,15 @@ fn sessions_that_end_at_once_delay_no_request() {
             (pairs, longest)
         });
         std::thread::sleep(end.saturating_duration_since(Instant::now()));
-        // The last of the crowd would be the last to be swept. Its deadline has passed when it is
+        // The last of them would be the last to be swept. Its deadline has passed when it is
         // asked for; how many others there still are does not matter.
-        let key = format!("/v1/locks/crowd-{}/acquire", CROWD - 1);
+        let key = format!("/v1/locks/expiring-{}/acquire", SESSIONS - 1);
         let late = eventually("the lock of a dead holder is granted", || {
             let answer = http::post(&address, &key, r#"{"ttl_ms":600000}"#).expect("the node answers");
             (answer.status == 200).then(&sessions)
         });
         println!("{late} sessions were left when a dead holder's lock was granted");
-        eventually("all of the crowd are gone", || (sessions() <= 2).then_some(()));
+        eventually("all of them are gone", || (sessions() <= 2).then_some(()));
         over.store(true, Ordering::Relaxed);
         honest.join().expect("it was served")
     });

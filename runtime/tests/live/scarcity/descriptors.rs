@@ -17,7 +17,7 @@ use crate::support::{eventually, http, metrics, ports};
 /// How many files each node may have open.
 const LIMIT: u32 = 64;
 /// How many connections are opened to each port.
-const CROWD: usize = 200;
+const CONNECTIONS: usize = 200;
 
 /// Runs a command in a process that may have only so many files open.
 fn limit(command: &mut Command, files: u32) {
@@ -33,15 +33,15 @@ fn limit(command: &mut Command, files: u32) {
     *command = limited;
 }
 
-/// Keeps many connections to an address open that begin to say something and do not end; opens new
+/// Keeps many connections to an address open, each with the beginning of a request; opens new
 /// ones for those that are closed. Stops when it is dropped.
-struct Crowd {
+struct UnfinishedRequests {
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<()>>,
 }
 
-impl Crowd {
-    fn start(address: String, greeting: &'static [u8]) -> Crowd {
+impl UnfinishedRequests {
+    fn start(address: String, greeting: &'static [u8]) -> UnfinishedRequests {
         let stop = Arc::new(AtomicBool::new(false));
         let stops = Arc::clone(&stop);
         let thread = spawn(move || {
@@ -50,7 +50,7 @@ impl Crowd {
                 connections.retain_mut(
                     |stream| matches!(stream.read(&mut [0; 64]), Err(error) if error.kind() == ErrorKind::WouldBlock),
                 );
-                while connections.len() < CROWD {
+                while connections.len() < CONNECTIONS {
                     let Ok(mut stream) = TcpStream::connect(&address) else { break };
                     let _ = stream.write_all(greeting);
                     stream.set_nonblocking(true).unwrap();
@@ -59,11 +59,11 @@ impl Crowd {
                 sleep(Duration::from_millis(50));
             }
         });
-        Crowd { stop, thread: Some(thread) }
+        UnfinishedRequests { stop, thread: Some(thread) }
     }
 }
 
-impl Drop for Crowd {
+impl Drop for UnfinishedRequests {
     fn drop(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         let _ = self.thread.take().map(JoinHandle::join);
@@ -86,16 +86,16 @@ fn newest(data: &Path) -> (u64, u64) {
 /// snapshots are taken, a follower that restarts is let in, and connected clients are served. Once,
 /// the leader had no descriptor for its next segment, and stopped.
 #[test]
-fn a_crowd_leaves_the_log_its_descriptors() {
+fn unfinished_requests_leave_the_log_its_descriptors() {
     let flags = [&["--election-timeout", "3s"][..], &SMALL].concat();
     let mut cluster = Cluster::start_adjusted(3, &flags, |_, command| limit(command, LIMIT));
     let leader = cluster.wait_ready();
     let (address, data) = (cluster.client_addr(leader), cluster.data(leader));
     let mut worker = Worker::start(&address);
     let began = Instant::now();
-    let crowds = [
-        Crowd::start(address.clone(), b"GET /v1/status HTTP/1.1\r\nX-Slow: "),
-        Crowd::start(cluster.peer_addr(leader), b"\x40\0\0"),
+    let unfinished = [
+        UnfinishedRequests::start(address.clone(), b"GET /v1/status HTTP/1.1\r\nX-Slow: "),
+        UnfinishedRequests::start(cluster.peer_addr(leader), b"\x40\0\0"),
     ];
     let (segments, snapshot) = newest(&data);
     let mut restarted = false;
@@ -120,7 +120,7 @@ fn a_crowd_leaves_the_log_its_descriptors() {
         let members = status["ok"]["status"]["members"].as_array().expect("a status").clone();
         members.iter().all(|member| member["connected"] == true).then_some(())
     });
-    drop(crowds);
+    drop(unfinished);
     assert_eq!(cluster.wait_ready(), leader, "the leader has stayed");
     for refused in ["palisade_client_connections_refused_total", "palisade_peer_connections_refused_total"] {
         assert!(metrics::value(&address, refused) > 0.0, "{refused}");

@@ -15,7 +15,7 @@ use crate::support::cluster::Cluster;
 use crate::support::locks::{lock, places};
 use crate::support::metrics;
 
-const CROWD: usize = 2_000;
+const TASKS: usize = 2_000;
 const PATIENCE: Duration = Duration::from_secs(120);
 /// The first pause before a wait is asked for again; each one is twice as long as the one before.
 const ASK_AGAIN: Duration = Duration::from_millis(200);
@@ -26,13 +26,13 @@ const FIVE_REPETITIONS: Duration = Duration::from_millis(200 * 31);
 /// while every waiter asks five times more. The queue stays as it was, all guards hold, and the
 /// lock is granted in queue order.
 #[test]
-fn a_crowd_on_one_connection_keeps_its_order_and_its_locks() {
+fn many_tasks_on_one_connection_keep_order_and_locks() {
     let cluster = Cluster::start_calm(3);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
-    runtime.block_on(async { tokio::time::timeout(PATIENCE, crowd(&cluster)).await }).expect("in time");
+    runtime.block_on(async { tokio::time::timeout(PATIENCE, many_tasks(&cluster)).await }).expect("in time");
 }
 
-async fn crowd(cluster: &Cluster) {
+async fn many_tasks(cluster: &Cluster) {
     let options =
         Options { ask_again: ASK_AGAIN, request_timeout: PATIENCE, connect_timeout: PATIENCE, ..Options::default() };
     let client = Client::connect(&cluster.endpoints(), options).await.expect("a leader answers");
@@ -40,7 +40,7 @@ async fn crowd(cluster: &Cluster) {
     let ttl = LockOptions::default().ttl(Duration::from_secs(12));
 
     let mut asked = JoinSet::new();
-    for number in 0..CROWD {
+    for number in 0..TASKS {
         let (client, ttl) = (client.clone(), ttl.clone());
         asked.spawn(async move { client.lock(format!("guard-{number}"), ttl).await });
     }
@@ -49,7 +49,7 @@ async fn crowd(cluster: &Cluster) {
     let holder = client.lock("key", ttl.clone()).await.expect("it is free");
     let (granted, mut turns) = mpsc::unbounded_channel();
     let mut waiting = JoinSet::new();
-    for _ in 0..CROWD {
+    for _ in 0..TASKS {
         let (client, ttl, granted) = (client.clone(), ttl.clone(), granted.clone());
         waiting.spawn(async move {
             let guard = client.lock("key", ttl.wait_forever()).await?;
@@ -59,8 +59,8 @@ async fn crowd(cluster: &Cluster) {
     }
     let queue = || places(&lock(cluster, "key")).1;
     let begin = Instant::now();
-    while queue().len() < CROWD {
-        assert!(begin.elapsed() < PATIENCE, "only {} of {CROWD} wait", queue().len());
+    while queue().len() < TASKS {
+        assert!(begin.elapsed() < PATIENCE, "only {} of {TASKS} wait", queue().len());
         sleep(Duration::from_millis(50)).await;
     }
     let before = queue();
@@ -73,7 +73,7 @@ async fn crowd(cluster: &Cluster) {
         sleep(Duration::from_millis(200)).await;
     }
     // Each repetition is an entry. The last three, at least, came after every task was queued.
-    assert!(entries() - applied > 2.0 * CROWD as f64, "they have not asked again");
+    assert!(entries() - applied > 2.0 * TASKS as f64, "they have not asked again");
     assert_eq!(guards.iter().filter(|guard| !guard.is_valid()).count(), 0, "guards were lost");
 
     holder.release().await.expect("it was held");

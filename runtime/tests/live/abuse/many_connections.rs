@@ -11,22 +11,22 @@ use tokio::net::TcpSocket;
 use super::{MIB, UPGRADE, Victim};
 use crate::support::{eventually, metrics};
 
-const CROWD: usize = 5_000;
+const CONNECTIONS: usize = 5_000;
 const KIB: u64 = 1024;
 
-/// As many connections as the system lets this process have: `CROWD`, and less only where that is
+/// As many connections as the system lets this process have: `CONNECTIONS`, and less only where that is
 /// impossible.
-pub(super) fn crowd() -> usize {
+pub(super) fn connection_count() -> usize {
     let Rlimit { current, maximum } = getrlimit(Resource::Nofile);
-    let wanted = CROWD as u64 + 500;
+    let wanted = CONNECTIONS as u64 + 500;
     if current.is_some_and(|current| current < wanted) {
         let raised = maximum.map_or(wanted, |maximum| maximum.min(wanted));
         setrlimit(Resource::Nofile, Rlimit { current: Some(raised), maximum }).expect("the soft limit may be raised");
     }
     let room = getrlimit(Resource::Nofile).current.map_or(wanted, |limit| limit.min(wanted));
     let count = usize::try_from(room - 500).unwrap();
-    if count < CROWD {
-        eprintln!("ONLY {count} CONNECTIONS INSTEAD OF {CROWD}: this process may not open more files");
+    if count < CONNECTIONS {
+        eprintln!("ONLY {count} CONNECTIONS INSTEAD OF {CONNECTIONS}: this process may not open more files");
     }
     count
 }
@@ -72,15 +72,15 @@ fn wait_for(victim: &Victim, count: usize) {
 #[test]
 fn thousands_of_silent_connections_do_no_harm() {
     let victim = Victim::start();
-    let count = crowd();
+    let count = connection_count();
     let runtime = runtime();
-    let crowd = runtime.block_on(gather(&victim.address, count, b"", false));
+    let connections = runtime.block_on(gather(&victim.address, count, b"", false));
     wait_for(&victim, count);
     victim.expect_honest_service();
     // Each has a task and a small buffer, which grows only with what is sent.
     victim.expect_memory_within(count as u64 * 32 * KIB);
     victim.expect_all_gone();
-    drop(crowd);
+    drop(connections);
     victim.expect_unharmed();
 }
 
@@ -89,16 +89,16 @@ fn thousands_of_silent_connections_do_no_harm() {
 #[test]
 fn thousands_of_idle_websockets_do_no_harm() {
     let victim = Victim::start();
-    let count = crowd();
+    let count = connection_count();
     let runtime = runtime();
-    let crowd = runtime.block_on(gather(&victim.address, count, UPGRADE, true));
+    let connections = runtime.block_on(gather(&victim.address, count, UPGRADE, true));
     wait_for(&victim, count);
     let open = metrics::value(&victim.address, "palisade_client_connections");
     assert!(open >= f64::from(u32::try_from(count).unwrap()), "{open} of {count} WebSockets are counted");
     victim.expect_honest_service();
     // A task, its request's head, and a buffer for reading of 16 KiB each.
     victim.expect_memory_within(count as u64 * 48 * KIB);
-    drop(crowd);
+    drop(connections);
     victim.expect_all_gone();
     victim.expect_unharmed();
 }

@@ -1,4 +1,4 @@
-//! The crowd of `palisade bench`: very many locks, each with a session of its own, which are not
+//! `palisade bench --crowd`: very many locks, each with a session of its own, which are not
 //! renewed and all expire at the same time. The clients are measured while the locks are held,
 //! while a snapshot is written, while a follower restarts, and while the locks expire.
 
@@ -22,8 +22,8 @@ const ANSWER_TIMEOUT: Duration = Duration::from_secs(30);
 /// The pause between two attempts.
 const PAUSE: Duration = Duration::from_millis(200);
 
-/// The measurement around a crowd.
-pub(super) struct Crowd<'a> {
+/// The measurement around very many locks.
+pub(super) struct ManyLocks<'a> {
     pub(super) bench: &'a Bench,
     pub(super) target: &'a Target,
     pub(super) clients: usize,
@@ -34,7 +34,7 @@ pub(super) struct Crowd<'a> {
     pub(super) seed: u64,
 }
 
-impl Crowd<'_> {
+impl ManyLocks<'_> {
     /// Acquires the locks, and measures the clients in each phase after that.
     pub(super) async fn measure(&self, mut cluster: Option<&mut Cluster>) -> Result<(), String> {
         let before = memory(cluster.as_deref());

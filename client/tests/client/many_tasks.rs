@@ -10,7 +10,7 @@ use tokio::time::sleep;
 
 use crate::support::{Cluster, options};
 
-const CROWD: usize = 2_000;
+const TASKS: usize = 2_000;
 /// The client's window, `WINDOW` in `client/src/engine/link.rs`.
 const WINDOW: usize = 900;
 
@@ -22,7 +22,7 @@ fn lock(client: &Client, key: String, options: LockOptions) -> JoinHandle<Guard>
 /// Makes many tasks hold a lock each, on separate keys.
 async fn hold(client: &Client) -> Vec<Guard> {
     let asked: Vec<_> =
-        (0..CROWD).map(|number| lock(client, format!("guard-{number}"), LockOptions::default())).collect();
+        (0..TASKS).map(|number| lock(client, format!("guard-{number}"), LockOptions::default())).collect();
     let mut guards = Vec::new();
     for guard in asked {
         guards.push(guard.await.unwrap());
@@ -59,7 +59,7 @@ async fn window_limits_requests_under_way() {
     }
     assert_eq!(opened(), WINDOW, "no other request was sent meanwhile");
     cluster.let_go();
-    assert_eq!(asked.await.unwrap().len(), CROWD);
+    assert_eq!(asked.await.unwrap().len(), TASKS);
 }
 
 /// Goal: thousands of waiters that repeat their acquires keep their order, and cost no guard of the
@@ -70,19 +70,19 @@ async fn waiters_keep_order_and_guards_keep_locks() {
     let client = Client::connect(&cluster.endpoints, patient()).await.unwrap();
     let guards = hold(&client).await;
     let holder = client.lock("key", LockOptions::default()).await.unwrap();
-    let waiting: Vec<_> = (0..CROWD)
+    let waiting: Vec<_> = (0..TASKS)
         .map(|_| {
             let guard = lock(&client, "key".to_owned(), LockOptions::default().wait_forever());
             tokio::spawn(async move { guard.await.unwrap().release().await })
         })
         .collect();
-    cluster.until("they all wait", |state| state.table.queue("key") == CROWD).await;
+    cluster.until("they all wait", |state| state.table.queue("key") == TASKS).await;
 
     let queue = |cluster: &Cluster| cluster.state().table.locks["key"].queue.clone();
     let (before, connections) = (queue(&cluster), cluster.state().connections);
     let acquires = || cluster.seen(|op| matches!(op, Op::Acquire { .. }).then_some(())).len();
     let asked = acquires();
-    while acquires() < asked + 3 * CROWD {
+    while acquires() < asked + 3 * TASKS {
         sleep(Duration::from_millis(50)).await;
     }
     assert_eq!(queue(&cluster), before, "everybody has kept the place");
