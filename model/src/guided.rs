@@ -37,8 +37,8 @@ const EXHAUSTIVE: u64 = 64;
 /// Maximum steps of an exhaustive suffix, and maximum states that it visits.
 const SUFFIX: (usize, usize) = (4, 2_000);
 
-/// A kept state: its outline was new.
-struct Kept<S> {
+/// A kept state, that is an entry of the corpus: its outline was new.
+struct CorpusEntry<S> {
     state: S,
     /// The kept state from which it was reached, and the choices in between.
     parent: usize,
@@ -50,7 +50,7 @@ struct Kept<S> {
 /// The kept states of a class.
 #[derive(Default)]
 struct Class {
-    kept: Vec<usize>,
+    members: Vec<usize>,
     chosen: u32,
 }
 
@@ -59,9 +59,9 @@ struct Search<'m, M: Presentation> {
     watched: &'m PropertySet<M>,
     random: StdRng,
     outlines: HashSet<(u64, u64)>,
-    kept: Vec<Kept<M::State>>,
+    corpus: Vec<CorpusEntry<M::State>>,
     /// Index of each class in `classes`, by its hash.
-    places: HashMap<u64, usize>,
+    class_indices: HashMap<u64, usize>,
     classes: Vec<Class>,
     states: usize,
     longest: usize,
@@ -77,8 +77,8 @@ pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
         watched: &watched,
         random: StdRng::seed_from_u64(seed),
         outlines: HashSet::new(),
-        kept: Vec::new(),
-        places: HashMap::new(),
+        corpus: Vec::new(),
+        class_indices: HashMap::new(),
         classes: Vec::new(),
         states: 0,
         longest: 0,
@@ -112,42 +112,42 @@ impl<M: Presentation> Search<'_, M> {
     /// is new.
     fn visit(&mut self, state: &M::State, parent: usize, choices: &[usize]) {
         self.states += 1;
-        let depth = self.kept.get(parent).map_or(0, |kept| kept.depth) + choices.len();
+        let depth = self.corpus.get(parent).map_or(0, |entry| entry.depth) + choices.len();
         self.longest = self.longest.max(depth);
         if !self.watched.look(state) {
-            self.violation = Some(way(&self.kept, parent, choices));
+            self.violation = Some(way(&self.corpus, parent, choices));
             return;
         }
         let (class, outline) = self.watched.model.outline(state);
         if self.outlines.insert((class, outline)) {
-            let place = *self.places.entry(class).or_insert(self.classes.len());
-            if place == self.classes.len() {
+            let index = *self.class_indices.entry(class).or_insert(self.classes.len());
+            if index == self.classes.len() {
                 self.classes.push(Class::default());
             }
-            self.classes[place].kept.push(self.kept.len());
-            let kept = Kept { state: state.clone(), parent, choices: choices.to_vec(), depth, chosen: 0 };
-            self.kept.push(kept);
+            self.classes[index].members.push(self.corpus.len());
+            let entry = CorpusEntry { state: state.clone(), parent, choices: choices.to_vec(), depth, chosen: 0 };
+            self.corpus.push(entry);
         }
     }
 
     /// Chooses a kept state to continue from.
     fn choose(&mut self) -> usize {
-        let Search { random, classes, kept, .. } = self;
+        let Search { random, classes, corpus, .. } = self;
         let drawn = (0..DRAWN).map(|_| random.random_range(0..classes.len()));
-        let class = drawn.min_by_key(|&place| classes[place].chosen).expect("some are drawn");
+        let class = drawn.min_by_key(|&index| classes[index].chosen).expect("some are drawn");
         classes[class].chosen += 1;
-        let members = &classes[class].kept;
+        let members = &classes[class].members;
         let drawn = (0..DRAWN).map(|_| members[random.random_range(0..members.len())]);
-        let chosen = drawn.min_by_key(|&place| kept[place].chosen).expect("some are drawn");
-        kept[chosen].chosen += 1;
+        let chosen = drawn.min_by_key(|&index| corpus[index].chosen).expect("some are drawn");
+        corpus[chosen].chosen += 1;
         chosen
     }
 
     /// Continues at random.
     fn walk(&mut self, from: usize) {
-        let mut state = self.kept[from].state.clone();
+        let mut state = self.corpus[from].state.clone();
         let mut choices = Vec::new();
-        let most = STEPS.min(DEEPEST.saturating_sub(self.kept[from].depth));
+        let most = STEPS.min(DEEPEST.saturating_sub(self.corpus[from].depth));
         while choices.len() < most && self.violation.is_none() {
             let mut left: Vec<(usize, M::Action)> = self.actions(&state).into_iter().enumerate().collect();
             let next = loop {
@@ -170,7 +170,7 @@ impl<M: Presentation> Search<'_, M> {
 
     /// Takes all possible actions, for a few steps.
     fn exhaustive_suffix(&mut self, from: usize) {
-        let mut next = VecDeque::from([(self.kept[from].state.clone(), Vec::new())]);
+        let mut next = VecDeque::from([(self.corpus[from].state.clone(), Vec::new())]);
         let begun = self.states;
         while let Some((state, choices)) = next.pop_front() {
             for (choice, action) in self.actions(&state).into_iter().enumerate() {
@@ -195,13 +195,13 @@ impl<M: Presentation> Search<'_, M> {
 }
 
 /// All choices from the initial state.
-fn way<S>(kept: &[Kept<S>], parent: usize, choices: &[usize]) -> Vec<usize> {
+fn way<S>(corpus: &[CorpusEntry<S>], parent: usize, choices: &[usize]) -> Vec<usize> {
     let mut pieces = vec![choices];
-    let mut place = parent;
+    let mut index = parent;
     // The first kept state is the initial one, and its own parent.
-    while place > 0 {
-        pieces.push(&kept[place].choices);
-        place = kept[place].parent;
+    while index > 0 {
+        pieces.push(&corpus[index].choices);
+        index = corpus[index].parent;
     }
     pieces.into_iter().rev().flatten().copied().collect()
 }

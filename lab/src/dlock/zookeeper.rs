@@ -74,7 +74,7 @@ impl ZooKeeper {
         // Without `CloseSession`: the client was told to leave its session.
         drop(client);
         let fence = node.token();
-        let held = Left { ensemble: self.ensemble.clone(), session, timeout: ttl, node };
+        let held = Detached { ensemble: self.ensemble.clone(), session, timeout: ttl, node };
         Ok(Handle::new(key, request, fence, ttl, leased_at, Box::new(held)))
     }
 
@@ -91,7 +91,7 @@ impl ZooKeeper {
         let node = self.ensemble.enqueue(&session, &parent, &id, &request.owner).await?;
         let leased_at = self.ensemble.reach_the_front(&session, key, &node, patience).await?;
         let (fence, ttl) = (node.token(), session.session_timeout());
-        let held = Kept { ensemble: self.ensemble.clone(), session, node, undo: Some(undo) };
+        let held = Attached { ensemble: self.ensemble.clone(), session, node, undo: Some(undo) };
         Ok(Handle::new(key, request, fence, ttl, leased_at, Box::new(held)))
     }
 
@@ -133,14 +133,14 @@ impl Locks for ZooKeeper {
 
 /// A lock of a session that its client has left.
 #[derive(Debug)]
-struct Left {
+struct Detached {
     ensemble: Ensemble,
     session: SessionInfo,
     timeout: Duration,
     node: Node,
 }
 
-impl Held for Left {
+impl Held for Detached {
     /// The session's timeout is that of its beginning, whatever `ttl` says.
     fn renew(&mut self, _ttl: Duration) -> BoxFuture<'_, Result<bool, Error>> {
         Box::pin(async move {
@@ -161,7 +161,7 @@ impl Held for Left {
 }
 
 /// A lock of a session that its client keeps alive.
-struct Kept {
+struct Attached {
     ensemble: Ensemble,
     session: Pooled<Client>,
     node: Node,
@@ -169,7 +169,7 @@ struct Kept {
     undo: Option<Undo>,
 }
 
-impl Held for Kept {
+impl Held for Attached {
     fn renew(&mut self, _ttl: Duration) -> BoxFuture<'_, Result<bool, Error>> {
         Box::pin(async move { self.ensemble.exists(&self.session, &self.node).await })
     }
@@ -185,9 +185,9 @@ impl Held for Kept {
     }
 }
 
-impl std::fmt::Debug for Kept {
+impl std::fmt::Debug for Attached {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Kept").field("session", &self.session.session_id()).field("node", &self.node).finish()
+        f.debug_struct("Attached").field("session", &self.session.session_id()).field("node", &self.node).finish()
     }
 }
 

@@ -1,4 +1,4 @@
-//! The model's view of the properties and the spec's `ClusterChecker` judge alike.
+//! The model's view of the properties and the spec's `ClusterChecker` agree.
 //!
 //! The models check the functions of `spec::invariants` over states that they intern; the checker
 //! is fed events. These tests walk through a model at random and feed each step to both. Then a
@@ -51,16 +51,16 @@ fn slot(id: NodeId) -> Slot {
     Slot(id.0.into())
 }
 
-/// A cluster that a model steps, and that feeds a checker.
-struct Twins {
+/// Compares a model with a checker: a cluster that the model steps, and that feeds the checker.
+struct Comparison {
     world: World<Proposals>,
     state: State<Proposals>,
     checker: ClusterChecker<Tape>,
     nodes: BTreeMap<NodeId, Node<Tape>>,
 }
 
-impl Twins {
-    fn new() -> Twins {
+impl Comparison {
+    fn new() -> Comparison {
         let bounds = Bounds { terms: 3, log: 3, crashes: 2, snapshots: 1, ..Bounds::default() };
         let world = World::new(bounds, Tape::default(), Proposals::new(2, 1));
         let state = world.init_states().remove(0);
@@ -71,7 +71,7 @@ impl Twins {
             checker.recovered(slot(id), id, &replica.disk).expect("a blank disk is correct");
             nodes.insert(id, replica.node.clone());
         }
-        Twins { world, state, checker, nodes }
+        Comparison { world, state, checker, nodes }
     }
 
     /// Takes an action in the model, and feeds the checker; returns both judgements.
@@ -168,10 +168,10 @@ impl Twins {
 /// violated.
 fn both_find(property: Property, made_up: impl Fn(&State<Proposals>) -> Option<Vec<Message<Tape>>>) {
     for seed in 0..100 * WALKS {
-        let mut twins = Twins::new();
-        if twins.walk_until(seed, |state| made_up(state).is_some()) {
-            let messages = made_up(&twins.state).expect("it is there");
-            let judged: Vec<_> = messages.into_iter().map(|message| twins.deliver(message)).collect();
+        let mut comparison = Comparison::new();
+        if comparison.walk_until(seed, |state| made_up(state).is_some()) {
+            let messages = made_up(&comparison.state).expect("it is there");
+            let judged: Vec<_> = messages.into_iter().map(|message| comparison.deliver(message)).collect();
             let (last, before) = judged.split_last().expect("a message arrives");
             assert!(before.iter().all(|judged| *judged == [None, None]), "{judged:?}");
             assert_eq!(*last, [Some(property), Some(property)]);
@@ -202,19 +202,23 @@ fn append(from: NodeId, to: NodeId, term: Term, entry: Entry<u8>, commit: u64) -
 
 #[test]
 fn both_judge_a_correct_run_correct() {
-    let mut twins = Vec::new();
+    let mut comparisons = Vec::new();
     for seed in 0..WALKS {
-        twins.push(Twins::new());
-        twins.last_mut().expect("it was pushed").walk_until(seed, |_| false);
+        comparisons.push(Comparison::new());
+        comparisons.last_mut().expect("it was pushed").walk_until(seed, |_| false);
     }
     let sum = |count: fn(palisade_spec::checker::Counts) -> u64| -> u64 {
-        twins.iter().map(|twins| count(twins.checker.counts())).sum()
+        comparisons.iter().map(|comparison| count(comparison.checker.counts())).sum()
     };
-    let agreed = |twins: &Twins| twins.checker.reference().map_or(0, |agreed| agreed.last().0);
+    let agreed = |comparison: &Comparison| comparison.checker.reference().map_or(0, |agreed| agreed.last().0);
     assert!(sum(|counts| counts.elections) > WALKS / 2 && sum(|counts| counts.restarts) > WALKS / 2);
-    assert!(twins.iter().map(agreed).sum::<u64>() > WALKS / 4, "entries are committed");
-    for twins in &twins {
-        assert_eq!(twins.state.history.committed.len() as u64, agreed(twins), "both agree on the same entries");
+    assert!(comparisons.iter().map(agreed).sum::<u64>() > WALKS / 4, "entries are committed");
+    for comparison in &comparisons {
+        assert_eq!(
+            comparison.state.history.committed.len() as u64,
+            agreed(comparison),
+            "both agree on the same entries"
+        );
     }
 }
 
@@ -286,18 +290,21 @@ fn both_find_another_state_in_a_snapshot() {
 #[test]
 fn both_find_a_forgotten_vote() {
     for seed in 0..WALKS {
-        let mut twins = Twins::new();
+        let mut comparison = Comparison::new();
         let voted =
             |state: &State<Proposals>| state.crashes > 0 && servers(state).any(|node| node.hard_state().vote.is_some());
-        if !twins.walk_until(seed, voted) {
+        if !comparison.walk_until(seed, voted) {
             continue;
         }
-        let server = servers(&twins.state).find(|node| node.hard_state().vote.is_some()).expect("one voted").id();
-        let mut replica = (*twins.state.server(server)).clone();
+        let server = servers(&comparison.state).find(|node| node.hard_state().vote.is_some()).expect("one voted").id();
+        let mut replica = (*comparison.state.server(server)).clone();
         replica.disk.hard.vote = None;
-        twins.state.servers[usize::from(server.number()) - 1] = twins.world.caches.replica(replica);
-        let next = twins.world.next_state(&twins.state, Action::Crash(server)).expect("the crash changes the server");
-        let judged = twins.take(&Action::Crash(server), next);
+        comparison.state.servers[usize::from(server.number()) - 1] = comparison.world.caches.replica(replica);
+        let next = comparison
+            .world
+            .next_state(&comparison.state, Action::Crash(server))
+            .expect("the crash changes the server");
+        let judged = comparison.take(&Action::Crash(server), next);
         assert_eq!(judged, [Some(Property::OneVotePerTerm), Some(Property::AcknowledgedWritesSurvive)]);
         return;
     }

@@ -17,10 +17,10 @@ pub(crate) use always;
 mod action;
 mod action_parts;
 mod adversary;
-#[cfg(test)]
-mod alike;
 pub mod bounds;
 mod caches;
+#[cfg(test)]
+mod checker_agreement;
 mod describe;
 pub mod digest;
 mod driver;
