@@ -84,16 +84,16 @@ impl Route {
             let pause = if self.hops <= HOPS_AT_ONCE { Duration::ZERO } else { backoff(self.row) };
             return Hop { endpoint: named, pause, forwarded: false };
         }
-        let places = self.places();
-        let endpoint = self.endpoints.iter().chain(&self.learned).nth(self.next % places);
-        let endpoint = endpoint.expect("the places are counted").clone();
-        self.next = (self.next + 1) % places;
+        let count = self.endpoint_count();
+        let endpoint = self.endpoints.iter().chain(&self.learned).nth(self.next % count);
+        let endpoint = endpoint.expect("the index is below the count").clone();
+        self.next = (self.next + 1) % count;
         let pause = if self.row == 0 { Duration::ZERO } else { backoff(self.row) };
         Hop { endpoint, pause, forwarded }
     }
 
     /// How many addresses take turns.
-    pub(crate) fn places(&self) -> usize {
+    pub(crate) fn endpoint_count(&self) -> usize {
         self.endpoints.len() + self.learned.len()
     }
 

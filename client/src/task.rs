@@ -82,7 +82,7 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
                     refusals = if refused { refusals + 1 } else { 0 };
                     hang_up(&mut line, &mut engine, why.clone());
                     route.failed();
-                    if refusals >= route.places() {
+                    if refusals >= route.endpoint_count() {
                         engine.refused(engine.clock(), why);
                     }
                 }

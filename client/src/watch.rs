@@ -155,7 +155,7 @@ impl Watcher {
             Err(DialError { why, refused }) => {
                 self.route.failed();
                 self.refusals = if refused { self.refusals + 1 } else { 0 };
-                if self.refusals >= self.route.places() {
+                if self.refusals >= self.route.endpoint_count() {
                     self.refusals = 0;
                     return Err(Error::Unauthenticated { trouble: why });
                 }

@@ -25,10 +25,10 @@ fn verifier() -> Verifier {
     Verifier::new("billing", [root().root().unwrap()]).with_clock(Clock::At(NOW))
 }
 
-fn place() -> (TempDir, PathBuf) {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join("fence");
-    (place, path)
+fn fence_path() -> (TempDir, PathBuf) {
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join("fence");
+    (directory, path)
 }
 
 fn refused(fence: &mut Fence, key: &str, signed: &str) -> &'static str {
@@ -38,7 +38,7 @@ fn refused(fence: &mut Fence, key: &str, signed: &str) -> &'static str {
 /// Goal: the highest token is durable when a token is admitted, so that a restart forgets nothing.
 #[test]
 fn highest_token_survives_a_restart() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     assert_eq!(fence.admit("report", &signer(0).sign("report", 7, 3)).unwrap().decision, Decision::Raise);
     assert_eq!(fence.admit("other", &signer(0).sign("other", 5, 2)).unwrap().decision, Decision::Raise);
@@ -56,7 +56,7 @@ fn highest_token_survives_a_restart() {
 /// a restart of the resource.
 #[test]
 fn higher_epoch_ends_all_grants_of_the_lower() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let _ = fence.admit("report", &signer(0).sign("report", 900, 3)).unwrap();
     let _ = fence.admit("other", &signer(1).sign("other", 1, 9)).unwrap();
@@ -71,7 +71,7 @@ fn higher_epoch_ends_all_grants_of_the_lower() {
 /// Goal: a lost file never becomes an empty memory by itself.
 #[test]
 fn missing_file_is_an_error_and_a_new_start_is_explicit() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     assert!(matches!(Fence::open(&path, verifier()), Err(OpenError::Missing(_))));
     assert!(!path.exists());
     drop(Fence::create(&path, verifier()).unwrap());
@@ -84,7 +84,7 @@ fn missing_file_is_an_error_and_a_new_start_is_explicit() {
 /// Goal: every changed bit, every missing and every additional byte of the file is noticed.
 #[test]
 fn damaged_file_is_an_error() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let _ = fence.admit("report", &signer(0).sign("report", 7, 3)).unwrap();
     drop(fence);
@@ -107,7 +107,7 @@ fn damaged_file_is_an_error() {
 /// Goal: two fences on one file would not see one another's tokens.
 #[test]
 fn second_fence_on_the_same_file_is_refused() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let first = Fence::create(&path, verifier()).unwrap();
     assert!(matches!(Fence::open(&path, verifier()), Err(OpenError::InUse(_))));
     assert!(matches!(Fence::create(&path, verifier()), Err(OpenError::InUse(_))));
@@ -123,7 +123,7 @@ fn second_fence_on_the_same_file_is_refused() {
 
 #[test]
 fn file_of_another_cluster_is_refused() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     drop(Fence::create(&path, verifier()).unwrap());
     let other = Verifier::new("test", [root().root().unwrap()]);
     assert!(matches!(Fence::open(&path, other), Err(OpenError::OtherCluster { .. })));
@@ -132,7 +132,7 @@ fn file_of_another_cluster_is_refused() {
 /// Goal: a token that cannot be kept is not admitted, and what was kept counts on.
 #[test]
 fn token_that_cannot_be_kept_is_not_admitted() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let _ = fence.admit("report", &signer(0).sign("report", 7, 3)).unwrap();
     // The new content is written to this name first.
@@ -147,7 +147,7 @@ fn token_that_cannot_be_kept_is_not_admitted() {
 /// Goal: an unfinished write, as a crash leaves it, changes nothing.
 #[test]
 fn unfinished_write_is_ignored() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let _ = fence.admit("report", &signer(0).sign("report", 7, 3)).unwrap();
     drop(fence);
@@ -160,7 +160,7 @@ fn unfinished_write_is_ignored() {
 /// Goal: a certificate that was verified once still ends, and its key can still be refused.
 #[test]
 fn remembered_certificate_still_ends() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let mut fence = Fence::create(&path, verifier()).unwrap();
     let signed = signer(0).sign("report", 7, 3);
     let _ = fence.admit("report", &signed).unwrap();
@@ -180,7 +180,7 @@ fn remembered_certificate_still_ends() {
 /// Goal: in a rotation, the tokens of both keys and of both roots count.
 #[test]
 fn rotation_overlaps() {
-    let (_place, path) = place();
+    let (_directory, path) = fence_path();
     let next_root = RootKey::from_seed([9; 32]);
     let roots = [root().root().unwrap(), next_root.root().unwrap()];
     let verifier = Verifier::new("billing", roots).with_clock(Clock::At(NOW));
@@ -196,8 +196,8 @@ fn rotation_overlaps() {
 /// Goal: a secret that others can read is not used, and no file of a key is replaced.
 #[test]
 fn key_files_are_private() {
-    let place = tempfile::tempdir().unwrap();
-    let (root_file, key_file) = (place.path().join("root"), place.path().join("key"));
+    let directory = tempfile::tempdir().unwrap();
+    let (root_file, key_file) = (directory.path().join("root"), directory.path().join("key"));
     root().save(&root_file).unwrap();
     signer(0).save(&key_file).unwrap();
     assert!(matches!(root().save(&root_file), Err(KeyFileError::Io { .. })));
@@ -210,7 +210,7 @@ fn key_files_are_private() {
     // Neither is taken for the other, nor a secret with the certificate of another key.
     assert!(matches!(Signer::load(&root_file), Err(KeyFileError::Content { .. })));
     assert!(matches!(RootKey::load(&key_file), Err(KeyFileError::Content { .. })));
-    let other = place.path().join("other");
+    let other = directory.path().join("other");
     root().issue([3; 32], &terms(0)).unwrap().save(&other).unwrap();
     let line = |text: &str, name: &str| text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
     let (one, two) = (fs::read_to_string(&key_file).unwrap(), fs::read_to_string(&other).unwrap());

@@ -161,18 +161,18 @@ impl Run {
         if self.world.flight.is_empty() {
             return Ok(());
         }
-        let place = self.random.mostly_first(self.world.flight.len());
-        let message = self.world.flight[place].clone();
+        let position = self.random.mostly_first(self.world.flight.len());
+        let message = self.world.flight[position].clone();
         if self.random.below(10) > 0 {
-            self.world.flight.remove(place);
+            self.world.flight.remove(position);
         }
         self.world.arrive(message)
     }
 
     fn lose(&mut self) -> Check {
         if !self.world.flight.is_empty() {
-            let place = self.random.index(self.world.flight.len());
-            self.world.flight.remove(place);
+            let position = self.random.index(self.world.flight.len());
+            self.world.flight.remove(position);
         }
         Ok(())
     }
@@ -351,8 +351,8 @@ impl Run {
             12..14 => Command::Release { session, sequence, keys, claim },
             14 => {
                 // Few locks are held at any moment, and rules permit few breaks.
-                let place = usize::try_from(number).expect("a small number");
-                let key = self.table().locks().keys().cycle().nth(place).cloned().unwrap_or(key);
+                let position = usize::try_from(number).expect("a small number");
+                let key = self.table().locks().keys().cycle().nth(position).cloned().unwrap_or(key);
                 let granted = self.granted(&key);
                 let token = Token(granted.0 - (self.random.below(4) / 3).min(granted.0 - 1));
                 let client = self.principal();
@@ -362,8 +362,8 @@ impl Run {
             15 => self.set_access(),
             16 => {
                 // Few locks are held at any moment.
-                let place = usize::try_from(number).expect("a small number");
-                let key = self.table().locks().keys().cycle().nth(place).cloned().unwrap_or(key);
+                let position = usize::try_from(number).expect("a small number");
+                let key = self.table().locks().keys().cycle().nth(position).cloned().unwrap_or(key);
                 let holder = self.table().lock(&key).and_then(|lock| lock.first_holder()).map(|holder| holder.session);
                 let session = holder.filter(|_| self.random.below(4) > 0).unwrap_or(session);
                 Command::Proclaim { session, sequence, token: self.granted(&key), key, value: self.value() }

@@ -70,8 +70,8 @@ impl EventId {
 
 impl Ord for EventId {
     fn cmp(&self, other: &EventId) -> std::cmp::Ordering {
-        let place = |id: &EventId| (id.revision, id.event.map_or(u64::MAX, u64::from));
-        place(self).cmp(&place(other))
+        let order = |id: &EventId| (id.revision, id.event.map_or(u64::MAX, u64::from));
+        order(self).cmp(&order(other))
     }
 }
 

@@ -195,7 +195,7 @@ fn certificates() -> Vec<Case> {
 /// A certificate of a key that no verifier may accept, beside R = identity, S = 0: with the identity
 /// as the key, that is a valid signature of every message.
 fn unsafe_key(name: &'static str, public_key: &str) -> Case {
-    let byte = |place: usize| u8::from_str_radix(&public_key[2 * place..2 * place + 2], 16).unwrap();
+    let byte = |index: usize| u8::from_str_radix(&public_key[2 * index..2 * index + 2], 16).unwrap();
     let public_key: [u8; 32] = std::array::from_fn(byte);
     let certificate = Certificate { public_key, ..Certificate::of(&key(2), &key(1)) };
     let mut bytes = Grant { key_id: id(&public_key), ..Grant::by(&key(2), 7, 3) }.payload();

@@ -136,6 +136,6 @@ pub(crate) fn with_unused_bits(text: &str) -> String {
     assert_ne!(text.len() % 4, 0, "the text has unused bits");
     let (start, last) = text.split_at(text.len() - 1);
     let alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
-    let place = alphabet.find(last).unwrap();
-    format!("{start}{}", alphabet.chars().nth(place + 1).unwrap())
+    let index = alphabet.find(last).unwrap();
+    format!("{start}{}", alphabet.chars().nth(index + 1).unwrap())
 }

@@ -33,8 +33,8 @@ struct Queue {
     front: Arc<Semaphore>,
 }
 
-/// A place in a queue, which is given up when it is dropped.
-struct Place<'a> {
+/// A slot in a queue, which is given up when it is dropped.
+struct QueueSlot<'a> {
     bounded: &'a Bounded,
     key: &'a str,
     front: Arc<Semaphore>,
@@ -53,28 +53,28 @@ impl Bounded {
         self.queues.lock().get(key).map_or(0, |queue| queue.waiting)
     }
 
-    fn enter<'a>(&'a self, key: &'a str) -> Result<Place<'a>, Error> {
+    fn enter<'a>(&'a self, key: &'a str) -> Result<QueueSlot<'a>, Error> {
         let mut queues = self.queues.lock();
         if let Some(queue) = queues.get_mut(key) {
             if queue.waiting >= self.limit {
                 return Err(Error::QueueFull { key: key.to_owned(), limit: self.limit });
             }
             queue.waiting += 1;
-            return Ok(Place { bounded: self, key, front: Arc::clone(&queue.front) });
+            return Ok(QueueSlot { bounded: self, key, front: Arc::clone(&queue.front) });
         }
         let front = Arc::new(Semaphore::new(1));
         queues.insert(key.to_owned(), Queue { waiting: 1, front: Arc::clone(&front) });
-        Ok(Place { bounded: self, key, front })
+        Ok(QueueSlot { bounded: self, key, front })
     }
 
     async fn wait(&self, key: &str, request: &Request) -> Result<Handle, Error> {
         let patience = Patience::new(request);
-        let place = self.enter(key)?;
+        let slot = self.enter(key)?;
         let turn = if request.wait.is_zero() {
-            place.front.try_acquire().ok()
+            slot.front.try_acquire().ok()
         } else {
             // The semaphore is never closed.
-            tokio::time::timeout(patience.left(), place.front.acquire()).await.ok().and_then(Result::ok)
+            tokio::time::timeout(patience.left(), slot.front.acquire()).await.ok().and_then(Result::ok)
         };
         let Some(_turn) = turn else { return Err(patience.timeout(key)) };
         let request = Request { wait: patience.left(), ..request.clone() };
@@ -85,7 +85,7 @@ impl Bounded {
     }
 }
 
-impl Drop for Place<'_> {
+impl Drop for QueueSlot<'_> {
     fn drop(&mut self) {
         let mut queues = self.bounded.queues.lock();
         if let Some(queue) = queues.get_mut(self.key) {

@@ -227,15 +227,15 @@ impl Ensemble {
         loop {
             let sent = Instant::now();
             let names = self.names(client, &node.parent).await?;
-            let place = names.iter().position(|name| *name == node.name).ok_or_else(ended)?;
-            if place == 0 {
+            let index = names.iter().position(|name| *name == node.name).ok_or_else(ended)?;
+            if index == 0 {
                 return Ok(sent);
             }
             let left = patience.left();
             if left.is_zero() {
                 return Err(patience.timeout(key));
             }
-            let predecessor = format!("{}/{}", node.parent, names[place - 1]);
+            let predecessor = format!("{}/{}", node.parent, names[index - 1]);
             let (stat, changed) = match self.ask(|| client.check_and_watch_stat(&predecessor)).await? {
                 Ok(watched) => watched,
                 Err(error) => return Err(self.error(error)),

@@ -72,9 +72,9 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let (attempts, judgement) = contenders::case(context, &locks, "fairness", (WORK, WAIT), &load).await?;
     let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
     eprint!("{}", crate::contend::describe(&summary));
-    let mut places: Vec<_> = attempts.iter().filter(|attempt| attempt.waited()).collect();
-    places.sort_by_key(|attempt| attempt.arrived_us);
-    let mut grants: Vec<_> = (1..).zip(places).filter(|(_, attempt)| attempt.granted()).collect();
+    let mut arrivals: Vec<_> = attempts.iter().filter(|attempt| attempt.waited()).collect();
+    arrivals.sort_by_key(|attempt| attempt.arrived_us);
+    let mut grants: Vec<_> = (1..).zip(arrivals).filter(|(_, attempt)| attempt.granted()).collect();
     grants.sort_by_key(|(_, attempt)| attempt.ended_us);
     let figures = Figures {
         load_average,
@@ -82,7 +82,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         duration_us: micros(duration),
         summary,
         apart: Order::of(&attempts, micros(MARGIN)),
-        grants: grants.into_iter().map(|(place, _)| place).collect(),
+        grants: grants.into_iter().map(|(rank, _)| rank).collect(),
         operations: judgement.operations,
         violations: judgement.service,
     };

@@ -145,10 +145,10 @@ pub fn timeline(x: &str, to: f64, lanes: &[Lane], legend: &[(&str, RGBColor)]) -
                 chart.draw_series(std::iter::once(bar))?;
             }
             for (at, what, colour) in &lane.marks {
-                let place = (*at, top - 0.55);
-                chart.draw_series(std::iter::once(Circle::new(place, 6, colour.filled())))?;
+                let point = (*at, top - 0.55);
+                chart.draw_series(std::iter::once(Circle::new(point, 6, colour.filled())))?;
                 let style = (FONT, 12).into_font().color(colour);
-                let label = EmptyElement::at(place) + Text::new(what.clone(), (8, -22), style);
+                let label = EmptyElement::at(point) + Text::new(what.clone(), (8, -22), style);
                 chart.draw_series(std::iter::once(label))?;
             }
             let (left, y) = chart.backend_coord(&(0.0, top - 0.55));

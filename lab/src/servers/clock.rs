@@ -95,7 +95,7 @@ fn time_of_day(line: &str) -> Option<i64> {
     let time = |at: usize| {
         let text = line.get(at..at + 12)?;
         let separators = [(2, b':'), (5, b':'), (8, b'.')];
-        separators.iter().all(|&(place, byte)| text.as_bytes()[place] == byte).then_some(())?;
+        separators.iter().all(|&(index, byte)| text.as_bytes()[index] == byte).then_some(())?;
         let number = |from: usize, to: usize| text.get(from..to)?.parse::<i64>().ok();
         Some(((number(0, 2)? * 60 + number(3, 5)?) * 60 + number(6, 8)?) * 1000 + number(9, 12)?)
     };

@@ -21,9 +21,9 @@ async fn a_reentrant_lock_is_released_at_zero() {
         assert_eq!(locks.count("nested", "worker").await, count);
     }
     assert!(handles.iter().all(|handle| handle.fence() == 1), "one grant, one token");
-    for (place, handle) in handles.into_iter().enumerate() {
+    for (index, handle) in handles.into_iter().enumerate() {
         assert_held(&locks, "nested").await;
-        assert_eq!(locks.count("nested", "worker").await, 3 - place);
+        assert_eq!(locks.count("nested", "worker").await, 3 - index);
         assert_eq!(handle.release().await.unwrap(), Released::Done);
     }
     assert_eq!(locks.count("nested", "worker").await, 0);
@@ -99,9 +99,9 @@ async fn a_bounded_queue_is_bounded_and_fair() {
         tokio::spawn(async move { locks.acquire("bounded", &request(owner, MINUTE, MINUTE)).await })
     };
     let mut waiting = Vec::new();
-    for (place, owner) in ["one", "two", "three"].into_iter().enumerate() {
+    for (index, owner) in ["one", "two", "three"].into_iter().enumerate() {
         waiting.push(waiter(owner));
-        eventually("waiters", place + 1, || async { locks.waiting("bounded") }).await;
+        eventually("waiters", index + 1, || async { locks.waiting("bounded") }).await;
     }
     let refused = locks.acquire("bounded", &request("four", MINUTE, MINUTE)).await;
     let Err(Error::QueueFull { key, limit }) = refused else { panic!("{refused:?}") };

@@ -194,7 +194,7 @@ impl<S: Checked> Reference<S> {
         let Some(done) = index.0.checked_sub(self.base.0).and_then(|done| usize::try_from(done).ok()) else {
             return Ok(());
         };
-        let kept = done.checked_sub(1).and_then(|place| self.entries[place].machine.as_ref());
+        let kept = done.checked_sub(1).and_then(|position| self.entries[position].machine.as_ref());
         let same = match kept {
             Some(kept) => kept == machine,
             None => {

@@ -51,12 +51,12 @@ pub(super) fn may_hold<S: StateMachine>(
     if is_equivalent(&disk, found, released) {
         return true;
     }
-    for (place, write) in pending.iter().enumerate() {
+    for (position, write) in pending.iter().enumerate() {
         if is_torn(&disk, write, atomic, released, found) {
             return true;
         }
         apply(&mut disk, write, true).expect("the snapshot of a compaction can be computed");
-        let next = pending.get(place + 1);
+        let next = pending.get(position + 1);
         let ends =
             next.is_none_or(|next| matches!(next, Persist::Snapshot(_))) || matches!(write, Persist::Snapshot(_));
         if (ends || !atomic) && is_equivalent(&disk, found, released) {

@@ -30,17 +30,17 @@ impl Claims {
 
     /// Adds a key, unless it is present.
     pub(crate) fn add(&mut self, key: &Key) {
-        let Err(place) = self.as_slice().binary_search(key) else { return };
+        let Err(index) = self.as_slice().binary_search(key) else { return };
         let mut keys = mem::take(self).into_vec();
-        keys.insert(place, key.clone());
+        keys.insert(index, key.clone());
         *self = keys.into();
     }
 
     /// Removes a key, if it is present.
     pub(crate) fn drop(&mut self, key: &Key) {
-        let Ok(place) = self.as_slice().binary_search(key) else { return };
+        let Ok(index) = self.as_slice().binary_search(key) else { return };
         let mut keys = mem::take(self).into_vec();
-        keys.remove(place);
+        keys.remove(index);
         *self = keys.into();
     }
 

@@ -389,8 +389,8 @@ impl LockTable {
         self.drop_claim(id, keys);
         for key in keys {
             self.change_queue(key, |queue| {
-                let place = queue.iter().position(|waiter| waiter.session == id);
-                queue.remove(place.expect("a waiter waits for all its keys"))
+                let index = queue.iter().position(|waiter| waiter.session == id);
+                queue.remove(index.expect("a waiter waits for all its keys"))
             });
             events.push(Event::Withdrawn { key: key.clone(), session: id });
         }

@@ -129,8 +129,8 @@ impl<'a> IntoIterator for &'a Keys {
 /// Shows the keys with a plus between them.
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, key) in self.iter().enumerate() {
-            write!(f, "{}{key}", if place == 0 { "" } else { "+" })?;
+        for (index, key) in self.iter().enumerate() {
+            write!(f, "{}{key}", if index == 0 { "" } else { "+" })?;
         }
         Ok(())
     }

@@ -113,7 +113,7 @@ impl<K: Ord, V> SharedMap<K, V> {
         let mut node = &self.root;
         loop {
             match &**node {
-                Leaf(run) => return find(run, key).ok().map(|place| &run[place].1),
+                Leaf(run) => return find(run, key).ok().map(|position| &run[position].1),
                 Branch(run) => node = &run[under(run, key)].1,
             }
         }
@@ -150,10 +150,10 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         let mut node = &mut self.root;
         loop {
             match Arc::make_mut(node) {
-                Leaf(run) => return find(run, key).ok().map(|place| &mut run[place].1),
+                Leaf(run) => return find(run, key).ok().map(|position| &mut run[position].1),
                 Branch(run) => {
-                    let place = under(run, key);
-                    node = &mut run[place].1;
+                    let position = under(run, key);
+                    node = &mut run[position].1;
                 }
             }
         }
@@ -200,13 +200,13 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     fn insert(&mut self, key: K, value: V) -> (Option<V>, Option<Node<K, V>>) {
         match self {
             Leaf(run) => match find(run, &key) {
-                Ok(place) => (Some(mem::replace(&mut run[place].1, value)), None),
-                Err(place) => (None, put(run, place, (key, value)).map(Leaf)),
+                Ok(position) => (Some(mem::replace(&mut run[position].1, value)), None),
+                Err(position) => (None, put(run, position, (key, value)).map(Leaf)),
             },
             Branch(run) => {
-                let place = under(run, &key);
-                let (old, upper) = Arc::make_mut(&mut run[place].1).insert(key, value);
-                let upper = upper.and_then(|upper| put(run, place + 1, (upper.fence().clone(), Arc::new(upper))));
+                let position = under(run, &key);
+                let (old, upper) = Arc::make_mut(&mut run[position].1).insert(key, value);
+                let upper = upper.and_then(|upper| put(run, position + 1, (upper.fence().clone(), Arc::new(upper))));
                 (old, upper.map(Branch))
             }
         }
@@ -216,15 +216,15 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
     fn remove(&mut self, key: &K) -> V {
         match self {
             Leaf(run) => {
-                let place = find(run, key).unwrap_or_else(|_| unreachable!("the map has looked"));
-                run.remove(place).1
+                let position = find(run, key).unwrap_or_else(|_| unreachable!("the map has looked"));
+                run.remove(position).1
             }
             Branch(run) => {
-                let place = under(run, key);
-                let value = Arc::make_mut(&mut run[place].1).remove(key);
-                let len = run[place].1.len();
+                let position = under(run, key);
+                let value = Arc::make_mut(&mut run[position].1).remove(key);
+                let len = run[position].1.len();
                 if len <= WIDTH / 2 && len.is_multiple_of(ROOM) {
-                    tidy(run, place);
+                    tidy(run, position);
                 }
                 value
             }
@@ -274,40 +274,40 @@ fn under<K: Ord, T>(run: &[(K, T)], key: &K) -> usize {
 /// the item's place is the first or one of the last `ROOM`, the run is split at that place instead,
 /// so that keys that come in order fill one node after another. A run without spare capacity grows
 /// by at most `ROOM` items, because most runs never become full.
-fn put<K, T>(run: &mut Run<K, T>, place: usize, item: (K, T)) -> Option<Run<K, T>> {
-    let add = |run: &mut Run<K, T>, place, item| {
+fn put<K, T>(run: &mut Run<K, T>, position: usize, item: (K, T)) -> Option<Run<K, T>> {
+    let add = |run: &mut Run<K, T>, position, item| {
         if run.len() == run.capacity() {
             run.reserve_exact(ROOM.min(WIDTH - run.len()));
         }
-        run.insert(place, item);
+        run.insert(position, item);
     };
     if run.len() < WIDTH {
-        add(run, place, item);
+        add(run, position, item);
         return None;
     }
-    let at = if place == 0 || place > WIDTH - ROOM { place } else { WIDTH / 2 };
+    let at = if position == 0 || position > WIDTH - ROOM { position } else { WIDTH / 2 };
     let mut upper = run.split_off(at);
     run.shrink_to_fit();
-    if place < WIDTH && place <= at {
-        add(run, place, item);
+    if position < WIDTH && position <= at {
+        add(run, position, item);
     } else {
-        add(&mut upper, place - at, item);
+        add(&mut upper, position - at, item);
     }
     Some(upper)
 }
 
 /// A child of this branch has become short: it is removed if it is empty, and merged with a
 /// neighbour if the result leaves capacity to spare.
-fn tidy<K: Ord + Clone, V: Clone>(run: &mut Vec<Child<K, V>>, place: usize) {
-    if run[place].1.len() == 0 {
-        run.remove(place);
+fn tidy<K: Ord + Clone, V: Clone>(run: &mut Vec<Child<K, V>>, position: usize) {
+    if run[position].1.len() == 0 {
+        run.remove(position);
         return;
     }
     let joins = |lower: usize| run[lower].1.len() + run[lower + 1].1.len() <= WIDTH - 2 * ROOM;
-    let behind = (place + 1 < run.len() && joins(place)).then_some(place);
-    let lower = behind.or_else(|| place.checked_sub(1).filter(|&before| joins(before)));
+    let behind = (position + 1 < run.len() && joins(position)).then_some(position);
+    let lower = behind.or_else(|| position.checked_sub(1).filter(|&before| joins(before)));
     let upper = lower.map(|lower| run.remove(lower + 1));
-    let node = Arc::make_mut(&mut run[lower.unwrap_or(place)].1);
+    let node = Arc::make_mut(&mut run[lower.unwrap_or(position)].1);
     if let Some((fence, upper)) = upper {
         node.join(fence, Arc::unwrap_or_clone(upper));
     }

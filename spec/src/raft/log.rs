@@ -293,8 +293,8 @@ mod tests {
         for nowhere in [0, 1, 9, 10, 15] {
             assert_eq!(log.get(Index(nowhere)), None);
         }
-        for (place, index) in (11..15).enumerate() {
-            assert_eq!(log.get(Index(index)), Some(&log.entries()[place]));
+        for (offset, index) in (11..15).enumerate() {
+            assert_eq!(log.get(Index(index)), Some(&log.entries()[offset]));
         }
     }
 

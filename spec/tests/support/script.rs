@@ -249,12 +249,12 @@ impl<S: Scripted> ClusterScript<S> {
     fn select(&self, from: Option<u32>, to: Option<u32>, nth: Option<usize>) -> Result<Vec<usize>, Box<dyn Error>> {
         let matches = |end: Option<u32>, id: NodeId| end.is_none_or(|end| NodeId(end) == id);
         let flight = self.world.flight.iter().enumerate();
-        let places = flight.filter(|(_, message)| matches(from, message.from) && matches(to, message.to));
-        let places: Vec<usize> = places.map(|(place, _)| place).collect();
+        let positions = flight.filter(|(_, message)| matches(from, message.from) && matches(to, message.to));
+        let positions: Vec<usize> = positions.map(|(position, _)| position).collect();
         match nth {
-            Some(nth) => Ok(vec![*places.get(nth - 1).ok_or("there is no such message")?]),
-            None if places.is_empty() => Err("there is no such message".into()),
-            None => Ok(places),
+            Some(nth) => Ok(vec![*positions.get(nth - 1).ok_or("there is no such message")?]),
+            None if positions.is_empty() => Err("there is no such message".into()),
+            None => Ok(positions),
         }
     }
 
@@ -291,16 +291,16 @@ impl<S: Scripted> ClusterScript<S> {
                 check(world.propose(NodeId(*id), payloads))?;
             }
             Command::Deliver { from, to, nth, again } => {
-                let places = self.select(*from, *to, *nth)?;
-                let chosen: Vec<_> = places.iter().map(|&place| self.world.flight[place].clone()).collect();
+                let positions = self.select(*from, *to, *nth)?;
+                let chosen: Vec<_> = positions.iter().map(|&position| self.world.flight[position].clone()).collect();
                 if !again {
-                    places.iter().rev().for_each(|&place| drop(self.world.flight.remove(place)));
+                    positions.iter().rev().for_each(|&position| drop(self.world.flight.remove(position)));
                 }
                 chosen.into_iter().try_for_each(|message| check(self.world.arrive(message)))?;
             }
             Command::Drop { from, to, nth } => {
-                for place in self.select(*from, *to, *nth)?.into_iter().rev() {
-                    self.world.flight.remove(place);
+                for position in self.select(*from, *to, *nth)?.into_iter().rev() {
+                    self.world.flight.remove(position);
                 }
             }
             Command::Settle => check(world.settle())?,

@@ -33,9 +33,9 @@ impl StateMachine for Slate {
     /// One word expires per entry: as in the lock table, several no-ops may be needed for
     /// everything that is due.
     fn advance(&mut self, at: Stamp) -> Vec<String> {
-        let due = self.words.iter().enumerate().filter_map(|(place, &(_, last))| Some((last?, place)));
+        let due = self.words.iter().enumerate().filter_map(|(index, &(_, last))| Some((last?, index)));
         let first = due.min().filter(|(last, _)| *last < at);
-        first.map(|(_, place)| self.words.remove(place).0).into_iter().collect()
+        first.map(|(_, index)| self.words.remove(index).0).into_iter().collect()
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
