@@ -29,7 +29,7 @@ pub struct Diagram {
 }
 
 /// A lifeline and a row, each counted from 0.
-pub type Place = (usize, usize);
+pub type Cell = (usize, usize);
 
 /// The fate of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -57,8 +57,8 @@ pub enum Tone {
 
 #[derive(Clone, Debug)]
 struct Arrow {
-    from: Place,
-    to: Place,
+    from: Cell,
+    to: Cell,
     label: String,
     detail: String,
     fate: Fate,
@@ -66,7 +66,7 @@ struct Arrow {
 
 #[derive(Clone, Debug)]
 struct Note {
-    at: Place,
+    at: Cell,
     text: String,
     tone: Tone,
 }
@@ -106,15 +106,15 @@ impl Diagram {
     }
 
     /// Adds a message. If it does not arrive, `to` is its intended target.
-    pub fn arrow(&mut self, from: Place, to: Place, label: impl Into<String>, fate: Fate) {
+    pub fn arrow(&mut self, from: Cell, to: Cell, label: impl Into<String>, fate: Fate) {
         self.detailed_arrow(from, to, label, "", fate);
     }
 
     /// Adds a message whose detail appears when the pointer rests on it.
     pub fn detailed_arrow(
         &mut self,
-        from: Place,
-        to: Place,
+        from: Cell,
+        to: Cell,
         label: impl Into<String>,
         detail: impl Into<String>,
         fate: Fate,
@@ -124,7 +124,7 @@ impl Diagram {
     }
 
     /// Adds a note to a lifeline. Notes at one place are stacked.
-    pub fn note(&mut self, at: Place, text: impl Into<String>, tone: Tone) {
+    pub fn note(&mut self, at: Cell, text: impl Into<String>, tone: Tone) {
         self.notes.push(Note { at, text: text.into(), tone });
     }
 
@@ -152,8 +152,8 @@ impl Diagram {
         page.margin(&mut svg, &self.rows);
         self.lines.iter().for_each(|line| page.line(&mut svg, line));
         self.arrows.iter().for_each(|arrow| page.arrow(&mut svg, arrow));
-        for (place, note) in self.notes.iter().enumerate() {
-            let above = self.notes[..place].iter().filter(|other| other.at == note.at).count();
+        for (index, note) in self.notes.iter().enumerate() {
+            let above = self.notes[..index].iter().filter(|other| other.at == note.at).count();
             page.note(&mut svg, note, above);
         }
         self.arrows.iter().for_each(|arrow| page.label(&mut svg, arrow));
@@ -405,7 +405,7 @@ mod tests {
     }
 
     #[test]
-    fn notes_at_one_place_are_stacked_and_enlarge_the_row() {
+    fn notes_at_one_cell_are_stacked_and_enlarge_the_row() {
         let height = |notes: usize| {
             let mut diagram = Diagram::new(["a"]);
             let row = diagram.row("");

@@ -275,8 +275,8 @@ fn parse<T: for<'de> Deserialize<'de>>(path: &Path) -> Result<T, DocumentError> 
 fn digits(number: u64) -> String {
     let digits = number.to_string();
     let mut shown = String::new();
-    for (place, digit) in digits.chars().enumerate() {
-        if place > 0 && (digits.len() - place).is_multiple_of(3) {
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             shown.push(',');
         }
         shown.push(digit);

@@ -116,8 +116,8 @@ pub const LIST: &str = "  ";
 fn without<'a>(all: &'a [String], others: &[String]) -> Vec<&'a String> {
     let mut others: Vec<&String> = others.iter().collect();
     let is_new = |item: &&String| match others.iter().position(|other| other == item) {
-        Some(place) => {
-            others.swap_remove(place);
+        Some(index) => {
+            others.swap_remove(index);
             false
         }
         None => true,
@@ -131,8 +131,8 @@ impl fmt::Display for StateTable {
         let mut lines = Vec::new();
         for Row { subject, content } in &self.0 {
             match content {
-                Content::Items(items) => lines.extend(items.iter().enumerate().map(|(place, item)| {
-                    let subject = if place == 0 { subject } else { "" };
+                Content::Items(items) => lines.extend(items.iter().enumerate().map(|(index, item)| {
+                    let subject = if index == 0 { subject } else { "" };
                     format!("{subject:margin$}  {item}")
                 })),
                 Content::Aside(text) if text.is_empty() => {}
@@ -153,9 +153,9 @@ impl fmt::Display for StateTable {
 
 /// Aligns rows of equally many cells in columns.
 pub fn columns<const N: usize>(rows: &[[String; N]]) -> String {
-    let width = |place: usize| rows.iter().map(|row| row[place].chars().count()).max().unwrap_or(0);
+    let width = |index: usize| rows.iter().map(|row| row[index].chars().count()).max().unwrap_or(0);
     let line = |row: &[String; N]| {
-        let cells = row.iter().enumerate().map(|(place, cell)| format!("{cell:0$}", width(place)));
+        let cells = row.iter().enumerate().map(|(index, cell)| format!("{cell:0$}", width(index)));
         cells.collect::<Vec<_>>().join("  ").trim_end().to_string()
     };
     rows.iter().map(line).collect::<Vec<_>>().join("\n")

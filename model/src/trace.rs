@@ -31,8 +31,8 @@ pub struct Trace {
     /// The index of the action taken among the possible ones, for each state: enough to retrace the
     /// path.
     pub choices: Vec<usize>,
-    /// The path's place in stateright's Explorer: what follows `#/steps` in the page's address.
-    pub place: String,
+    /// The path in stateright's Explorer: what follows `#/steps` in the page's address.
+    pub explorer_path: String,
     /// The steps.
     pub steps: Vec<Step>,
 }
@@ -208,11 +208,11 @@ pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Ve
     for state in model.init_states() {
         reached.insert(state, None);
     }
-    while let Some((place, state)) = reached.next.pop_front() {
+    while let Some((index, state)) = reached.next.pop_front() {
         sought.retain(|property| {
             let is_met = (property.condition)(model, &state);
             if is_met {
-                found.push((property.name, reached.choices(place)));
+                found.push((property.name, reached.choices(index)));
             }
             !is_met
         });
@@ -226,7 +226,7 @@ pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Ve
         model.actions(&state, &mut actions);
         for (choice, action) in actions.into_iter().enumerate() {
             if let Some(next) = model.next_state(&state, action) {
-                reached.insert(next, Some((place, choice)));
+                reached.insert(next, Some((index, choice)));
             }
         }
     }
@@ -260,9 +260,9 @@ impl<S: Hash> Reached<S> {
     }
 
     /// The choices that lead to a state.
-    fn choices(&self, place: usize) -> Vec<usize> {
+    fn choices(&self, index: usize) -> Vec<usize> {
         let mut choices = Vec::new();
-        let mut at = place;
+        let mut at = index;
         while let Some((before, choice)) = self.from[at] {
             choices.push(choice);
             at = before;
@@ -308,8 +308,9 @@ fn outline(event: &Value, exactly: bool) -> Value {
     let turns = event["turns"].as_array().map_or(&[][..], Vec::as_slice);
     let turns = turns.iter().map(|turn| {
         let crash = turn["crash"].as_object().map(|crash| {
-            let place = if exactly { json!([crash["input"], crash["outputs"], crash["entries"]]) } else { Value::Null };
-            json!([place, crash["away"]])
+            let crash_point =
+                if exactly { json!([crash["input"], crash["outputs"], crash["entries"]]) } else { Value::Null };
+            json!([crash_point, crash["away"]])
         });
         let lost = turn["sends"].as_array().map(|sends| sends.iter().filter(|send| send["fortune"] == "lost").count());
         json!([turn["server"], crash, lost])
@@ -374,13 +375,13 @@ pub(crate) fn tell_way<M: Presentation>(model: &M, property: &'static str, possi
         initial: format!("{initial:?}"),
         setting: model.setting(initial),
         choices: choices.collect(),
-        place: explorer_place(model, path),
+        explorer_path: explorer_path(model, path),
         steps: steps.collect(),
     }
 }
 
-/// The path's place in stateright's Explorer: the index of each choice.
-fn explorer_place<M: Presentation>(model: &M, way: &Way<M>) -> String {
+/// The path in stateright's Explorer: the index of each choice.
+fn explorer_path<M: Presentation>(model: &M, way: &Way<M>) -> String {
     let (first, _) = way.first().expect("a path has a beginning");
     let begin = model.init_states().iter().position(|state| state == first);
     let steps = way.iter().filter_map(|(state, action)| {

@@ -33,14 +33,14 @@ fn list_has_a_line_for_each_model_in_columns() {
     let (code, told, _) = run(&["list"]);
     assert_eq!(code, 0);
     // A line is a name, a tier, and a sentence; the first two are single words.
-    let columns = |line: &str| {
+    let columns_of = |line: &str| {
         let name = line.find(' ')?;
         let tier = name + line[name..].find(|letter| letter != ' ')?;
         let gap = tier + line[tier..].find(' ')?;
         Some((tier, gap + line[gap..].find(|letter| letter != ' ')?))
     };
-    let places: Vec<_> = told.lines().map(columns).collect();
-    assert!(places.len() > 3 && places[0].is_some() && places.iter().all(|place| *place == places[0]), "{told}");
+    let columns: Vec<_> = told.lines().map(columns_of).collect();
+    assert!(columns.len() > 3 && columns[0].is_some() && columns.iter().all(|other| *other == columns[0]), "{told}");
 }
 
 #[test]

@@ -21,8 +21,8 @@ fn document() -> String {
 
 /// The output of a command line.
 fn printed(command: &str) -> String {
-    let words = command.split('"').enumerate().flat_map(|(place, part)| {
-        let quoted = place % 2 == 1;
+    let words = command.split('"').enumerate().flat_map(|(index, part)| {
+        let quoted = index % 2 == 1;
         if quoted { vec![part] } else { part.split_whitespace().collect() }
     });
     let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).args(words).output().unwrap();

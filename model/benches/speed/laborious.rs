@@ -92,8 +92,8 @@ impl Laborious {
         if self.without == Without::Order {
             let mut new: Vec<u64> = state.network.iter().map(|message| message.digest(0)).collect();
             for &before in sent_before {
-                if let Some(place) = new.iter().position(|&message| message == before) {
-                    sent.push(new.remove(place));
+                if let Some(index) = new.iter().position(|&message| message == before) {
+                    sent.push(new.remove(index));
                 }
             }
             sent.extend(new);

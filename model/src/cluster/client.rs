@@ -38,7 +38,7 @@ pub struct KeepAlive {
     /// When the keepalive was sent, in ticks.
     pub sent: u64,
     /// Where the keepalive is.
-    pub place: RequestLocation,
+    pub location: RequestLocation,
 }
 
 /// The location of a request.
@@ -88,7 +88,7 @@ impl Client {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
             Request::KeepAlive => {
-                self.keepalives.push(KeepAlive { sent: now, place: RequestLocation::Arriving(server) })
+                self.keepalives.push(KeepAlive { sent: now, location: RequestLocation::Arriving(server) })
             }
             Request::Acquire | Request::Release => {}
         }
@@ -118,10 +118,10 @@ impl Client {
         };
         let is_taken = node.is_leader() && node.log().get(last.index).is_some_and(keeps_alive);
         let here = RequestLocation::Arriving(node.id());
-        if is_taken && let Some(keepalive) = self.keepalives.iter_mut().find(|keepalive| keepalive.place == here) {
-            keepalive.place = RequestLocation::Entry(last);
+        if is_taken && let Some(keepalive) = self.keepalives.iter_mut().find(|keepalive| keepalive.location == here) {
+            keepalive.location = RequestLocation::Entry(last);
         } else if !node.is_leader() {
-            self.keepalives.retain(|keepalive| keepalive.place != here);
+            self.keepalives.retain(|keepalive| keepalive.location != here);
         }
     }
 
@@ -146,7 +146,7 @@ impl Client {
         {
             (self.token, self.lease) = (Some(token), self.lease.max(self.asked));
         }
-        let answered = |keepalive: &KeepAlive| keepalive.place == RequestLocation::Entry(entry);
+        let answered = |keepalive: &KeepAlive| keepalive.location == RequestLocation::Entry(entry);
         if let Some(Reply::KeptAlive { missing }) = &outcome.reply
             && let Some(keepalive) = self.keepalives.iter().find(|keepalive| answered(keepalive))
             && !missing.contains(&own)
@@ -157,7 +157,7 @@ impl Client {
         // its index to another one: only one entry is committed at an index.
         let (lease, decided) = (self.lease, entry.index);
         self.keepalives.retain(|keepalive| {
-            let is_open = !matches!(keepalive.place, RequestLocation::Entry(place) if place.index <= decided);
+            let is_open = !matches!(keepalive.location, RequestLocation::Entry(entry) if entry.index <= decided);
             is_open && keepalive.sent > lease
         });
     }

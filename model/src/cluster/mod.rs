@@ -273,10 +273,10 @@ impl Environment for Surroundings {
     }
 
     fn committed(history: &History<LockTable>, index: Index) -> Check {
-        let place = usize::try_from(index.0).expect("a log index fits in usize");
-        let (before, after) = (&history.machines[place - 1], &history.machines[place]);
+        let position = usize::try_from(index.0).expect("a log index fits in usize");
+        let (before, after) = (&history.machines[position - 1], &history.machines[position]);
         let entry = &history.committed[&index];
-        let earlier = history.machines[..place].iter().flat_map(|table| table.locks().values());
+        let earlier = history.machines[..position].iter().flat_map(|table| table.locks().values());
         let mut greatest =
             earlier.flat_map(|lock| lock.holders.iter().map(|holder| holder.token)).max().unwrap_or_default();
         let mut table = before.clone();

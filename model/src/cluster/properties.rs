@@ -93,6 +93,6 @@ fn clocks() -> [Property<World<Surroundings>>; 2] {
 fn granted_in(history: &History<LockTable>, client: &Client) -> Option<Term> {
     let token = client.token?;
     let holds = |table: &LockTable| table.lock(&client.key).is_some_and(|lock| lock.holder_with(token).is_some());
-    let place = history.machines.iter().position(holds)?;
-    history.committed_in.get(&Index(place as u64)).copied()
+    let position = history.machines.iter().position(holds)?;
+    history.committed_in.get(&Index(position as u64)).copied()
 }

@@ -35,10 +35,10 @@ pub fn serve<M: Presentation>(model: M, name: &str, listener: TcpListener) -> io
     proxy::serve(listener, explorer, name)
 }
 
-/// What follows the address of an Explorer's page: the place of a path's end, or of the first
-/// initial state.
+/// What follows the address of an Explorer's page: the path to a state, or to the first initial
+/// state.
 pub fn fragment(trace: Option<&Trace>) -> String {
-    format!("#/steps{}", trace.map_or("/0", |trace| &trace.place))
+    format!("#/steps{}", trace.map_or("/0", |trace| &trace.explorer_path))
 }
 
 /// The adapter of a model for the Explorer.
@@ -54,7 +54,7 @@ trait Show: Send + Sync {
     fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String>;
     fn expectations(&self) -> Vec<(Expectation, &'static str)>;
     /// Whether the property at this index of the list is true of a state.
-    fn answer(&self, place: usize, state: &Shape) -> bool;
+    fn answer(&self, index: usize, state: &Shape) -> bool;
 }
 
 /// A state of any model, with its type erased.
@@ -110,7 +110,7 @@ impl Debug for Shape {
 struct Taken {
     last: Shape,
     /// Index among the actions that change this state.
-    place: usize,
+    index: usize,
     action: Arc<dyn Act>,
     next: Shape,
 }
@@ -128,7 +128,7 @@ impl Taken {
 
 impl PartialEq for Taken {
     fn eq(&self, other: &Taken) -> bool {
-        self.place == other.place && self.last == other.last
+        self.index == other.index && self.last == other.last
     }
 }
 
@@ -144,9 +144,9 @@ impl<M: Presentation> Show for M {
     }
 
     fn taken(&self, last: &Shape) -> Vec<Taken> {
-        let taken = |(place, (action, next))| {
+        let taken = |(index, (action, next))| {
             let (action, next): (Arc<dyn Act>, Shape) = (Arc::<M::Action>::new(action), Shape::of::<M::State>(next));
-            Taken { last: last.clone(), place, action, next }
+            Taken { last: last.clone(), index, action, next }
         };
         self.next_steps(last.state()).into_iter().enumerate().map(taken).collect()
     }
@@ -171,8 +171,8 @@ impl<M: Presentation> Show for M {
         self.properties().into_iter().map(|property| (property.expectation, property.name)).collect()
     }
 
-    fn answer(&self, place: usize, state: &Shape) -> bool {
-        (self.properties()[place].condition)(self, state.state())
+    fn answer(&self, index: usize, state: &Shape) -> bool {
+        (self.properties()[index].condition)(self, state.state())
     }
 }
 
@@ -216,12 +216,12 @@ impl Model for Shown {
 /// there is one function for each index.
 type Condition = fn(&Shown, &Shape) -> bool;
 
-fn condition<const PLACE: usize>(shown: &Shown, state: &Shape) -> bool {
-    shown.0.answer(PLACE, state)
+fn condition<const INDEX: usize>(shown: &Shown, state: &Shape) -> bool {
+    shown.0.answer(INDEX, state)
 }
 
 macro_rules! conditions {
-    ($($place:literal)*) => { [$(condition::<$place>),*] };
+    ($($index:literal)*) => { [$(condition::<$index>),*] };
 }
 
 /// Maximum number of properties of a model that can be shown.
@@ -259,10 +259,10 @@ mod tests {
     }
 
     #[test]
-    fn trace_place_leads_to_its_steps_in_the_explorer() {
+    fn trace_path_leads_to_its_steps_in_the_explorer() {
         let trace = shortest(world(), "a leader is elected").unwrap();
         let shown = Shown(Box::new(world()));
-        let mut indices = trace.place.split('/').skip(1).map(|index| index.parse::<usize>().unwrap());
+        let mut indices = trace.explorer_path.split('/').skip(1).map(|index| index.parse::<usize>().unwrap());
         let mut state = shown.init_states().swap_remove(indices.next().unwrap());
         for (index, step) in indices.zip(&trace.steps) {
             let mut actions = Vec::new();

@@ -78,8 +78,8 @@ impl Raft {
             *voter != candidate && self.servers[*voter].term <= term && up_to_date
         };
         let voters: Vec<usize> = (0..SERVERS).filter(votes).collect();
-        let pairs = |place: usize| voters[place + 1..].iter().map(move |&second| (place, second));
-        (0..voters.len()).flat_map(pairs).map(|(place, second)| [voters[place], second]).collect()
+        let pairs = |index: usize| voters[index + 1..].iter().map(move |&second| (index, second));
+        (0..voters.len()).flat_map(pairs).map(|(index, second)| [voters[index], second]).collect()
     }
 
     /// Elects a server for its next term.

@@ -72,7 +72,7 @@ impl Model for Fencing {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend(state.holder.map(Action::Expire));
         for client in Client::TWO {
-            match state.clients[client.place()] {
+            match state.clients[client.index()] {
                 Stage::Idle if state.holder.is_none() && state.grants < MOST_GRANTS => {
                     actions.push(Action::Grant(client));
                 }
@@ -91,19 +91,19 @@ impl Model for Fencing {
             Action::Grant(client) => {
                 next.holder = Some(client);
                 next.grants += 1;
-                next.clients[client.place()] = Stage::Granted(next.grants);
+                next.clients[client.index()] = Stage::Granted(next.grants);
             }
             Action::Expire(_) => next.holder = None,
             Action::Write(client) => {
-                let Stage::Granted(token) = last.clients[client.place()] else { return None };
+                let Stage::Granted(token) = last.clients[client.index()] else { return None };
                 next.stale |= token < last.latest;
                 next.latest = last.latest.max(token);
-                next.clients[client.place()] = Stage::Idle;
+                next.clients[client.index()] = Stage::Idle;
                 next.holder = last.holder.filter(|&holder| holder != client);
             }
             Action::Refuse(client) => {
                 next.refused = true;
-                next.clients[client.place()] = Stage::Idle;
+                next.clients[client.index()] = Stage::Idle;
             }
         }
         Some(next)
@@ -178,7 +178,7 @@ impl ToStateTable for State {
         let mut table = StateTable::default();
         table.fields("lock", [("", show::key(self.holder))]);
         for client in Client::TWO {
-            let does = match self.clients[client.place()] {
+            let does = match self.clients[client.index()] {
                 Stage::Idle => "idle".to_string(),
                 Stage::Granted(token) if self.holder == Some(client) => format!("holds grant {token}"),
                 Stage::Granted(token) => format!("believes in grant {token}"),

@@ -93,24 +93,24 @@ impl Model for RaftEarlyApply {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let raft = &state.raft;
-        for place in 0..SERVERS {
+        for index in 0..SERVERS {
             for client in Client::TWO {
-                match state.clients[client.place()] {
-                    Stage::Idle if raft.accepts(place) => actions.push(Action::Ask(client, place)),
-                    Stage::Asked if grants(self.applied(raft, place), client) => {
-                        actions.push(Action::Tell(place, client));
+                match state.clients[client.index()] {
+                    Stage::Idle if raft.accepts(index) => actions.push(Action::Ask(client, index)),
+                    Stage::Asked if grants(self.applied(raft, index), client) => {
+                        actions.push(Action::Tell(index, client));
                     }
-                    Stage::Holds if raft.accepts(place) => actions.push(Action::Release(client, place)),
+                    Stage::Holds if raft.accepts(index) => actions.push(Action::Release(client, index)),
                     _ => {}
                 }
             }
-            if raft.servers[place].leads {
-                actions.extend(raft.followers(place).into_iter().map(|follower| Action::Receive(follower, place)));
-                if raft.may_commit(place) {
-                    actions.push(Action::Commit(place));
+            if raft.servers[index].leads {
+                actions.extend(raft.followers(index).into_iter().map(|follower| Action::Receive(follower, index)));
+                if raft.may_commit(index) {
+                    actions.push(Action::Commit(index));
                 }
             }
-            actions.extend(raft.elections(place).into_iter().map(|voters| Action::Elect(place, voters)));
+            actions.extend(raft.elections(index).into_iter().map(|voters| Action::Elect(index, voters)));
         }
     }
 
@@ -120,15 +120,15 @@ impl Model for RaftEarlyApply {
             Action::Elect(candidate, voters) => next.raft.elect(candidate, voters),
             Action::Ask(client, leader) => {
                 next.raft.append(leader, Command::Acquire(client));
-                next.clients[client.place()] = Stage::Asked;
+                next.clients[client.index()] = Stage::Asked;
             }
             Action::Release(client, leader) => {
                 next.raft.append(leader, Command::Release(client));
-                next.clients[client.place()] = Stage::Done;
+                next.clients[client.index()] = Stage::Done;
             }
             Action::Receive(follower, leader) => next.raft.receive(follower, leader),
             Action::Commit(leader) => next.raft.commit(leader),
-            Action::Tell(_, client) => next.clients[client.place()] = Stage::Holds,
+            Action::Tell(_, client) => next.clients[client.index()] = Stage::Holds,
         }
         Some(next)
     }
@@ -220,7 +220,7 @@ impl Pictured for RaftEarlyApply {
 impl ToStateTable for State {
     fn table(&self) -> StateTable {
         let mut table = StateTable::default();
-        for (place, server) in self.raft.servers.iter().enumerate() {
+        for (index, server) in self.raft.servers.iter().enumerate() {
             let entry = |entry: &Entry| match entry.command {
                 Command::Acquire(client) => format!("acquire {client:?} @{}", entry.term),
                 Command::Release(client) => format!("release {client:?} @{}", entry.term),
@@ -229,13 +229,13 @@ impl ToStateTable for State {
             let role = if server.leads { "leader" } else { "follower" };
             let term = server.term.to_string();
             table.fields(
-                format!("server {}", place + 1),
+                format!("server {}", index + 1),
                 [("", role.to_string()), ("term", term), ("log", format!("[{log}]"))],
             );
         }
         table.fields("committed", [("", self.raft.committed.len().to_string())]);
         for client in Client::TWO {
-            let does = match self.clients[client.place()] {
+            let does = match self.clients[client.index()] {
                 Stage::Idle => "idle",
                 Stage::Asked => "waits",
                 Stage::Holds => "holds the lock",

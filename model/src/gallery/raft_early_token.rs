@@ -88,7 +88,7 @@ impl RaftEarlyToken {
         state.grants += 1;
         state.counter = token + 1;
         state.holder = Some(client);
-        state.clients[client.place()] = Stage::Holds(token);
+        state.clients[client.index()] = Stage::Holds(token);
     }
 }
 
@@ -114,7 +114,7 @@ impl Model for RaftEarlyToken {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for client in Client::TWO {
-            match state.clients[client.place()] {
+            match state.clients[client.index()] {
                 Stage::Idle if state.requests < MOST_REQUESTS => actions.push(Action::Ask(client)),
                 Stage::Holds(_) => actions.push(Action::Release(client)),
                 Stage::Idle | Stage::Asked => {}
@@ -130,12 +130,12 @@ impl Model for RaftEarlyToken {
         match action {
             Action::Ask(client) => {
                 next.log.push(Entry::Acquire(client, last.counter));
-                next.clients[client.place()] = Stage::Asked;
+                next.clients[client.index()] = Stage::Asked;
                 next.requests += 1;
             }
             Action::Release(client) => {
                 next.log.push(Entry::Release(client));
-                next.clients[client.place()] = Stage::Idle;
+                next.clients[client.index()] = Stage::Idle;
             }
             Action::Apply => match next.log.remove(0) {
                 Entry::Acquire(client, read) if last.holder.is_none() => self.grant(&mut next, client, read),
@@ -200,8 +200,8 @@ impl Pictured for RaftEarlyToken {
             Action::Apply => {
                 row.note(leader, "applies an entry");
                 for client in Client::TWO {
-                    let stage = after.clients[client.place()];
-                    if let (Stage::Holds(token), true) = (stage, stage != before.clients[client.place()]) {
+                    let stage = after.clients[client.index()];
+                    if let (Stage::Holds(token), true) = (stage, stage != before.clients[client.index()]) {
                         row.message(leader, Who::Client(client), "granted");
                         row.good(Who::Client(client), &format!("token {token}"));
                     }
@@ -225,7 +225,7 @@ impl ToStateTable for State {
             [("lock", show::key(self.holder)), ("queue", queue), ("next token", self.counter.to_string())],
         );
         for client in Client::TWO {
-            let does = match self.clients[client.place()] {
+            let does = match self.clients[client.index()] {
                 Stage::Idle => "idle".to_string(),
                 Stage::Asked => "waits".to_string(),
                 Stage::Holds(token) => format!("holds the lock with token {token}"),

@@ -78,7 +78,7 @@ impl Model for RaftLocalClock {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let behind = state.replicas.iter().enumerate().filter(|(_, replica)| replica.applied < state.log.len());
-        actions.extend(behind.map(|(place, _)| Action::Apply(place)));
+        actions.extend(behind.map(|(index, _)| Action::Apply(index)));
         if state.log.len() < LONGEST_LOG {
             actions.extend(Client::TWO.map(Action::Ask));
         }
@@ -92,8 +92,8 @@ impl Model for RaftLocalClock {
         match action {
             Action::Tick => next.now += 1,
             Action::Ask(client) => next.log.push(Entry { client, stamp: last.now }),
-            Action::Apply(place) => {
-                let replica = &mut next.replicas[place];
+            Action::Apply(index) => {
+                let replica = &mut next.replicas[index];
                 let Entry { client, stamp } = last.log[replica.applied];
                 let time = match self.time {
                     Time::WhenApplied => last.now,
@@ -139,7 +139,7 @@ impl Model for RaftLocalClock {
         match action {
             Action::Tick => "time passes".to_string(),
             Action::Ask(client) => format!("client {client:?} asks for the lock, and the entry is committed"),
-            Action::Apply(place) => format!("replica {} applies its next entry", place + 1),
+            Action::Apply(index) => format!("replica {} applies its next entry", index + 1),
         }
     }
 
@@ -165,10 +165,10 @@ impl Pictured for RaftLocalClock {
         match *action {
             Action::Tick => row.line(&format!("time: {}", after.now)),
             Action::Ask(client) => row.message(Who::Client(client), log, "acquire"),
-            Action::Apply(place) => {
-                let Replica { applied, holder, .. } = after.replicas[place];
-                row.message(log, Who::Server(1 + place), &format!("entry {applied}"));
-                row.good(Who::Server(1 + place), &format!("lock: {}", show::key(holder)));
+            Action::Apply(index) => {
+                let Replica { applied, holder, .. } = after.replicas[index];
+                row.message(log, Who::Server(1 + index), &format!("entry {applied}"));
+                row.good(Who::Server(1 + index), &format!("lock: {}", show::key(holder)));
             }
         }
     }
@@ -179,10 +179,10 @@ impl ToStateTable for State {
         let mut table = StateTable::default();
         table.fields("time", [("", self.now.to_string())]);
         table.items("log", self.log.iter().map(|entry| format!("{:?} at {}", entry.client, entry.stamp)));
-        for (place, replica) in self.replicas.iter().enumerate() {
+        for (index, replica) in self.replicas.iter().enumerate() {
             let deadline = replica.holder.map_or(String::new(), |_| replica.deadline.to_string());
             table.fields(
-                format!("replica {}", place + 1),
+                format!("replica {}", index + 1),
                 [("applied", replica.applied.to_string()), ("lock", show::key(replica.holder)), ("until", deadline)],
             );
         }

@@ -116,7 +116,7 @@ impl Model for RedisFailover {
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         for client in Client::TWO {
-            let stage = state.clients[client.place()];
+            let stage = state.clients[client.index()];
             for server in (0..3).filter(|&server| state.serves(server)) {
                 let Data { offset, key } = state.servers[server];
                 if stage == Stage::Idle && key.is_none() && offset < MOST_WRITES {
@@ -146,7 +146,7 @@ impl Model for RedisFailover {
             Action::Set(client, server) => {
                 let offset = last.servers[server].offset + 1;
                 next.servers[server] = Data { offset, key: Some(client) };
-                next.clients[client.place()] = match self.rule {
+                next.clients[client.index()] = match self.rule {
                     Rule::Asynchronous => Stage::Holds { server, offset },
                     Rule::WaitForOne | Rule::Majority => Stage::Pending { server, offset, copied: false },
                 };
@@ -160,13 +160,13 @@ impl Model for RedisFailover {
                 }
             }
             Action::Tell(client) => {
-                let stage = &mut next.clients[client.place()];
+                let stage = &mut next.clients[client.index()];
                 if let Stage::Pending { server, offset, .. } = *stage {
                     *stage = Stage::Holds { server, offset };
                 }
             }
             Action::Delete(client, server) => {
-                next.clients[client.place()] = Stage::Idle;
+                next.clients[client.index()] = Stage::Idle;
                 let data = &mut next.servers[server];
                 if data.key == Some(client) {
                     *data = Data { offset: data.offset + 1, key: None };
@@ -231,13 +231,13 @@ impl Pictured for RedisFailover {
         match *action {
             Action::Set(client, server) => {
                 row.message(Who::Client(client), Who::Server(server), "SET NX");
-                if matches!(after.clients[client.place()], Stage::Holds { .. }) {
+                if matches!(after.clients[client.index()], Stage::Holds { .. }) {
                     row.good(Who::Client(client), "holds the lock");
                 }
             }
             Action::Copy(replica) => row.message(Who::Server(before.primary), Who::Server(replica), "copy"),
             Action::Tell(client) => {
-                if let Stage::Pending { server, .. } = before.clients[client.place()] {
+                if let Stage::Pending { server, .. } = before.clients[client.index()] {
                     row.message(Who::Server(server), Who::Client(client), "granted");
                     row.good(Who::Client(client), "holds the lock");
                 }
@@ -254,16 +254,16 @@ impl Pictured for RedisFailover {
 impl ToStateTable for State {
     fn table(&self) -> StateTable {
         let mut table = StateTable::default();
-        for (place, data) in self.servers.iter().enumerate() {
-            let role = match place {
+        for (index, data) in self.servers.iter().enumerate() {
+            let role = match index {
                 0 if self.failed_over() => "old primary",
-                place if place == self.primary => "primary",
+                index if index == self.primary => "primary",
                 _ => "replica",
             };
-            table.fields(format!("server {}", place + 1), [("", role.to_string()), ("key", show::key(data.key))]);
+            table.fields(format!("server {}", index + 1), [("", role.to_string()), ("key", show::key(data.key))]);
         }
         for client in Client::TWO {
-            let does = match self.clients[client.place()] {
+            let does = match self.clients[client.index()] {
                 Stage::Idle => "idle".to_string(),
                 Stage::Pending { server, copied: false, .. } => format!("waits for server {}", server + 1),
                 Stage::Pending { server, copied: true, .. } => format!("waits for server {}, copied", server + 1),

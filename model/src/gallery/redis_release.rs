@@ -75,7 +75,7 @@ impl Model for RedisRelease {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         actions.extend(state.key.map(Action::Expire));
         for client in Client::TWO {
-            match (state.clients[client.place()], self.release) {
+            match (state.clients[client.index()], self.release) {
                 (Stage::Idle, _) if state.key.is_none() => actions.push(Action::Set(client)),
                 (Stage::Idle, _) => {}
                 (Stage::Holds | Stage::Late, Release::CompareAndDelete) => actions.push(Action::Script(client)),
@@ -90,14 +90,14 @@ impl Model for RedisRelease {
 
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = last.clone();
-        let mut becomes = |client: Client, stage| next.clients[client.place()] = stage;
+        let mut becomes = |client: Client, stage| next.clients[client.index()] = stage;
         match action {
             Action::Set(client) => {
                 becomes(client, Stage::Holds);
                 next.key = Some(client);
             }
             Action::Expire(client) => {
-                if last.clients[client.place()] == Stage::Holds {
+                if last.clients[client.index()] == Stage::Holds {
                     becomes(client, Stage::Late);
                 }
                 next.key = None;
@@ -185,7 +185,7 @@ impl ToStateTable for State {
         let mut table = StateTable::default();
         table.fields("key", [("", show::key(self.key))]);
         for client in Client::TWO {
-            let does = match self.clients[client.place()] {
+            let does = match self.clients[client.index()] {
                 Stage::Idle => "idle",
                 Stage::Holds => "holds the lock",
                 Stage::Late => "late",

@@ -105,7 +105,7 @@ impl Attempt {
 
 impl State {
     fn is_over(&self, client: Client) -> bool {
-        self.clients[client.place()].over
+        self.clients[client.index()].over
     }
 
     fn holders(&self) -> usize {
@@ -115,10 +115,10 @@ impl State {
 
 impl Redlock {
     fn attempt(state: &State, client: Client, actions: &mut Vec<Action>) {
-        let Attempt { granted, over } = state.clients[client.place()];
+        let Attempt { granted, over } = state.clients[client.index()];
         if !over {
-            let free = (0..INSTANCES).filter(|&place| state.instances[place] == Instance::Up(None) && !granted[place]);
-            actions.extend(free.map(|place| Action::Set(client, place)));
+            let free = (0..INSTANCES).filter(|&index| state.instances[index] == Instance::Up(None) && !granted[index]);
+            actions.extend(free.map(|index| Action::Set(client, index)));
             actions.push(Action::Over(client));
         }
     }
@@ -141,16 +141,16 @@ impl Model for Redlock {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let [first, second] = Client::TWO;
         Redlock::attempt(state, first, actions);
-        for (place, instance) in state.instances.iter().enumerate() {
+        for (index, instance) in state.instances.iter().enumerate() {
             match *instance {
-                Instance::Up(Some(client)) if state.is_over(client) => actions.push(Action::Expire(place)),
-                Instance::Down(lost) if self.may_restart(state, lost) => actions.push(Action::Restart(place)),
+                Instance::Up(Some(client)) if state.is_over(client) => actions.push(Action::Expire(index)),
+                Instance::Down(lost) if self.may_restart(state, lost) => actions.push(Action::Restart(index)),
                 Instance::Up(_) | Instance::Down(_) => {}
             }
             if !state.struck {
                 actions.push(match self.fault {
-                    Fault::ClockJump(_) => Action::Jump(place),
-                    Fault::Crash(_) => Action::Crash(place),
+                    Fault::ClockJump(_) => Action::Jump(index),
+                    Fault::Crash(_) => Action::Crash(index),
                 });
             }
         }
@@ -160,22 +160,22 @@ impl Model for Redlock {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = last.clone();
         match action {
-            Action::Set(client, place) => {
-                next.instances[place] = Instance::Up(Some(client));
-                next.clients[client.place()].granted[place] = true;
+            Action::Set(client, index) => {
+                next.instances[index] = Instance::Up(Some(client));
+                next.clients[client.index()].granted[index] = true;
             }
-            Action::Over(client) => next.clients[client.place()].over = true,
-            Action::Expire(place) | Action::Restart(place) => next.instances[place] = Instance::Up(None),
-            Action::Jump(place) => {
+            Action::Over(client) => next.clients[client.index()].over = true,
+            Action::Expire(index) | Action::Restart(index) => next.instances[index] = Instance::Up(None),
+            Action::Jump(index) => {
                 next.struck = true;
                 if self.fault == Fault::ClockJump(Clock::Wall) {
-                    next.instances[place] = Instance::Up(None);
+                    next.instances[index] = Instance::Up(None);
                 }
             }
-            Action::Crash(place) => {
+            Action::Crash(index) => {
                 next.struck = true;
-                let (Instance::Up(key) | Instance::Down(key)) = last.instances[place];
-                next.instances[place] = Instance::Down(key);
+                let (Instance::Up(key) | Instance::Down(key)) = last.instances[index];
+                next.instances[index] = Instance::Down(key);
             }
         }
         Some(next)
@@ -202,17 +202,17 @@ impl Model for Redlock {
 
     fn format_action(&self, action: &Action) -> String {
         match *action {
-            Action::Set(client, place) => format!("instance {} sets the key for client {client:?}", place + 1),
+            Action::Set(client, index) => format!("instance {} sets the key for client {client:?}", index + 1),
             Action::Over(client) => format!("the lease of client {client:?} is over"),
-            Action::Expire(place) => format!("instance {} drops the key", place + 1),
-            Action::Jump(place) => match self.fault {
+            Action::Expire(index) => format!("instance {} drops the key", index + 1),
+            Action::Jump(index) => match self.fault {
                 Fault::ClockJump(Clock::Wall) => {
-                    format!("the clock of instance {} jumps ahead: for it, the time-to-live has passed", place + 1)
+                    format!("the clock of instance {} jumps ahead: for it, the time-to-live has passed", index + 1)
                 }
-                _ => format!("the wall clock of instance {} jumps ahead, by which no key expires", place + 1),
+                _ => format!("the wall clock of instance {} jumps ahead, by which no key expires", index + 1),
             },
-            Action::Crash(place) => format!("instance {} crashes before it has synced its file", place + 1),
-            Action::Restart(place) => format!("instance {} serves again, without any key", place + 1),
+            Action::Crash(index) => format!("instance {} crashes before it has synced its file", index + 1),
+            Action::Restart(index) => format!("instance {} serves again, without any key", index + 1),
         }
     }
 
@@ -234,17 +234,17 @@ impl Pictured for Redlock {
 
     fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
         match *action {
-            Action::Set(client, place) => {
-                row.message(Who::Client(client), Who::Server(place), "SET NX PX");
-                if after.clients[client.place()].holds() {
+            Action::Set(client, index) => {
+                row.message(Who::Client(client), Who::Server(index), "SET NX PX");
+                if after.clients[client.index()].holds() {
                     row.good(Who::Client(client), "holds the lock");
                 }
             }
             Action::Over(client) => row.note(Who::Client(client), "lease over"),
-            Action::Expire(place) => row.note(Who::Server(place), "drops the key"),
-            Action::Jump(place) => row.bad(Who::Server(place), "the clock jumps"),
-            Action::Crash(place) => row.bad(Who::Server(place), "crashes"),
-            Action::Restart(place) => row.note(Who::Server(place), "serves again"),
+            Action::Expire(index) => row.note(Who::Server(index), "drops the key"),
+            Action::Jump(index) => row.bad(Who::Server(index), "the clock jumps"),
+            Action::Crash(index) => row.bad(Who::Server(index), "crashes"),
+            Action::Restart(index) => row.note(Who::Server(index), "serves again"),
         }
     }
 }
@@ -252,15 +252,15 @@ impl Pictured for Redlock {
 impl ToStateTable for State {
     fn table(&self) -> StateTable {
         let mut table = StateTable::default();
-        for (place, instance) in self.instances.iter().enumerate() {
+        for (index, instance) in self.instances.iter().enumerate() {
             let content = match *instance {
                 Instance::Up(key) => show::key(key),
                 Instance::Down(_) => "down".to_string(),
             };
-            table.fields(format!("instance {}", place + 1), [("", content)]);
+            table.fields(format!("instance {}", index + 1), [("", content)]);
         }
         for client in Client::TWO {
-            let attempt = &self.clients[client.place()];
+            let attempt = &self.clients[client.index()];
             let count = attempt.granted.iter().filter(|granted| **granted).count();
             let does = match (attempt.holds(), attempt.over) {
                 (true, _) => "holds the lock".to_string(),

@@ -91,10 +91,10 @@ impl Attempt {
 
 impl RedlockPause {
     fn attempt(&self, state: &State, client: Client, actions: &mut Vec<Action>) {
-        let Attempt { stage, over, token, .. } = state.clients[client.place()];
+        let Attempt { stage, over, token, .. } = state.clients[client.index()];
         if matches!(stage, Stage::Asks(_)) && !over {
-            let free = (0..INSTANCES).filter(|&place| state.instances[place].is_none());
-            actions.extend(free.map(|place| Action::Set(client, place)));
+            let free = (0..INSTANCES).filter(|&index| state.instances[index].is_none());
+            actions.extend(free.map(|index| Action::Set(client, index)));
         }
         actions.extend(match (stage, self.resource) {
             (Stage::Asks(MAJORITY..), Resource::ChecksTokens) => Some(Action::Fetch(client)),
@@ -123,9 +123,9 @@ impl Model for RedlockPause {
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
         let [first, second] = Client::TWO;
         self.attempt(state, first, actions);
-        for (place, key) in state.instances.iter().enumerate() {
-            if key.is_some_and(|client| state.clients[client.place()].over) {
-                actions.push(Action::Expire(place));
+        for (index, key) in state.instances.iter().enumerate() {
+            if key.is_some_and(|client| state.clients[client.index()].over) {
+                actions.push(Action::Expire(index));
             }
         }
         self.attempt(state, second, actions);
@@ -134,32 +134,32 @@ impl Model for RedlockPause {
     fn next_state(&self, last: &State, action: Action) -> Option<State> {
         let mut next = last.clone();
         match action {
-            Action::Set(client, place) => {
-                let attempt = &mut next.clients[client.place()];
+            Action::Set(client, index) => {
+                let attempt = &mut next.clients[client.index()];
                 let Stage::Asks(keys) = &mut attempt.stage else { return None };
                 *keys += 1;
                 if *keys == MAJORITY {
                     next.turns += 1;
                     attempt.turn = next.turns;
                 }
-                next.instances[place] = Some(client);
+                next.instances[index] = Some(client);
             }
             Action::Fetch(client) => {
                 next.tokens += 1;
-                let attempt = &mut next.clients[client.place()];
+                let attempt = &mut next.clients[client.index()];
                 (attempt.stage, attempt.token) = (Stage::HasToken, next.tokens);
             }
-            Action::Look(client) => next.clients[client.place()].stage = Stage::Valid,
-            Action::Over(client) => next.clients[client.place()].over = true,
-            Action::Expire(place) => next.instances[place] = None,
+            Action::Look(client) => next.clients[client.index()].stage = Stage::Valid,
+            Action::Over(client) => next.clients[client.index()].over = true,
+            Action::Expire(index) => next.instances[index] = None,
             Action::Write(client) => {
-                let attempt = &mut next.clients[client.place()];
+                let attempt = &mut next.clients[client.index()];
                 attempt.stage = Stage::Wrote;
                 next.stale |= attempt.turn < last.latest;
                 next.latest = last.latest.max(attempt.turn);
                 next.seen = last.seen.max(attempt.token);
             }
-            Action::Refuse(client) => next.clients[client.place()].stage = Stage::Refused,
+            Action::Refuse(client) => next.clients[client.index()].stage = Stage::Refused,
         }
         Some(next)
     }
@@ -191,11 +191,11 @@ impl Model for RedlockPause {
 
     fn format_action(&self, action: &Action) -> String {
         match *action {
-            Action::Set(client, place) => format!("instance {} sets the key for client {client:?}", place + 1),
+            Action::Set(client, index) => format!("instance {} sets the key for client {client:?}", index + 1),
             Action::Fetch(client) => format!("client {client:?} has a majority and fetches a token"),
             Action::Look(client) => format!("client {client:?} looks at its clock: its lease is valid"),
             Action::Over(client) => format!("the lease of client {client:?} is over"),
-            Action::Expire(place) => format!("instance {} drops the key", place + 1),
+            Action::Expire(index) => format!("instance {} drops the key", index + 1),
             Action::Write(client) => format!("the write of client {client:?} arrives and is done"),
             Action::Refuse(client) => format!("the write of client {client:?} arrives and is refused"),
         }
@@ -221,9 +221,9 @@ impl Pictured for RedlockPause {
     fn draw(&self, _: &State, action: &Action, after: &State, row: &mut Row<'_>) {
         let (counter, resource) = (Who::Server(INSTANCES), Who::Server(INSTANCES + 1));
         match *action {
-            Action::Set(client, place) => {
-                row.message(Who::Client(client), Who::Server(place), "SET NX PX");
-                if after.clients[client.place()].holds() {
+            Action::Set(client, index) => {
+                row.message(Who::Client(client), Who::Server(index), "SET NX PX");
+                if after.clients[client.index()].holds() {
                     row.good(Who::Client(client), "holds the lock");
                 }
             }
@@ -235,7 +235,7 @@ impl Pictured for RedlockPause {
                 row.sends(Who::Client(client));
             }
             Action::Over(client) => row.note(Who::Client(client), "lease over"),
-            Action::Expire(place) => row.note(Who::Server(place), "drops the key"),
+            Action::Expire(index) => row.note(Who::Server(index), "drops the key"),
             Action::Write(client) => row.message(Who::Client(client), resource, "write"),
             Action::Refuse(client) => {
                 row.message(Who::Client(client), resource, "write");
@@ -248,11 +248,11 @@ impl Pictured for RedlockPause {
 impl ToStateTable for State {
     fn table(&self) -> StateTable {
         let mut table = StateTable::default();
-        for (place, key) in self.instances.iter().enumerate() {
-            table.fields(format!("instance {}", place + 1), [("", show::key(*key))]);
+        for (index, key) in self.instances.iter().enumerate() {
+            table.fields(format!("instance {}", index + 1), [("", show::key(*key))]);
         }
         for client in Client::TWO {
-            let attempt = self.clients[client.place()];
+            let attempt = self.clients[client.index()];
             let does = match attempt.stage {
                 Stage::Asks(keys) if keys < MAJORITY => format!("{keys} of {INSTANCES}"),
                 Stage::Asks(_) => "has a majority".to_string(),

@@ -78,8 +78,8 @@ impl Row<'_> {
     fn lifeline(&self, who: Who) -> usize {
         match who {
             Who::Client(Client::A) => 0,
-            Who::Server(place) => 1 + place,
-            Who::Client(client) => self.servers + client.place(),
+            Who::Server(index) => 1 + index,
+            Who::Client(client) => self.servers + client.index(),
         }
     }
 }
@@ -92,9 +92,9 @@ pub(super) fn diagram<M: Pictured>(model: &M, way: &Way<M>) -> Option<Diagram> {
     let first = clients.next();
     let mut diagram = Diagram::new(first.into_iter().chain(servers).chain(clients));
     let mut sent = HashMap::new();
-    for (place, pair) in way.windows(2).enumerate() {
+    for (index, pair) in way.windows(2).enumerate() {
         let [(before, Some(action)), (after, _)] = pair else { continue };
-        let number = diagram.row((place + 1).to_string());
+        let number = diagram.row((index + 1).to_string());
         model.draw(before, action, after, &mut Row { diagram: &mut diagram, number, servers: count, sent: &mut sent });
     }
     if let Some((last, _)) = way.last() {

@@ -25,7 +25,7 @@ impl Client {
     }
 
     /// The client's index in a list of clients.
-    pub fn place(self) -> usize {
+    pub fn index(self) -> usize {
         self as usize
     }
 }

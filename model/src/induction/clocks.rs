@@ -217,7 +217,7 @@ impl Case for Clocks {
 
     fn start_states(&self) -> Vec<StartState> {
         let mut start_states = Vec::new();
-        let number = |place: usize| u32::try_from(place).expect("some thousand logs");
+        let number = |index: usize| u32::try_from(index).expect("some thousand logs");
         for (log, own) in self.logs.iter().enumerate().filter(|(_, log)| log.len() <= self.bounds.log) {
             let clocks: Vec<u8> = match own.last() {
                 None => (0..=u8::try_from(self.bounds.stamps + self.bounds.ages).expect("small")).collect(),

@@ -19,9 +19,9 @@ pub(super) fn blank(servers: u32) -> Durable<LockTable> {
 
 /// The entries of a log, from an index on.
 pub(super) fn entries(log: &[Stamped], from: usize) -> Vec<Entry<palisade_spec::lock::Command>> {
-    let entry = |(place, &(term, stamp)): (usize, &Stamped)| Entry {
+    let entry = |(offset, &(term, stamp)): (usize, &Stamped)| Entry {
         term: Term(term),
-        index: Index(place as u64 + 1),
+        index: Index(offset as u64 + 1),
         stamp: Stamp(stamp),
         payload: Payload::Noop,
     };

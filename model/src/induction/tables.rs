@@ -86,8 +86,8 @@ struct Line {
     claims: Vec<(usize, u64)>,
 }
 
-fn id(place: usize) -> SessionId {
-    SessionId { number: place as u64 + 1, proof: Proof::default() }
+fn id(index: usize) -> SessionId {
+    SessionId { number: index as u64 + 1, proof: Proof::default() }
 }
 
 fn number(number: u64) -> Option<u64> {
@@ -115,10 +115,10 @@ impl Tables {
     /// Every queue that these sessions can form at a key.
     fn lines(&self, sessions: &[Option<Lease>]) -> Vec<Line> {
         let lines = grown(|line: &[(usize, u64)]| {
-            let stands = |place: &usize| line.iter().any(|(stands, _)| stands == place);
-            let living = (0..sessions.len()).filter(|place| sessions[*place].is_some() && !stands(place));
+            let stands = |index: &usize| line.iter().any(|(stands, _)| stands == index);
+            let living = (0..sessions.len()).filter(|index| sessions[*index].is_some() && !stands(index));
             living
-                .flat_map(|place| (0..=sessions[place].map_or(0, |lease| lease.last)).map(move |claim| (place, claim)))
+                .flat_map(|index| (0..=sessions[index].map_or(0, |lease| lease.last)).map(move |claim| (index, claim)))
                 .collect()
         });
         let tokens = |claims: &[_]| if claims.is_empty() { 0..1 } else { 1..NEXT_TOKEN };
@@ -126,29 +126,29 @@ impl Tables {
     }
 
     fn table(&self, initial: &StartState) -> LockTable {
-        let claims = |place: usize| -> Vec<&Key> {
-            let stands = |line: &Line| line.claims.iter().any(|(stands, _)| *stands == place);
+        let claims = |index: usize| -> Vec<&Key> {
+            let stands = |line: &Line| line.claims.iter().any(|(stands, _)| *stands == index);
             self.keys.iter().zip(&initial.lines).filter(|(_, line)| stands(line)).map(|(key, _)| key).collect()
         };
-        let living = || initial.sessions.iter().enumerate().filter_map(|(place, lease)| Some((place, (*lease)?)));
+        let living = || initial.sessions.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
         let sessions: Vec<Value> = living()
-            .map(|(place, lease)| {
+            .map(|(index, lease)| {
                 let Lease { deadline, last, once } = lease;
-                let claims = claims(place);
-                json!([id(place), {
+                let claims = claims(index);
+                json!([id(index), {
                     "owner": "", "ttl": TTL, "deadline": deadline, "last": number(last), "once": once, "claims": claims,
                 }])
             })
             .collect();
-        let mut deadlines: Vec<(u64, SessionId)> = living().map(|(place, lease)| (lease.deadline, id(place))).collect();
+        let mut deadlines: Vec<(u64, SessionId)> = living().map(|(index, lease)| (lease.deadline, id(index))).collect();
         deadlines.sort_unstable();
         let deadlines: Vec<Value> = deadlines.into_iter().map(|entry| json!([entry, null])).collect();
         let locks: Vec<Value> = (self.keys.iter().zip(&initial.lines))
             .filter_map(|(key, line)| {
                 let ((holder, claim), waiters) = line.claims.split_first()?;
                 let (mode, details) = (Mode::EXCLUSIVE, json!({ "several": null, "value": null }));
-                let waiter = |(place, claim): &(usize, u64)| {
-                    json!({ "session": id(*place), "sequence": number(*claim), "mode": mode, "details": details })
+                let waiter = |(index, claim): &(usize, u64)| {
+                    json!({ "session": id(*index), "sequence": number(*claim), "mode": mode, "details": details })
                 };
                 let queue: Vec<Value> = waiters.iter().map(waiter).collect();
                 let holder = json!({
@@ -291,11 +291,11 @@ impl Case for Tables {
                 };
                 lined = lined.iter().flat_map(longer).collect();
             }
-            let has_reason = |lines: &[Line], place: usize| {
-                sessions[place].is_none_or(|lease| !lease.once)
-                    || lines.iter().any(|line| line.claims.iter().any(|(stands, _)| *stands == place))
+            let has_reason = |lines: &[Line], index: usize| {
+                sessions[index].is_none_or(|lease| !lease.once)
+                    || lines.iter().any(|line| line.claims.iter().any(|(stands, _)| *stands == index))
             };
-            lined.retain(|lines| (0..sessions.len()).all(|place| has_reason(lines, place)));
+            lined.retain(|lines| (0..sessions.len()).all(|index| has_reason(lines, index)));
             start_states.extend(lined.into_iter().map(|lines| StartState { sessions: sessions.clone(), lines }));
         }
         start_states
@@ -357,8 +357,8 @@ mod tests {
         for initial in &start_states {
             let table = tables.table(initial);
             assert_eq!(is_well_formed(&table), Ok(()), "{initial:?}");
-            for (place, lease) in initial.sessions.iter().enumerate() {
-                let found = table.session(id(place)).map(|session| (session.deadline.0, session.once));
+            for (index, lease) in initial.sessions.iter().enumerate() {
+                let found = table.session(id(index)).map(|session| (session.deadline.0, session.once));
                 assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
             }
             let lock = table.lock(&tables.keys[0]);

@@ -53,12 +53,12 @@ impl State {
             std::iter::once(late.term).chain(inside)
         });
         let keepalives = self.clients.iter().flat_map(Client::open_keepalives);
-        let places = keepalives.filter_map(|keepalive| match keepalive.place {
+        let locations = keepalives.filter_map(|keepalive| match keepalive.location {
             RequestLocation::Entry(entry) => Some(entry.term),
             RequestLocation::Arriving(_) => None,
         });
         let mut terms: SmallVec<[Term; 8]> = SmallVec::new();
-        for term in logs.chain(delayed).chain(places) {
+        for term in logs.chain(delayed).chain(locations) {
             if !terms.contains(&term) {
                 terms.push(term);
             }
@@ -115,11 +115,11 @@ impl State {
         };
         let token = client.token.map_or(0, |token| token.0);
         client.open_keepalives().fold([arrivals, lease, token].into_iter().fold(SEED, mix), |digest, keepalive| {
-            let place = match keepalive.place {
+            let location = match keepalive.location {
                 RequestLocation::Entry(entry) => rank(terms, entry.term) << 8 | entry.index.0,
                 RequestLocation::Arriving(_) => unreachable!("a request arrives within a step"),
             };
-            mix(digest, place << 16 | keepalive.sent)
+            mix(digest, location << 16 | keepalive.sent)
         })
     }
 }

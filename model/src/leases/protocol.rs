@@ -10,7 +10,7 @@ use palisade_spec::raft::{
 };
 use smallvec::SmallVec;
 
-use super::state::{Birth, State, Truth, entries, place};
+use super::state::{Birth, State, Truth, entries, server_index};
 use super::{Action, Bounds, LockNode, SERVERS, ids, judge, key, table};
 use crate::cluster::Client;
 use crate::world::digest::{Renaming, renamings};
@@ -131,7 +131,7 @@ impl Protocol {
         }));
         let settled = done.and_then(|done| {
             let all = 0..before.len();
-            catch_unwind(AssertUnwindSafe(|| all.for_each(|place| participants.expire_redundant_timeout(place))))
+            catch_unwind(AssertUnwindSafe(|| all.for_each(|index| participants.expire_redundant_timeout(index))))
                 .map(|()| done)
         });
         let Participants { nodes, applied } = participants;
@@ -162,7 +162,7 @@ impl Protocol {
         state.violation = stepped.violation;
         let (old, new) = (before[0], stepped.nodes[0]);
         for node in &stepped.nodes {
-            let server = &mut state.servers[place(node.id())];
+            let server = &mut state.servers[server_index(node.id())];
             let measures = matches!(action, Action::Look { .. } | Action::Elect { .. }) && *node == new;
             server.looked = match node.is_leader() {
                 true if measures => state.now,
@@ -229,9 +229,9 @@ impl Participants {
     }
 
     /// Hands an input to a node. Returns the messages that it sends.
-    fn give(&mut self, place: usize, input: Input<LockTable>) -> Vec<Message<LockTable>> {
+    fn give(&mut self, index: usize, input: Input<LockTable>) -> Vec<Message<LockTable>> {
         let mut outputs = Vec::new();
-        self.nodes[place].step(input, &mut outputs);
+        self.nodes[index].step(input, &mut outputs);
         let mut sent = Vec::new();
         for output in outputs {
             match output {
@@ -286,16 +286,16 @@ impl Participants {
     }
 
     /// Lets election timers run out until the node knows no leader.
-    fn lose_contact(&mut self, place: usize) {
-        while self.nodes[place].leader().is_some() {
-            self.give(place, Input::ElectionTimeout);
+    fn lose_contact(&mut self, index: usize) {
+        while self.nodes[index].leader().is_some() {
+            self.give(index, Input::ElectionTimeout);
         }
     }
 
     /// Lets an election timer run out where its only effect is to reduce the number of states.
-    fn expire_redundant_timeout(&mut self, place: usize) {
-        if timeout_is_redundant(&self.nodes[place]) {
-            self.give(place, Input::ElectionTimeout);
+    fn expire_redundant_timeout(&mut self, index: usize) {
+        if timeout_is_redundant(&self.nodes[index]) {
+            self.give(index, Input::ElectionTimeout);
         }
     }
 }

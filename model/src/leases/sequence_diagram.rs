@@ -2,7 +2,7 @@
 
 use palisade_spec::raft::NodeId;
 
-use super::state::place;
+use super::state::server_index;
 use super::{Action, Leases, State};
 use crate::cluster::Request;
 use crate::diagram::{Diagram, Fate, Tone};
@@ -32,7 +32,7 @@ pub(super) fn draw(way: &Way<Leases>) -> Option<Diagram> {
 }
 
 fn step(diagram: &mut Diagram, row: usize, last: &State, action: &Action, next: &State) {
-    let at = |server: NodeId| (place(server), row);
+    let at = |server: NodeId| (server_index(server), row);
     let clock = |server: NodeId| format!("clock {}", next.server(server).node.clock());
     match *action {
         Action::Tick => diagram.line(row, format!("real time: {}", next.now), Tone::Plain),

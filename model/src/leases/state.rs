@@ -95,11 +95,11 @@ impl State {
 
     /// The server with this number.
     pub fn server(&self, id: NodeId) -> Server {
-        self.servers[place(id)]
+        self.servers[server_index(id)]
     }
 
     pub(super) fn set(&mut self, node: Ref<LockNode>) {
-        self.servers[place(node.id())].node = node;
+        self.servers[server_index(node.id())].node = node;
     }
 
     /// The leader of the latest term, unless it has lost its leadership.
@@ -125,14 +125,14 @@ impl State {
     }
 
     pub(super) fn delay(&mut self, message: Ref<Message<LockTable>>) {
-        let place = self.delayed.partition_point(|other| other.digest(0) <= message.digest(0));
-        self.delayed.insert(place, message);
+        let index = self.delayed.partition_point(|other| other.digest(0) <= message.digest(0));
+        self.delayed.insert(index, message);
     }
 
     /// Removes a delayed message.
     pub(super) fn forget(&mut self, message: Ref<Message<LockTable>>) {
-        let place = self.delayed.iter().position(|other| *other == message);
-        self.delayed.remove(place.expect("only a delayed message arrives"));
+        let index = self.delayed.iter().position(|other| *other == message);
+        self.delayed.remove(index.expect("only a delayed message arrives"));
     }
 
     /// The last entry that an AppendEntries confirms: one with all entries, or a heartbeat.
@@ -155,7 +155,7 @@ impl State {
     /// ends with this.
     pub(super) fn settle(&mut self) {
         let servers = &self.servers;
-        self.delayed.retain(|message| message.term >= servers[place(message.to)].node.term());
+        self.delayed.retain(|message| message.term >= servers[server_index(message.to)].node.term());
         let logs = self.servers.iter().map(|server| server.node.log().entries());
         let known: SmallVec<[&[Entry<Command>]; 5]> =
             logs.chain(self.delayed.iter().map(|late| entries(late))).collect();
@@ -191,7 +191,7 @@ pub(super) fn entries(message: &Message<LockTable>) -> &[Entry<Command>] {
 }
 
 /// A server's index in `servers`.
-pub(super) fn place(id: NodeId) -> usize {
+pub(super) fn server_index(id: NodeId) -> usize {
     usize::from(id.number()) - 1
 }
 

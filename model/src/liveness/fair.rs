@@ -163,10 +163,10 @@ impl<'a> Region<'a> {
         // Each state twice: before the run is pending, and after.
         let mut from: Vec<Option<Option<(usize, Edge)>>> = vec![None; 2 * count];
         let mut todo: VecDeque<usize> = VecDeque::new();
-        let enter = |from: &mut Vec<Option<Option<(usize, Edge)>>>, todo: &mut VecDeque<usize>, place: usize, by| {
-            if from[place].is_none() {
-                from[place] = Some(by);
-                todo.push_back(place);
+        let enter = |from: &mut Vec<Option<Option<(usize, Edge)>>>, todo: &mut VecDeque<usize>, index: usize, by| {
+            if from[index].is_none() {
+                from[index] = Some(by);
+                todo.push_back(index);
             }
         };
         let is_pending = |state: usize| {
@@ -178,10 +178,10 @@ impl<'a> Region<'a> {
                 enter(&mut from, &mut todo, count + state, None);
             }
         }
-        while let Some(place) = todo.pop_front() {
-            let state = place % count;
-            if place >= count && fair_states[state] != NONE {
-                let (mut stem, mut pending_after, mut at) = (Vec::new(), 0, place);
+        while let Some(index) = todo.pop_front() {
+            let state = index % count;
+            if index >= count && fair_states[state] != NONE {
+                let (mut stem, mut pending_after, mut at) = (Vec::new(), 0, index);
                 while let Some((before, edge)) = from[at].expect("it was entered") {
                     stem.push(edge);
                     pending_after += usize::from(before < count);
@@ -192,11 +192,11 @@ impl<'a> Region<'a> {
             }
             for &edge in graph.edges(number(state)) {
                 let to = edge.to as usize;
-                if place < count {
-                    enter(&mut from, &mut todo, to, Some((place, edge)));
+                if index < count {
+                    enter(&mut from, &mut todo, to, Some((index, edge)));
                 }
-                if if place < count { is_pending(to) } else { self.inside[to] } {
-                    enter(&mut from, &mut todo, count + to, Some((place, edge)));
+                if if index < count { is_pending(to) } else { self.inside[to] } {
+                    enter(&mut from, &mut todo, count + to, Some((index, edge)));
                 }
             }
         }
@@ -296,10 +296,10 @@ fn decompose(graph: &Graph, states: &[u32], group: &[u32]) -> Vec<Vec<u32>> {
                 stack.push(state);
             }
             let edges = graph.edges(state);
-            let mut place = next;
+            let mut index = next;
             let mut child = None;
-            while let Some(edge) = edges.get(place) {
-                place += 1;
+            while let Some(edge) = edges.get(index) {
+                index += 1;
                 if group[edge.to as usize] != group[state as usize] {
                     continue;
                 }
@@ -316,7 +316,7 @@ fn decompose(graph: &Graph, states: &[u32], group: &[u32]) -> Vec<Vec<u32>> {
                 }
             }
             if let Some(child) = child {
-                path.extend([(state, place), (child, 0)]);
+                path.extend([(state, index), (child, 0)]);
                 continue;
             }
             let (when, low) = seen[&state];

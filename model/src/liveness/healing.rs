@@ -341,16 +341,16 @@ impl<E: Environment> Live for Healing<E> {
     fn classes_of(&self, state: &State<E>, action: &Action<E>) -> u64 {
         // Before the healing no action is fair.
         let Action::Step(world::Action::Step { server, stimulus, .. }) = action else { return 0 };
-        let place = 1 + 3 * (u32::from(server.number()) - 1);
+        let offset = 1 + 3 * (u32::from(server.number()) - 1);
         match stimulus {
             _ if !state.healed => 0,
             Stimulus::Deliver(_) => 1,
-            Stimulus::ElectionTimeout => 1 << place,
+            Stimulus::ElectionTimeout => 1 << offset,
             Stimulus::HeartbeatTimeout => {
                 let replica = state.cluster.server(*server);
                 let Role::Leader(leadership) = replica.node.role() else { return 0 };
                 let all_active = leadership.progress.values().all(|progress| progress.active);
-                1 << (place + 1) | u64::from(all_active) << (place + 2)
+                1 << (offset + 1) | u64::from(all_active) << (offset + 2)
             }
             _ => 0,
         }

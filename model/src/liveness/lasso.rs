@@ -63,8 +63,8 @@ fn fairness<M: Live>(model: &M, graph: &Graph, circle: &Circle) -> Vec<String> {
     let stem = circle.stem.len();
     let begin = circle.stem.last().map_or(circle.initial, |edge| edge.to);
     let states: Vec<u32> = std::iter::once(begin).chain(circle.cycle.iter().map(|edge| edge.to)).collect();
-    let reason = |(place, class): (usize, super::Class)| {
-        let bit = 1 << place;
+    let reason = |(index, class): (usize, super::Class)| {
+        let bit = 1 << index;
         let taken = circle.cycle.iter().position(|edge| edge.classes & bit != 0);
         let idle = states.iter().position(|state| graph.enabled[*state as usize] & bit == 0);
         let why = match (taken, idle, class.fairness) {

@@ -163,7 +163,7 @@ pub fn check<M: Live>(model: &M, most: usize) -> Result<Report, Unfinished> {
     assert!(classes.len() <= 64, "a class is a bit");
     let bits = |fairness| {
         let own = classes.iter().enumerate().filter(|(_, class)| class.fairness == fairness);
-        own.fold(0, |bits, (place, _)| bits | 1 << place)
+        own.fold(0, |bits, (index, _)| bits | 1 << index)
     };
     let fair = Fair { weak: bits(Fairness::Weak), strong: bits(Fairness::Strong) };
     let mut components = 0;

@@ -126,7 +126,7 @@ pub struct Queue {
 impl Queue {
     /// Clients without sessions, and an empty table.
     pub fn new(bounds: Bounds) -> Queue {
-        let keys = (0..bounds.keys).map(|place| Key::from(name(place).as_str())).collect();
+        let keys = (0..bounds.keys).map(|index| Key::from(name(index).as_str())).collect();
         Queue { bounds, keys }
     }
 
@@ -146,25 +146,25 @@ impl Queue {
 
     fn command(&self, state: &State, action: Action) -> Option<Command> {
         let session = |client| state.session(client).map(|(id, _)| id);
-        let key = |place: usize| self.keys[place].clone();
+        let key = |index: usize| self.keys[index].clone();
         Some(match action {
             Action::Open(client) => Command::Open { opening: self.opening(client) },
-            Action::AcquireOnce(client, place) => Command::AcquireOnce {
+            Action::AcquireOnce(client, index) => Command::AcquireOnce {
                 opening: self.opening(client),
-                request: LockRequest::exclusive(key(place), true),
+                request: LockRequest::exclusive(key(index), true),
             },
-            Action::Acquire(client, place) => {
-                let request = LockRequest::exclusive(key(place), true);
+            Action::Acquire(client, index) => {
+                let request = LockRequest::exclusive(key(index), true);
                 Command::Acquire { session: session(client)?, sequence: None, request }
             }
-            Action::Release(client, place) => {
+            Action::Release(client, index) => {
                 let session = session(client)?;
-                let claim = Claim::Held(state.table.lock(&self.keys[place])?.holder(session)?.token);
-                Command::Release { session, sequence: None, keys: key(place).into(), claim }
+                let claim = Claim::Held(state.table.lock(&self.keys[index])?.holder(session)?.token);
+                Command::Release { session, sequence: None, keys: key(index).into(), claim }
             }
-            Action::Withdraw(client, place) => {
+            Action::Withdraw(client, index) => {
                 let claim = Claim::Waiting;
-                Command::Release { session: session(client)?, sequence: None, keys: key(place).into(), claim }
+                Command::Release { session: session(client)?, sequence: None, keys: key(index).into(), claim }
             }
             Action::Close(client) => Command::Close { session: session(client)? },
             Action::KeepAlive(client) => Command::KeepAlive { sessions: vec![session(client)?] },
@@ -184,10 +184,10 @@ impl Queue {
     }
 
     /// The flaw that serves the second waiter first.
-    fn skip_the_first(&self, state: &mut State, place: usize) {
-        let queue = state.table.lock(&self.keys[place]).map(|lock| lock.queue.clone()).unwrap_or_default();
+    fn skip_the_first(&self, state: &mut State, index: usize) {
+        let queue = state.table.lock(&self.keys[index]).map(|lock| lock.queue.clone()).unwrap_or_default();
         if let (Some(first), true) = (queue.front(), queue.len() > 1) {
-            let (session, key) = (first.session, self.keys[place].clone());
+            let (session, key) = (first.session, self.keys[index].clone());
             let (keys, claim) = (key.clone().into(), Claim::Waiting);
             state.table.apply(state.now, &Command::Release { session, sequence: None, keys, claim });
             let request = LockRequest::exclusive(key, true);
@@ -254,7 +254,7 @@ impl State {
         passed.sort_unstable();
         passed.dedup();
         move |deadline| match deadline < now {
-            true => passed.iter().position(|other| *other == deadline).map_or(0, |place| place as u64) << 32,
+            true => passed.iter().position(|other| *other == deadline).map_or(0, |index| index as u64) << 32,
             false => 1 + deadline.0 - now.0,
         }
     }
@@ -347,7 +347,7 @@ impl Model for Queue {
                 Mode::Stopped => {}
             }
         }
-        let lives = |place: &usize| state.clients[*place].mode == Mode::Lives;
+        let lives = |index: &usize| state.clients[*index].mode == Mode::Lives;
         let mut deadlines = (0..state.clients.len()).filter(lives).filter_map(|client| state.session(client));
         if deadlines.all(|(_, session)| session.deadline > state.now) {
             actions.push(Action::Tick);
@@ -466,14 +466,14 @@ impl Live for Queue {
             truths.push(client.mode == Mode::Stopped);
         }
         let bits = truths.into_iter().enumerate();
-        bits.fold(0, |labels, (place, truth)| labels | 1 << (2 * place + usize::from(!truth)))
+        bits.fold(0, |labels, (index, truth)| labels | 1 << (2 * index + usize::from(!truth)))
     }
 
     fn responses(&self) -> Vec<Response> {
         let Bounds { clients, keys, .. } = self.bounds;
         let own = u32::try_from(keys).expect("few keys") + 2;
-        let response = |property, client: usize, place: u32, of: String| {
-            let label = 2 * (u32::try_from(client).expect("few clients") * own + place);
+        let response = |property, client: usize, index: u32, of: String| {
+            let label = 2 * (u32::try_from(client).expect("few clients") * own + index);
             Response { property, of, pending: label, served: label + 1 }
         };
         let waiter = |client: usize, key: usize| {
@@ -482,8 +482,8 @@ impl Live for Queue {
         };
         let mut all: Vec<Response> =
             (0..clients).flat_map(|client| (0..keys).map(move |key| waiter(client, key))).collect();
-        for (property, place) in [(DUE_ENDS, own - 2), (STOPPED_ENDS, own - 1)] {
-            all.extend((0..clients).map(|client| response(property, client, place, format!("client {}", client + 1))));
+        for (property, index) in [(DUE_ENDS, own - 2), (STOPPED_ENDS, own - 1)] {
+            all.extend((0..clients).map(|client| response(property, client, index, format!("client {}", client + 1))));
         }
         all
     }

@@ -15,7 +15,7 @@ use serde_json::Value;
 use tempfile::TempPath;
 
 use super::switches::{ON, SWITCHES, with_switches};
-use super::{Error, FOUND, Mutant, SURVIVED, in_place, read};
+use super::{Error, FOUND, Mutant, SURVIVED, at_path, read};
 
 /// The copied packages. A search of a model needs no other package of the workspace.
 const PACKAGES: [&str; 2] = ["spec", "model"];
@@ -42,16 +42,16 @@ impl MutantBuilds {
     /// # Errors
     /// If the sources cannot be read, or the copy cannot be written.
     pub(super) fn of(workspace: &Path) -> Result<MutantBuilds, Error> {
-        let place = workspace.join("target/builds");
-        let copy = place.join("workspace");
-        let lock = place.join("lock");
-        let only = in_place(&place, fs::create_dir_all(&place).and_then(|()| File::create(&lock)))?;
-        in_place(&lock, only.lock())?;
+        let directory = workspace.join("target/builds");
+        let copy = directory.join("workspace");
+        let lock = directory.join("lock");
+        let only = at_path(&directory, fs::create_dir_all(&directory).and_then(|()| File::create(&lock)))?;
+        at_path(&lock, only.lock())?;
         mirror(&workspace.join("model"), &copy.join("model"), &read)?;
         write(&copy.join("Cargo.lock"), &read(&workspace.join("Cargo.lock"))?)?;
         let manifest = workspace.join("Cargo.toml");
         write(&copy.join("Cargo.toml"), &without_other_members(&manifest, &read(&manifest)?)?)?;
-        Ok(MutantBuilds { workspace: workspace.to_path_buf(), copy, target: place.join("target"), _only: only })
+        Ok(MutantBuilds { workspace: workspace.to_path_buf(), copy, target: directory.join("target"), _only: only })
     }
 
     /// Builds all mutants into one binary. If that fails, splits the list in halves until each
@@ -63,8 +63,8 @@ impl MutantBuilds {
     pub(super) fn build(&self, mutants: &[Mutant]) -> Result<Vec<Result<MutantBuild, Error>>, Error> {
         let built = self.cargo_build(mutants)?;
         if built.status.success() {
-            let path = in_place(&std::env::temp_dir(), tempfile::NamedTempFile::new())?.into_temp_path();
-            in_place(&path, fs::copy(self.target.join("mutants/palisade-model"), &path))?;
+            let path = at_path(&std::env::temp_dir(), tempfile::NamedTempFile::new())?.into_temp_path();
+            at_path(&path, fs::copy(self.target.join("mutants/palisade-model"), &path))?;
             let binary = Arc::new(path);
             return Ok((0..mutants.len()).map(|number| Ok(MutantBuild { binary: binary.clone(), number })).collect());
         }
@@ -94,7 +94,7 @@ impl MutantBuilds {
             .arg("--target-dir")
             .arg(&self.target)
             .output();
-        in_place(&self.copy, output)
+        at_path(&self.copy, output)
     }
 }
 
@@ -158,7 +158,7 @@ fn without_other_members(path: &Path, manifest: &str) -> Result<String, Error> {
 /// # Errors
 /// If a file cannot be read or written, or `says` fails.
 pub fn mirror<C: AsRef<[u8]>>(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Result<C, Error>) -> Result<(), Error> {
-    in_place(to, fs::create_dir_all(to))?;
+    at_path(to, fs::create_dir_all(to))?;
     let names = names(from)?;
     for name in &names {
         let (from, to) = (from.join(name), to.join(name));
@@ -166,14 +166,14 @@ pub fn mirror<C: AsRef<[u8]>>(from: &Path, to: &Path, says: &dyn Fn(&Path) -> Re
     }
     for stray in self::names(to)?.difference(&names) {
         let stray = to.join(stray);
-        in_place(&stray, if stray.is_dir() { fs::remove_dir_all(&stray) } else { fs::remove_file(&stray) })?;
+        at_path(&stray, if stray.is_dir() { fs::remove_dir_all(&stray) } else { fs::remove_file(&stray) })?;
     }
     Ok(())
 }
 
 fn names(folder: &Path) -> Result<BTreeSet<OsString>, Error> {
     let names = |entries: fs::ReadDir| entries.map(|entry| entry.map(|entry| entry.file_name())).collect();
-    in_place(folder, fs::read_dir(folder).and_then(names))
+    at_path(folder, fs::read_dir(folder).and_then(names))
 }
 
 /// Writes a file unless it has that content already: the compiler rebuilds whatever was written.
@@ -181,5 +181,5 @@ fn write(path: &Path, content: impl AsRef<[u8]>) -> Result<(), Error> {
     if fs::read(path).is_ok_and(|present| present == content.as_ref()) {
         return Ok(());
     }
-    in_place(path, fs::write(path, content))
+    at_path(path, fs::write(path, content))
 }

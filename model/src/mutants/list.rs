@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde::Deserialize;
 
 use super::switches::with_switches;
-use super::{Error, in_place, read};
+use super::{Error, at_path, read};
 use crate::check::verdict::Expected;
 use crate::liveness::checks;
 use crate::models::models;
@@ -44,7 +44,7 @@ struct List {
 /// # Errors
 /// If the folder or one of its lists cannot be read.
 pub fn mutants(folder: &Path) -> Result<Vec<Mutant>, Error> {
-    let entries = in_place(folder, fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>))?;
+    let entries = at_path(folder, fs::read_dir(folder).and_then(Iterator::collect::<Result<Vec<_>, _>>))?;
     let mut lists: Vec<PathBuf> = entries.iter().map(fs::DirEntry::path).collect();
     lists.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
     lists.sort_unstable();

@@ -91,11 +91,11 @@ pub enum Error {
 
 /// The content of a file.
 fn read(path: &Path) -> Result<String, Error> {
-    in_place(path, std::fs::read_to_string(path))
+    at_path(path, std::fs::read_to_string(path))
 }
 
 /// Adds the path to an I/O error.
-fn in_place<T>(path: &Path, result: std::io::Result<T>) -> Result<T, Error> {
+fn at_path<T>(path: &Path, result: std::io::Result<T>) -> Result<T, Error> {
     result.map_err(|source| Error::File { path: path.to_path_buf(), source })
 }
 

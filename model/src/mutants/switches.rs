@@ -42,13 +42,13 @@ pub fn with_switches(source: &str, mutants: &[(usize, &Mutant)]) -> Result<Strin
         let mutated = mutant.mutate(source)?;
         let begin = source.find(&mutant.replace).expect("it was just replaced");
         let end = begin + mutant.replace.len();
-        let place = bodies.iter().position(|body| body.start < begin && end < body.end).ok_or_else(|| {
+        let index = bodies.iter().position(|body| body.start < begin && end < body.end).ok_or_else(|| {
             let detail = format!("its text is not within the body of one function of {}", mutant.file.display());
             Error::Unfit { mutant: mutant.name.clone(), detail }
         })?;
-        let Range { start, end } = bodies[place];
+        let Range { start, end } = bodies[index];
         let end = mutated.len() - (source.len() - end);
-        instead[place].push((*number, mutated[start..end].to_string()));
+        instead[index].push((*number, mutated[start..end].to_string()));
     }
     let (mut switched, mut copied) = (String::new(), 0);
     for (body, instead) in bodies.into_iter().zip(instead).filter(|(_, instead)| !instead.is_empty()) {

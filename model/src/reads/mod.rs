@@ -61,8 +61,8 @@ impl Readers {
     /// Records that a server reports a read as ready.
     pub(crate) fn answered<S: Machine>(&mut self, node: &Node<S>, read: RequestId) -> Check {
         let (id, commit) = (node.id(), node.commit());
-        let place = usize::try_from(read.0).expect("a number of reads fits in usize");
-        let Some(due) = self.open[place].take() else {
+        let position = usize::try_from(read.0).expect("a number of reads fits in usize");
+        let Some(due) = self.open[position].take() else {
             let detail = format!("server {id} answers read {read}, which was already answered");
             return Err(Violation { property: invariants::Property::ReadAnsweredOnce, detail });
         };

@@ -169,8 +169,8 @@ pub fn replace(
     all.retain(|kept| !superseded(kept));
     all.extend(by);
     let order: Vec<&str> = models().iter().map(|model| model.name).collect();
-    let place = |kept: &SavedTrace| order.iter().position(|name| *name == kept.model);
-    all.sort_by(|one, other| (place(one), &one.mutant).cmp(&(place(other), &other.mutant)));
+    let index = |kept: &SavedTrace| order.iter().position(|name| *name == kept.model);
+    all.sort_by(|one, other| (index(one), &one.mutant).cmp(&(index(other), &other.mutant)));
     let lines = all.iter().map(|kept| serde_json::to_string(kept).expect("paths are plain values") + "\n");
     fs::write(path, lines.collect::<String>()).map_err(|source| SavedTraceError::File { path: path.to_owned(), source })
 }

@@ -60,7 +60,7 @@ impl Fault {
     /// The crash point of a fault that crashes a server.
     pub(super) fn crash(self) -> Option<usize> {
         match self {
-            Fault::Crash(place) | Fault::Leave(place) => Some(place),
+            Fault::Crash(index) | Fault::Leave(index) => Some(index),
             Fault::Lose(_) | Fault::Delay(_) | Fault::Repeat(_) => None,
         }
     }

@@ -88,8 +88,8 @@ impl<E: Environment> World<E> {
             causes.resize(todo.len(), Some(turns.len()));
             let sent = self.message_fates(&state, before, &messages, fault, faults_before);
             let result = self.caches.driver.take(&before, stimulus);
-            let place = fault.and_then(Fault::crash).and_then(|place| place.checked_sub(faults_before.crashes));
-            let crash = place.and_then(|place| result.crashes.into_iter().nth(place));
+            let index = fault.and_then(Fault::crash).and_then(|index| index.checked_sub(faults_before.crashes));
+            let crash = index.and_then(|index| result.crashes.into_iter().nth(index));
             turns.push(Turn {
                 server,
                 stimulus,
@@ -122,9 +122,9 @@ impl<E: Environment> World<E> {
             } else {
                 carried += 1;
                 match fault {
-                    Some(Fault::Lose(place)) if place == carried - 1 => MessageFate::Lost,
-                    Some(Fault::Delay(place)) if place == carried - 1 => MessageFate::Travels,
-                    Some(Fault::Repeat(place)) if place == carried - 1 => MessageFate::ArrivesAndTravels,
+                    Some(Fault::Lose(index)) if index == carried - 1 => MessageFate::Lost,
+                    Some(Fault::Delay(index)) if index == carried - 1 => MessageFate::Travels,
+                    Some(Fault::Repeat(index)) if index == carried - 1 => MessageFate::ArrivesAndTravels,
                     _ => MessageFate::Arrives,
                 }
             };
@@ -175,11 +175,11 @@ mod tests {
     fn check_turn<E: Environment>(turn: &Turn<E>) {
         let mut node: Node<E::Machine> = turn.before.node.clone();
         let mut disk = turn.before.disk.clone();
-        for (place, node_step) in turn.node_steps.iter().enumerate() {
+        for (index, node_step) in turn.node_steps.iter().enumerate() {
             let mut outputs = Vec::new();
             node.step(node_step.input.clone(), &mut outputs);
             assert_eq!(outputs, node_step.outputs);
-            let cut = turn.crash.as_ref().filter(|crash| crash.input == place);
+            let cut = turn.crash.as_ref().filter(|crash| crash.input == index);
             for output in &outputs[..cut.map_or(outputs.len(), |crash| crash.outputs)] {
                 if let palisade_spec::raft::Output::Persist(write) = output {
                     assert!(node_step.done, "only messages are lost");
@@ -204,9 +204,9 @@ mod tests {
             let mut servers = last.servers.clone();
             for turn in &turns {
                 check_turn(turn);
-                let place = usize::from(turn.server.number()) - 1;
-                assert!(servers[place] == turn.before, "turns follow one another");
-                servers[place] = turn.after;
+                let index = usize::from(turn.server.number()) - 1;
+                assert!(servers[index] == turn.before, "turns follow one another");
+                servers[index] = turn.after;
                 crashes += usize::from(turn.crash.is_some());
             }
             let others = matches!(action, Action::Crash(_) | Action::Snapshot(_) | Action::Cut(_) | Action::Heal(_));

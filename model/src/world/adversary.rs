@@ -59,8 +59,8 @@ impl<E: Environment> World<E> {
     }
 
     fn network_actions(&self, state: &State<E>, actions: &mut Vec<Action<E>>) {
-        for (place, &message) in state.network.iter().enumerate() {
-            if place > 0 && state.network[place - 1] == message {
+        for (position, &message) in state.network.iter().enumerate() {
+            if position > 0 && state.network[position - 1] == message {
                 continue;
             }
             if state.server(message.to).cut {

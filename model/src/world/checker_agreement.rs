@@ -110,14 +110,14 @@ impl Comparison {
     /// Executes the outputs as the model's driver does, up to a crash.
     fn feed_turn(&mut self, turn: &Turn<Proposals>) -> Check {
         let slot = slot(turn.server);
-        for (place, node_step) in turn.node_steps.iter().enumerate() {
+        for (position, node_step) in turn.node_steps.iter().enumerate() {
             let node = self.nodes.get_mut(&turn.server).expect("every server has a node");
             let mut outputs = Vec::new();
             node.step(node_step.input.clone(), &mut outputs);
             // Outputs that are not executed only send messages, which are lost.
             outputs.truncate(if node_step.done { usize::MAX } else { 0 });
             self.checker.stepped(slot, node, &node_step.input, &outputs)?;
-            let crash = turn.crash.as_ref().filter(|crash| crash.input == place);
+            let crash = turn.crash.as_ref().filter(|crash| crash.input == position);
             outputs.truncate(crash.map_or(usize::MAX, |crash| crash.outputs));
             for output in outputs {
                 match output {

@@ -220,8 +220,9 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
         }
         let mut number = Digest::of(self.names);
         value.serialize(&mut number)?;
-        let place = usize::try_from(number.last).ok().and_then(|id| id.checked_sub(1));
-        let renamed = place.and_then(|place| self.names.get(place)).expect("every node number has a new number");
+        let position = usize::try_from(number.last).ok().and_then(|id| id.checked_sub(1));
+        let renamed =
+            position.and_then(|position| self.names.get(position)).expect("every node number has a new number");
         self.is_name = true;
         self.word(u64::from(*renamed))
     }

@@ -149,8 +149,8 @@ impl Driver {
             violation: None,
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| {
-            for (place, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
-                self.carry_out(&mut result, place, node_step);
+            for (position, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
+                self.carry_out(&mut result, position, node_step);
             }
         }));
         result.node_steps = node_steps;
@@ -276,9 +276,9 @@ impl Driver {
             if disk.log.last() != length {
                 crash(Some(0), &disk);
             }
-            for (place, entry) in entries[..entries.len() - 1].iter().enumerate() {
+            for (position, entry) in entries[..entries.len() - 1].iter().enumerate() {
                 disk.log.push(entry.clone());
-                crash(Some(place + 1), &disk);
+                crash(Some(position + 1), &disk);
             }
         }
     }

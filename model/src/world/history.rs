@@ -68,8 +68,8 @@ impl<S: StateMachine> History<S> {
                 self.machines.push(machine);
             }
         }
-        let place = usize::try_from(node.commit().0).expect("a log index fits in usize");
-        if self.machines.get(place) != Some(node.machine()) {
+        let position = usize::try_from(node.commit().0).expect("a log index fits in usize");
+        if self.machines.get(position) != Some(node.machine()) {
             let detail = format!(
                 "the state machine of server {} after entry {} differs from that of other servers",
                 node.id(),

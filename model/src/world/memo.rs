@@ -37,10 +37,10 @@ impl<V> Memo<V> {
             return Arc::new(make());
         }
         #[expect(clippy::cast_possible_truncation, reason = "any bits will do")]
-        let place = key.into_iter().reduce(super::digest::mix).unwrap_or(0) as usize;
-        let page = self.pages[(place / PAGE) & (self.pages.len() - 1)]
+        let hash = key.into_iter().reduce(super::digest::mix).unwrap_or(0) as usize;
+        let page = self.pages[(hash / PAGE) & (self.pages.len() - 1)]
             .get_or_init(|| Box::new([const { Mutex::new(None) }; PAGE]));
-        let slot = &page[place % PAGE];
+        let slot = &page[hash % PAGE];
         if let Some((known, value)) = &*slot.lock()
             && *known == key
         {

@@ -43,8 +43,8 @@ impl<E: Environment> Model for World<E> {
             Action::Step { server, stimulus, again, fault } => {
                 if let Stimulus::Deliver(message) = stimulus {
                     if !again {
-                        let place = state.network.iter().position(|other| *other == message)?;
-                        state.network.remove(place);
+                        let index = state.network.iter().position(|other| *other == message)?;
+                        state.network.remove(index);
                     } else if self.bounds.repeats != Repeats::Unlimited {
                         state.repeats -= 1;
                     }
@@ -95,8 +95,8 @@ impl<E: Environment> Model for World<E> {
                 );
             }
             Action::Lose(message) => {
-                let place = state.network.iter().position(|other| *other == message)?;
-                state.network.remove(place);
+                let index = state.network.iter().position(|other| *other == message)?;
+                state.network.remove(index);
             }
             Action::Cut(server) => {
                 state.cuts -= 1;

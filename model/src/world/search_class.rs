@@ -26,16 +26,16 @@ pub(super) fn outline<E: Environment>(state: &State<E>) -> (u64, u64) {
     let (mut classes, mut outlines) = (Vec::new(), Vec::new());
     for replica in &state.servers {
         let (node, log) = (&replica.node, replica.node.log());
-        let place = (role(node.role()), rank(node.term()));
+        let standing = (role(node.role()), rank(node.term()));
         let ahead = (node.clock().0 - slowest.0).min(AHEAD);
         let uncommitted = uncommitted(node);
         let conflicts = nodes().filter(|other| conflict(log, other.log())).count();
         let shorter = nodes().filter(|other| other.log().last().index < log.last().index).count();
-        classes.push((place, ahead.min(AHEAD - 1), uncommitted, conflicts, shorter));
+        classes.push((standing, ahead.min(AHEAD - 1), uncommitted, conflicts, shorter));
         let mut lineage: Vec<Term> = log.entries().iter().map(|entry| entry.term).collect();
         lineage.dedup();
         let ahead_of_log = (node.clock().0 - log.last_stamp().0).min(AHEAD);
-        outlines.push((place, ahead, uncommitted, lineage, ahead_of_log, replica.cut));
+        outlines.push((standing, ahead, uncommitted, lineage, ahead_of_log, replica.cut));
     }
     classes.sort_unstable();
     outlines.sort_unstable();

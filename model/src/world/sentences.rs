@@ -66,8 +66,8 @@ impl<E: Environment> World<E> {
         let mut before = last.clone();
         if let Action::Step { stimulus: Stimulus::Deliver(message), again: false, .. } | Action::Lose(message) = &action
         {
-            let place = before.network.iter().position(|other| other == message)?;
-            before.network.remove(place);
+            let position = before.network.iter().position(|other| other == message)?;
+            before.network.remove(position);
         }
         let after = self.next_state(last, action)?;
         Some(table(&after).since(&table(&before)).join("\n"))
@@ -84,9 +84,9 @@ impl<E: Environment> World<E> {
                 self::action(action)
             }
         };
-        for (place, turn) in turns.iter().enumerate() {
+        for (position, turn) in turns.iter().enumerate() {
             if let Some(crash) = &turn.crash {
-                let own = place == 0 && matches!(action, Action::Step { .. });
+                let own = position == 0 && matches!(action, Action::Step { .. });
                 let who = if own { ", but".to_string() } else { format!("; server {}", turn.server) };
                 let away = if turn.stays_away() { ", and stays away" } else { "" };
                 sentence.push_str(&format!("{who} {}{away}", crashes(turn, crash)));

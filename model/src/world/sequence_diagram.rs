@@ -12,12 +12,12 @@ use super::notation;
 use super::replica::{Replica, Stimulus};
 use super::setup::World;
 use super::state::State;
-use crate::diagram::{Diagram, Fate, Place, Tone};
+use crate::diagram::{Cell, Diagram, Fate, Tone};
 
 /// A message in flight, and where it was sent.
 struct Flight<E: Environment> {
     message: Ref<Message<E::Machine>>,
-    sent: Place,
+    sent: Cell,
 }
 
 struct Drawing<'a, E: Environment> {
@@ -48,7 +48,7 @@ impl<E: Environment> World<E> {
 }
 
 impl<E: Environment> Drawing<'_, E> {
-    fn here(&self, server: palisade_spec::raft::NodeId) -> Place {
+    fn here(&self, server: palisade_spec::raft::NodeId) -> Cell {
         (usize::from(server.number()) - 1, self.row)
     }
 
@@ -89,8 +89,8 @@ impl<E: Environment> Drawing<'_, E> {
             },
         }
         let mut rows = Vec::new();
-        for (place, turn) in turns.iter().enumerate() {
-            if place > 0 {
+        for (index, turn) in turns.iter().enumerate() {
+            if index > 0 {
                 self.row = self.diagram.row("");
             }
             rows.push(self.row);
@@ -111,15 +111,15 @@ impl<E: Environment> Drawing<'_, E> {
     }
 
     fn deliver(&mut self, message: Ref<Message<E::Machine>>, again: bool) {
-        let place = self.flights.iter().position(|flight| flight.message == message);
-        let sent = place.map_or((usize::from(message.from.number()) - 1, 0), |place| self.flights[place].sent);
+        let index = self.flights.iter().position(|flight| flight.message == message);
+        let sent = index.map_or((usize::from(message.from.number()) - 1, 0), |index| self.flights[index].sent);
         self.arrow(message, sent, self.here(message.to), Fate::Arrives);
-        if let Some(place) = place.filter(|_| !again) {
-            self.flights.remove(place);
+        if let Some(index) = index.filter(|_| !again) {
+            self.flights.remove(index);
         }
     }
 
-    fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Place, to: Place, fate: Fate) {
+    fn arrow(&mut self, message: Ref<Message<E::Machine>>, from: Cell, to: Cell, fate: Fate) {
         let detail = super::show::in_flight::<E>(&message);
         self.diagram.detailed_arrow(from, to, notation::label(&message), detail, fate);
     }
@@ -159,8 +159,8 @@ impl<E: Environment> Drawing<'_, E> {
         // network.
         let mut kept = Vec::new();
         for flight in flights.into_iter().rev() {
-            if let Some(place) = left.iter().position(|message| *message == flight.message) {
-                left.swap_remove(place);
+            if let Some(index) = left.iter().position(|message| *message == flight.message) {
+                left.swap_remove(index);
                 kept.push(flight);
                 continue;
             }

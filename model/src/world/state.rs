@@ -100,7 +100,7 @@ impl<E: Environment> State<E> {
     /// Adds a message to the network.
     pub fn send(&mut self, message: Ref<Message<E::Machine>>) {
         let digest = message.digest(0);
-        let place = self.network.partition_point(|other| other.digest(0) <= digest);
-        self.network.insert(place, message);
+        let index = self.network.partition_point(|other| other.digest(0) <= digest);
+        self.network.insert(index, message);
     }
 }

@@ -79,7 +79,7 @@ impl<E: Environment> World<E> {
         let may_crash = chosen.is_some() || (fault.is_none() && state.crashes > 0);
         let crashes = may_crash.then(|| self.caches.crashes(old, stimulus));
         let crashes = crashes.as_ref().map_or(&[][..], |crashes| &crashes[..]);
-        let crash = chosen.and_then(|place| crashes.get(place.checked_sub(faults.crashes)?));
+        let crash = chosen.and_then(|index| crashes.get(index.checked_sub(faults.crashes)?));
         faults.crashes += crashes.len();
         if let Some(crash) = crash {
             if let Some(before) = crash.before {
