@@ -93,9 +93,9 @@ fn test_in(file: &Path, name: &str) -> Option<bool> {
         let line = line.trim_start_matches("pub ").trim_start_matches("async ");
         line.strip_prefix("fn ").and_then(|rest| rest.strip_prefix(name)).is_some_and(|rest| rest.starts_with('('))
     };
-    let place = lines.iter().position(|line| is_it(line))?;
+    let index = lines.iter().position(|line| is_it(line))?;
     let attributes: Vec<&str> =
-        lines[..place].iter().rev().take_while(|line| line.starts_with("#[")).copied().collect();
+        lines[..index].iter().rev().take_while(|line| line.starts_with("#[")).copied().collect();
     let is_test = attributes.iter().any(|line| line.starts_with("#[test]") || line.starts_with("#[tokio::test"));
     is_test.then(|| attributes.iter().any(|line| line.starts_with("#[ignore")))
 }
@@ -197,8 +197,8 @@ fn every_story_has_all_parts() {
     let text = ledger();
     let stories = stories(&text);
     assert!(stories.len() >= MINIMUM, "only {} stories", stories.len());
-    for (place, (heading, story)) in (1..).zip(&stories) {
-        assert!(heading.starts_with(&format!("{place}. ")), "{heading}: story {place} has another number");
+    for (index, (heading, story)) in (1..).zip(&stories) {
+        assert!(heading.starts_with(&format!("{index}. ")), "{heading}: story {index} has another number");
         let mut rest = *story;
         for part in PARTS {
             let lines = rest.split_once(&format!("\n{part}"));

@@ -59,8 +59,8 @@ impl From<Keys> for OneOrSeveral<Key> {
 
 impl fmt::Display for Keys {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        for (place, key) in self.0.iter().enumerate() {
-            write!(f, "{}{key}", if place == 0 { "" } else { " and " })?;
+        for (index, key) in self.0.iter().enumerate() {
+            write!(f, "{}{key}", if index == 0 { "" } else { " and " })?;
         }
         Ok(())
     }

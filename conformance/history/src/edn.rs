@@ -88,15 +88,15 @@ impl fmt::Display for Edn {
             Edn::Keyword(word) => write!(f, ":{word}"),
             Edn::Vector(items) => {
                 f.write_str("[")?;
-                for (place, item) in items.iter().enumerate() {
-                    write!(f, "{}{item}", if place == 0 { "" } else { " " })?;
+                for (index, item) in items.iter().enumerate() {
+                    write!(f, "{}{item}", if index == 0 { "" } else { " " })?;
                 }
                 f.write_str("]")
             }
             Edn::Map(entries) => {
                 f.write_str("{")?;
-                for (place, (name, value)) in entries.iter().enumerate() {
-                    write!(f, "{}:{name} {value}", if place == 0 { "" } else { ", " })?;
+                for (index, (name, value)) in entries.iter().enumerate() {
+                    write!(f, "{}:{name} {value}", if index == 0 { "" } else { ", " })?;
                 }
                 f.write_str("}")
             }

@@ -206,7 +206,7 @@ impl History {
     /// [`BadHistory::Version`], [`BadHistory::Operation`].
     pub fn from_events(events: impl IntoIterator<Item = Event>) -> Result<History, BadHistory> {
         let mut history = History::default();
-        let mut places = HashMap::new();
+        let mut indices = HashMap::new();
         let mut later = Vec::new();
         for event in events {
             match event {
@@ -217,7 +217,7 @@ impl History {
                     history.drift_ppm = history.drift_ppm.max(drift_ppm);
                 }
                 Event::Invoke { op, client, time, call } => {
-                    if places.insert(op, history.operations.len()).is_some() {
+                    if indices.insert(op, history.operations.len()).is_some() {
                         return Err(BadHistory::Operation { op, problem: "the operation is invoked twice" });
                     }
                     let operation = Operation { id: op, client, invoked: time, call, notes: Vec::new(), end: None };
@@ -231,8 +231,8 @@ impl History {
         }
         for (op, time, what) in later {
             let problem = |problem| BadHistory::Operation { op, problem };
-            let place = *places.get(&op).ok_or_else(|| problem("the operation was never invoked"))?;
-            let operation = &mut history.operations[place];
+            let index = *indices.get(&op).ok_or_else(|| problem("the operation was never invoked"))?;
+            let operation = &mut history.operations[index];
             match what {
                 Later::Note(note) => operation.notes.push((time, note)),
                 Later::End(_) if operation.end.is_some() => return Err(problem("the operation is completed twice")),
@@ -372,8 +372,8 @@ impl fmt::Display for Answer {
             Answer::Broken { session } => write!(f, "taken from session {session}"),
             Answer::AccessSet { revision } => write!(f, "revision {revision}"),
             Answer::Lock { holders, queue, .. } => {
-                for (place, Holder { session, token, mode }) in holders.iter().enumerate() {
-                    let what = if place == 0 { "held by " } else { ", by " };
+                for (index, Holder { session, token, mode }) in holders.iter().enumerate() {
+                    let what = if index == 0 { "held by " } else { ", by " };
                     write!(f, "{what}{session} with token {token}")?;
                     if !mode.is_exclusive() {
                         write!(f, " ({mode})")?;
@@ -382,8 +382,8 @@ impl fmt::Display for Answer {
                 if holders.is_empty() {
                     f.write_str("free")?;
                 }
-                for (place, waiter) in queue.iter().enumerate() {
-                    write!(f, "{}{waiter}", if place == 0 { ", then " } else { ", " })?;
+                for (index, waiter) in queue.iter().enumerate() {
+                    write!(f, "{}{waiter}", if index == 0 { ", then " } else { ", " })?;
                 }
                 Ok(())
             }

@@ -26,11 +26,11 @@ pub(super) const ROOTS: [&str; 4] =
 /// If files cannot be read or written, if a mutant does not fit the source, or if the copy does not
 /// build.
 pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error> {
-    let place = workspace.join("target/server-mutants");
-    fs::create_dir_all(&place)?;
-    let only = File::create(place.join("lock"))?;
+    let builds = workspace.join("target/server-mutants");
+    fs::create_dir_all(&builds)?;
+    let only = File::create(builds.join("lock"))?;
     only.lock()?;
-    let (copy, target) = (place.join("workspace"), place.join("target"));
+    let (copy, target) = (builds.join("workspace"), builds.join("target"));
     let tests: BTreeSet<Vec<&str>> = mutants.iter().filter_map(|mutant| mutant.finder.test()).map(program).collect();
     copy_workspace(workspace, &copy, mutants)?;
     let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];

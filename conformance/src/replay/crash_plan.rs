@@ -59,8 +59,8 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
     let writes_done = done.iter().any(is_write);
     let writes_left = rest.iter().any(is_write);
     let up_to = |effect: Effect, nth: usize| -> Vec<Effect> {
-        let places = all.iter().enumerate().filter(|(_, other)| **other == effect);
-        let at = places.map(|(at, _)| at).nth(nth);
+        let positions = all.iter().enumerate().filter(|(_, other)| **other == effect);
+        let at = positions.map(|(at, _)| at).nth(nth);
         all[..at.unwrap_or(all.len())].to_vec()
     };
     let plan =
@@ -121,9 +121,9 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
 }
 
 /// The number of the step's frame that contains the write at `place` in these outputs.
-fn frame_of(outputs: &[Output<LockTable>], place: usize) -> usize {
+fn frame_of(outputs: &[Output<LockTable>], position: usize) -> usize {
     let (mut frame, mut is_open) = (0, false);
-    for write in outputs[..=place].iter().filter_map(write) {
+    for write in outputs[..=position].iter().filter_map(write) {
         if is_open && matches!(write, Persist::Snapshot(_)) {
             frame += 1;
         }

@@ -79,8 +79,8 @@ impl LiveNodes {
     }
 
     fn turn(&mut self, turn: &Turn) -> NodeResult<Flow> {
-        for (place, given) in turn.inputs.iter().enumerate() {
-            let crash = turn.crash.filter(|crash| crash.input == place);
+        for (index, given) in turn.inputs.iter().enumerate() {
+            let crash = turn.crash.filter(|crash| crash.input == index);
             if let Flow::Ends(why) = self.give(turn.server, &turn.stimulus, given, crash)? {
                 return Ok(Flow::Ends(why));
             }

@@ -22,7 +22,7 @@ pub fn rejected_input(node: &Node<LockTable>, peer: Option<NodeId>, salt: usize)
         all.extend(messages);
     }
     let count = all.len();
-    let mut rotated = (0..count).map(|place| all[(salt + place) % count].clone());
+    let mut rotated = (0..count).map(|position| all[(salt + position) % count].clone());
     rotated.find(|input| is_rejected(node, input))
 }
 

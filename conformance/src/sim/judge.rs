@@ -128,8 +128,8 @@ impl Judge {
 
     /// Compares the running nodes with one another, with their disks and with the reference state.
     pub(super) fn compare_nodes(&mut self, nodes: &[&Node<LockTable>]) {
-        for (place, node) in nodes.iter().enumerate() {
-            let check = self.checker.compare(slot(node.id()), node, nodes[..place].iter().copied());
+        for (position, node) in nodes.iter().enumerate() {
+            let check = self.checker.compare(slot(node.id()), node, nodes[..position].iter().copied());
             self.note(check);
         }
     }

@@ -20,7 +20,7 @@ pub(super) struct Damage {
     kind: Kind,
     /// Which of the log's segments, and where in its content; both from 0 to 1.
     segment: f64,
-    place: f64,
+    position: f64,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,17 +29,17 @@ enum Kind {
     Bit,
     /// A sector reads as zeros.
     Sector,
-    /// Everything from the place on reads as zeros.
+    /// Everything from the position on reads as zeros.
     Suffix,
-    /// The file ends at the place.
+    /// The file ends at the position.
     Truncation,
 }
 
 impl Damage {
-    /// Draws the kind and the place.
+    /// Draws the kind and the position.
     pub(super) fn draw(random: &mut SmallRng) -> Damage {
         let kind = [Kind::Bit, Kind::Sector, Kind::Suffix, Kind::Truncation][random.random_range(0..4)];
-        Damage { kind, segment: random.random_range(0.0..1.0), place: random.random_range(0.0..1.0) }
+        Damage { kind, segment: random.random_range(0.0..1.0), position: random.random_range(0.0..1.0) }
     }
 
     /// The name under which the fault is counted.
@@ -58,7 +58,7 @@ impl Damage {
         let Some(path) = segments.get(scaled(self.segment, segments.len())) else { return Ok(()) };
         let bytes = fs::read(path)?;
         let end = bytes.iter().rposition(|&byte| byte != 0).map_or(0, |last| last + 1);
-        let at = scaled(self.place, end);
+        let at = scaled(self.position, end);
         let overwrite = |from: usize, content: &[u8]| {
             let mut file = File::options().write(true).open(path)?;
             file.seek(SeekFrom::Start(from as u64))?;
@@ -73,7 +73,7 @@ impl Damage {
     }
 }
 
-/// A place in a list of this length.
+/// A position in a list of this length.
 #[expect(
     clippy::cast_possible_truncation,
     clippy::cast_sign_loss,
@@ -117,11 +117,11 @@ mod tests {
         let segment = directory.path().join("wal-0000000000000001.log");
         let content = [[7; 3000].as_slice(), &[0; 5000]].concat();
         for kind in [Kind::Bit, Kind::Sector, Kind::Suffix, Kind::Truncation] {
-            for place in [0.0, 0.5, 0.999_999] {
+            for position in [0.0, 0.5, 0.999_999] {
                 fs::write(&segment, &content).unwrap();
-                Damage { kind, segment: 0.3, place }.inflict(directory.path()).unwrap();
+                Damage { kind, segment: 0.3, position }.inflict(directory.path()).unwrap();
                 let damaged = fs::read(&segment).unwrap();
-                assert_ne!(damaged, content, "{kind:?} at {place}");
+                assert_ne!(damaged, content, "{kind:?} at {position}");
                 assert_eq!(damaged.len() == content.len(), kind != Kind::Truncation);
             }
         }

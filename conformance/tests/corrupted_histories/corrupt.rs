@@ -53,8 +53,8 @@ impl Corruption {
         let mut history = valid.clone();
         match self {
             Corruption::Token { old, new, operation } => {
-                if let Some((place, operation)) = operation {
-                    history.operations[*place] = operation.clone();
+                if let Some((index, operation)) = operation {
+                    history.operations[*index] = operation.clone();
                 }
                 map_tokens(&mut history, |token| if token == *old { *new } else { token });
             }
@@ -63,8 +63,8 @@ impl Corruption {
                 _ if token == *other => *one,
                 _ => token,
             }),
-            Corruption::Operation(place, operation) => history.operations[*place] = (**operation).clone(),
-            Corruption::Removed(place) => drop(history.operations.remove(*place)),
+            Corruption::Operation(index, operation) => history.operations[*index] = (**operation).clone(),
+            Corruption::Removed(index) => drop(history.operations.remove(*index)),
         }
         history.operations.sort_by_key(|operation| operation.invoked);
         history
@@ -100,17 +100,17 @@ fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
 
 impl Valid<'_> {
     /// Replaces the end of an operation.
-    fn ends(&self, place: usize, end: End) -> Corruption {
-        let mut operation = self.history.operations[place].clone();
+    fn ends(&self, index: usize, end: End) -> Corruption {
+        let mut operation = self.history.operations[index].clone();
         operation.end = operation.end.map(|(time, _)| (time, end));
-        Corruption::Operation(place, Box::new(operation))
+        Corruption::Operation(index, Box::new(operation))
     }
 
     /// Makes a read show this holder and an empty queue.
-    fn shows(&self, place: usize, grant: Option<&Grant<'_>>) -> Corruption {
+    fn shows(&self, index: usize, grant: Option<&Grant<'_>>) -> Corruption {
         let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token, mode: grant.mode });
         let holders = holder.into_iter().collect();
-        self.ends(place, End::Ok(Answer::Lock { holders, queue: Vec::new(), age_ms: None }))
+        self.ends(index, End::Ok(Answer::Lock { holders, queue: Vec::new(), age_ms: None }))
     }
 }
 
@@ -158,7 +158,7 @@ fn lower_token_unanswered(valid: &Valid<'_>) -> Vec<Corruption> {
                 .any(|other| other.was_disconnected() && other.call.session() == Some(later.session))
         {
             let unanswered = Operation { end: None, ..later.operation.clone() };
-            let operation = Some((later.place, unanswered));
+            let operation = Some((later.index, unanswered));
             corrupted.push(Corruption::Token { old: later.token, new: first.token - 1, operation });
         }
     }
@@ -186,7 +186,7 @@ fn grant_before_the_release(valid: &Valid<'_>) -> Vec<Corruption> {
             let mut moved = next.operation.clone();
             moved.notes.clear();
             moved.end = moved.end.map(|(_, end)| (Time(release.invoked.0 - 1), end));
-            corrupted.push(Corruption::Operation(next.place, Box::new(moved)));
+            corrupted.push(Corruption::Operation(next.index, Box::new(moved)));
         }
     }
     corrupted
@@ -197,9 +197,9 @@ fn grant_before_the_release(valid: &Valid<'_>) -> Vec<Corruption> {
 fn drop_release(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for first in &valid.grants {
-        let (Some((place, _)), Some(next)) = (first.release, valid.next_of_key(first)) else { continue };
+        let (Some((index, _)), Some(next)) = (first.release, valid.next_of_key(first)) else { continue };
         if valid.lives_until(first.session).is_some_and(|until| until > next.operation.completed()) {
-            corrupted.push(Corruption::Removed(place));
+            corrupted.push(Corruption::Removed(index));
         }
     }
     corrupted
@@ -216,7 +216,7 @@ fn grant_out_of_order(valid: &Valid<'_>) -> Vec<Corruption> {
 fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     let keys: BTreeSet<&Key> = valid.grants.iter().flat_map(|grant| grant.keys.as_slice()).collect();
-    for (place, read) in keys.into_iter().flat_map(|key| valid.reads(key)) {
+    for (index, read) in keys.into_iter().flat_map(|key| valid.reads(key)) {
         let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
         let granted = |session: &Session| {
             valid.grants.iter().find(|grant| {
@@ -235,7 +235,7 @@ fn reverse_queue(valid: &Valid<'_>) -> Vec<Corruption> {
                 let mut queue = queue.clone();
                 queue.swap(at - 1, at);
                 let shown = Answer::Lock { holders: holders.clone(), queue, age_ms: *age_ms };
-                corrupted.push(valid.ends(place, End::Ok(shown)));
+                corrupted.push(valid.ends(index, End::Ok(shown)));
             }
         }
     }
@@ -257,7 +257,7 @@ fn accept_lower_token(valid: &Valid<'_>) -> Vec<Corruption> {
         }
         _ => false,
     });
-    wrong.map(|(place, _)| valid.ends(place, End::Ok(Answer::Accepted))).collect()
+    wrong.map(|(index, _)| valid.ends(index, End::Ok(Answer::Accepted))).collect()
 }
 
 /// A linearizable read does not find a grant whose release was answered before the read was
@@ -267,7 +267,7 @@ fn show_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     for grant in &valid.grants {
         let Some((_, release)) = grant.release else { continue };
         let later = valid.reads_of(grant).find(|(_, read)| read.invoked > release.completed());
-        corrupted.extend(later.map(|(place, _)| valid.shows(place, Some(grant))));
+        corrupted.extend(later.map(|(index, _)| valid.shows(index, Some(grant))));
     }
     corrupted
 }
@@ -281,7 +281,7 @@ fn show_free_lock(valid: &Valid<'_>) -> Vec<Corruption> {
         let between = valid
             .reads_of(grant)
             .filter(|(_, read)| read.invoked > grant.operation.completed() && read.completed() < release.invoked);
-        corrupted.extend(between.map(|(place, _)| valid.shows(place, None)));
+        corrupted.extend(between.map(|(index, _)| valid.shows(index, None)));
     }
     corrupted
 }
@@ -291,7 +291,7 @@ fn show_later_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.fresh() {
         let before = valid.reads_of(grant).filter(|(_, read)| read.completed() < grant.operation.invoked);
-        corrupted.extend(before.last().map(|(place, _)| valid.shows(place, Some(grant))));
+        corrupted.extend(before.last().map(|(index, _)| valid.shows(index, Some(grant))));
     }
     corrupted
 }
@@ -310,7 +310,7 @@ fn end_session_early(valid: &Valid<'_>) -> Vec<Corruption> {
     let kept = operations.iter().enumerate().filter(|(_, operation)| {
         matches!(operation.call, Call::KeepAlive { .. }) && is_sign(operation) && lives_on(operation)
     });
-    kept.map(|(place, _)| valid.ends(place, End::Fail(Refusal::NoSession))).collect()
+    kept.map(|(index, _)| valid.ends(index, End::Fail(Refusal::NoSession))).collect()
 }
 
 /// A client does not have a token before it has requested the lock.
@@ -318,11 +318,11 @@ fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.fresh().filter(|grant| grant.operation.invoked > Time(0)) {
         let uses = |operation: &Operation| matches!(operation.call, Call::Access { token, .. } if token == grant.token);
-        if let Some(place) = valid.history.operations.iter().position(uses) {
-            let mut access = valid.history.operations[place].clone();
+        if let Some(index) = valid.history.operations.iter().position(uses) {
+            let mut access = valid.history.operations[index].clone();
             access.invoked = Time(grant.operation.invoked.0 - 1);
             access.end = access.end.map(|(_, end)| (access.invoked, end));
-            corrupted.push(Corruption::Operation(place, Box::new(access)));
+            corrupted.push(Corruption::Operation(index, Box::new(access)));
         }
     }
     corrupted
@@ -332,7 +332,7 @@ fn access_before_the_grant(valid: &Valid<'_>) -> Vec<Corruption> {
 /// invoked.
 fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
-    for (place, operation) in valid.history.operations.iter().enumerate() {
+    for (index, operation) in valid.history.operations.iter().enumerate() {
         let (Call::Acquire { keys, .. }, Some(Refusal::Held { .. })) = (&operation.call, operation.refusal()) else {
             continue;
         };
@@ -340,7 +340,7 @@ fn refused_by_an_older_holder(valid: &Valid<'_>) -> Vec<Corruption> {
             grant.is_of_any(keys) && grant.release.is_some_and(|(_, release)| release.completed() < operation.invoked)
         });
         corrupted.extend(
-            over.next_back().map(|grant| valid.ends(place, End::Fail(Refusal::Held { token: Some(grant.token) }))),
+            over.next_back().map(|grant| valid.ends(index, End::Fail(Refusal::Held { token: Some(grant.token) }))),
         );
     }
     corrupted
@@ -354,12 +354,12 @@ fn hide_a_holder(valid: &Valid<'_>) -> Vec<Corruption> {
         let reads = valid.reads_of(grant);
         let between =
             reads.filter(|(_, read)| read.invoked > grant.operation.completed() && read.completed() < release.invoked);
-        for (place, read) in between {
+        for (index, read) in between {
             let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
             if holders.len() > 1 {
                 let holders = holders.iter().filter(|holder| holder.token != grant.token).cloned().collect();
                 let shown = Answer::Lock { holders, queue: queue.clone(), age_ms: *age_ms };
-                corrupted.push(valid.ends(place, End::Ok(shown)));
+                corrupted.push(valid.ends(index, End::Ok(shown)));
             }
         }
     }
@@ -387,7 +387,7 @@ fn raise_permits(valid: &Valid<'_>) -> Vec<Corruption> {
                 if let Call::Acquire { mode, .. } = &mut operation.call {
                     *mode = Mode::Semaphore { permits: of - taken + 1, of };
                 }
-                corrupted.push(Corruption::Operation(later.place, Box::new(operation)));
+                corrupted.push(Corruption::Operation(later.index, Box::new(operation)));
             }
         }
     }
@@ -398,13 +398,13 @@ fn raise_permits(valid: &Valid<'_>) -> Vec<Corruption> {
 fn show_another_mode(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in &valid.grants {
-        for (place, read) in valid.reads_of(grant) {
+        for (index, read) in valid.reads_of(grant) {
             let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
             let mut holders = holders.clone();
             let Some(holder) = holders.iter_mut().find(|holder| holder.token == grant.token) else { continue };
             holder.mode = if holder.mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
             let shown = Answer::Lock { holders, queue: queue.clone(), age_ms: *age_ms };
-            corrupted.push(valid.ends(place, End::Ok(shown)));
+            corrupted.push(valid.ends(index, End::Ok(shown)));
         }
     }
     corrupted
@@ -413,11 +413,11 @@ fn show_another_mode(valid: &Valid<'_>) -> Vec<Corruption> {
 /// A client whose grant is shared does not write.
 fn write_with_a_shared_grant(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
-    for (place, operation) in valid.history.operations.iter().enumerate() {
+    for (index, operation) in valid.history.operations.iter().enumerate() {
         let Call::Access { key, token, reads: true } = &operation.call else { continue };
         if valid.grants.iter().any(|grant| grant.token == *token && grant.mode == Mode::Shared) {
             let call = Call::Access { key: key.clone(), token: *token, reads: false };
-            corrupted.push(Corruption::Operation(place, Box::new(Operation { call, ..operation.clone() })));
+            corrupted.push(Corruption::Operation(index, Box::new(Operation { call, ..operation.clone() })));
         }
     }
     corrupted
@@ -427,12 +427,12 @@ fn write_with_a_shared_grant(valid: &Valid<'_>) -> Vec<Corruption> {
 fn release_one_of_several(valid: &Valid<'_>) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in valid.grants.iter().filter(|grant| grant.keys.single().is_none()) {
-        let Some((place, release)) = grant.release else { continue };
+        let Some((index, release)) = grant.release else { continue };
         let mut operation = release.clone();
         if let Call::Release { keys, .. } = &mut operation.call {
             *keys = keys.as_slice()[0].clone().into();
         }
-        corrupted.push(Corruption::Operation(place, Box::new(operation)));
+        corrupted.push(Corruption::Operation(index, Box::new(operation)));
     }
     corrupted
 }
@@ -446,7 +446,7 @@ impl std::fmt::Display for Corruption {
             }
             Corruption::Swap(one, other) => write!(f, "tokens {one} and {other} are exchanged"),
             Corruption::Operation(_, operation) => write!(f, "instead there is {operation}"),
-            Corruption::Removed(place) => write!(f, "operation {place} is removed"),
+            Corruption::Removed(index) => write!(f, "operation {index} is removed"),
         }
     }
 }

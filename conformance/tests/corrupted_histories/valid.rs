@@ -21,7 +21,7 @@ pub(crate) struct Valid<'h> {
 /// An acquire that was answered with a token.
 #[derive(Clone, Copy)]
 pub(super) struct Grant<'h> {
-    pub(super) place: usize,
+    pub(super) index: usize,
     pub(super) operation: &'h Operation,
     pub(super) keys: &'h Keys,
     pub(super) mode: Mode,
@@ -60,12 +60,12 @@ impl<'h> Valid<'h> {
     pub(crate) fn new(history: &'h History) -> Valid<'h> {
         let mut valid = Valid { history, grants: Vec::new(), opened: BTreeSet::new() };
         let mut releases: BTreeMap<u64, Vec<(usize, &Operation)>> = BTreeMap::new();
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (index, operation) in history.operations.iter().enumerate() {
             if let Some(Answer::Opened { session }) = operation.answer() {
                 valid.opened.insert(session);
             }
             if let (Call::Release { token, .. }, None) = (&operation.call, operation.refusal()) {
-                releases.entry(*token).or_default().push((place, operation));
+                releases.entry(*token).or_default().push((index, operation));
             }
         }
         let mut tokens: BTreeSet<&u64> = BTreeSet::new();
@@ -73,7 +73,7 @@ impl<'h> Valid<'h> {
             Call::Break { token, .. } => Some(token),
             _ => None,
         }));
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (index, operation) in history.operations.iter().enumerate() {
             let (Call::Acquire { keys, mode, .. }, Some(Answer::Granted { session, token })) =
                 (&operation.call, operation.answer())
             else {
@@ -84,9 +84,9 @@ impl<'h> Valid<'h> {
                     Some([only]) if only.1.answer() == Some(&Answer::Released) => Some(*only),
                     _ => None,
                 };
-                let is_fresh = valid.is_fresh(place);
+                let is_fresh = valid.is_fresh(index);
                 let mode = *mode;
-                valid.grants.push(Grant { place, operation, keys, mode, session, token: *token, release, is_fresh });
+                valid.grants.push(Grant { index, operation, keys, mode, session, token: *token, release, is_fresh });
             }
         }
         valid
@@ -95,11 +95,11 @@ impl<'h> Valid<'h> {
     /// An acquire with a session may be answered with a claim that an earlier request of the
     /// session made, if that request was not answered or was sent more than once; an acquire
     /// without a session is answered with its own claim only.
-    fn is_fresh(&self, place: usize) -> bool {
-        let operation = &self.history.operations[place];
+    fn is_fresh(&self, index: usize) -> bool {
+        let operation = &self.history.operations[index];
         let Call::Acquire { session: Some(session), .. } = &operation.call else { return true };
         let shares_keys = |of: &Keys| of.as_slice().iter().any(|key| operation.call.keys().contains(key));
-        self.history.operations.iter().enumerate().all(|(other_place, other)| {
+        self.history.operations.iter().enumerate().all(|(other_index, other)| {
             let same = match &other.call {
                 Call::Acquire { keys: of, session: Some(other), .. } => shares_keys(of) && other == session,
                 // The session of an unanswered acquire may be unknown.
@@ -109,7 +109,7 @@ impl<'h> Valid<'h> {
                 _ => false,
             };
             let over = other.completed() < operation.invoked && !other.was_disconnected();
-            !same || other_place == place || over || other.invoked > operation.completed()
+            !same || other_index == index || over || other.invoked > operation.completed()
         })
     }
 

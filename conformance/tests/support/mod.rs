@@ -178,8 +178,8 @@ impl World {
 
     fn pick(&mut self, fits: impl Fn(&Request) -> bool) -> Option<usize> {
         let from = self.random.random_range(0..self.requests.len().max(1));
-        let places = (from..self.requests.len()).chain(0..from.min(self.requests.len()));
-        places.into_iter().find(|&place| fits(&self.requests[place]))
+        let indices = (from..self.requests.len()).chain(0..from.min(self.requests.len()));
+        indices.into_iter().find(|&index| fits(&self.requests[index]))
     }
 
     fn invoke(&mut self, client: usize, mut call: Call, session: Option<SessionId>) {
@@ -209,13 +209,13 @@ impl World {
     }
 
     fn deliver(&mut self) {
-        if let Some(place) = self.pick(|request| matches!(request.state, RequestState::Sent)) {
-            self.apply(place);
+        if let Some(index) = self.pick(|request| matches!(request.state, RequestState::Sent)) {
+            self.apply(index);
         }
     }
 
-    fn apply(&mut self, place: usize) {
-        let request = &self.requests[place];
+    fn apply(&mut self, index: usize) {
+        let request = &self.requests[index];
         let (session, sequence, copy) = (request.session, request.sequence, request.copy);
         let principal = principal(request.client);
         let opening = |ttl_ms| Opening {
@@ -261,7 +261,7 @@ impl World {
                 let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
                 let old = stale && !past.is_empty();
                 let view = if old { past[self.random.random_range(0..past.len())].clone() } else { self.view(&key) };
-                self.requests[place].state = RequestState::Answered(Ok(view));
+                self.requests[index].state = RequestState::Answered(Ok(view));
                 return;
             }
             Call::Access { key, token, reads } => {
@@ -271,7 +271,7 @@ impl World {
                 if !reads {
                     *of_writes = token.max(*of_writes);
                 }
-                self.requests[place].state =
+                self.requests[index].state =
                     RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
             }
@@ -298,34 +298,34 @@ impl World {
                     let value = std::str::from_utf8(record.bytes.as_slice()).expect("texts are written").into();
                     Answer::Record { version: record.version.0, value }
                 });
-                self.requests[place].state = RequestState::Answered(Ok(view));
+                self.requests[index].state = RequestState::Answered(Ok(view));
                 return;
             }
             Call::NoteLoss { .. } => unreachable!("generated clients make no notes"),
         };
         let outcome = self.table.apply(self.stamp(), &command);
-        let state = self.state(place, outcome.reply.clone().unwrap());
+        let state = self.state(index, outcome.reply.clone().unwrap());
         if !copy {
             if waits
                 && matches!(state, RequestState::Waits(_))
                 && self.random.random_bool(0.6)
-                && !self.requests[place].lost
+                && !self.requests[index].lost
             {
                 let ahead = match outcome.reply {
                     Some(Reply::Queued { ahead, .. }) if self.random.random_bool(0.5) => Some(ahead),
                     _ => None,
                 };
-                self.note(place, Note::Queued { ahead });
+                self.note(index, Note::Queued { ahead });
             }
-            self.requests[place].state = state;
+            self.requests[index].state = state;
         } else {
-            self.requests[place].state = RequestState::Unknown;
+            self.requests[index].state = RequestState::Unknown;
         }
         self.notify_waiters(outcome);
         self.remember();
         // A request with a number may arrive again.
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
-            let Request { op, client, call, session, sequence, sent, .. } = &self.requests[place];
+            let Request { op, client, call, session, sequence, sent, .. } = &self.requests[index];
             let (call, session, sequence) = (call.clone(), *session, *sequence);
             let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
             let (lost, copy, resent) = (true, true, false);
@@ -333,8 +333,8 @@ impl World {
         }
     }
 
-    fn state(&mut self, place: usize, reply: Reply) -> RequestState {
-        let request = &self.requests[place];
+    fn state(&mut self, index: usize, reply: Reply) -> RequestState {
+        let request = &self.requests[index];
         let answered = match (&request.call, reply) {
             (_, Reply::Opened { session }) => Ok(Answer::Opened { session: session_name(session) }),
             (Call::KeepAlive { .. }, Reply::KeptAlive { missing }) if missing.is_empty() => Ok(Answer::KeptAlive),
@@ -408,13 +408,13 @@ impl World {
 
     fn answer(&mut self) {
         let ready = |request: &Request| matches!(request.state, RequestState::Answered(_) | RequestState::Unknown);
-        if let Some(place) = self.pick(ready) {
-            self.complete(place);
+        if let Some(index) = self.pick(ready) {
+            self.complete(index);
         }
     }
 
-    fn complete(&mut self, place: usize) {
-        let request = self.requests.swap_remove(place);
+    fn complete(&mut self, index: usize) {
+        let request = self.requests.swap_remove(index);
         let (op, time) = (request.op, Time(self.now));
         if request.lost || request.copy {
             return;
@@ -460,8 +460,8 @@ impl World {
 
     /// A client gives up; its request goes on.
     fn lose(&mut self) {
-        if let Some(place) = self.pick(|request| !request.lost && !request.copy) {
-            let request = &mut self.requests[place];
+        if let Some(index) = self.pick(|request| !request.lost && !request.copy) {
+            let request = &mut self.requests[index];
             request.lost = true;
             let (op, client) = (request.op, request.client);
             self.clients[client].open -= 1;
@@ -470,37 +470,37 @@ impl World {
         }
     }
 
-    fn note(&mut self, place: usize, note: Note) {
-        let (op, time) = (self.requests[place].op, Time(self.now));
+    fn note(&mut self, index: usize, note: Note) {
+        let (op, time) = (self.requests[index].op, Time(self.now));
         self.events.push(Event::Note { op, time, note });
     }
 
     /// A waiter's connection breaks, and it sends its acquire again; the service may drop the old
     /// queue position.
     fn disconnect(&mut self) {
-        let Some(place) = self.pick(|request| matches!(request.state, RequestState::Waits(_)) && !request.copy) else {
+        let Some(index) = self.pick(|request| matches!(request.state, RequestState::Waits(_)) && !request.copy) else {
             return;
         };
-        let RequestState::Waits(session) = self.requests[place].state else { return };
-        if self.requests[place].session.is_none() {
+        let RequestState::Waits(session) = self.requests[index].state else { return };
+        if self.requests[index].session.is_none() {
             return;
         }
         let withdrawn = self.random.random_bool(0.7);
         // A client that has given up does not repeat the request.
-        if self.requests[place].lost {
-            self.requests[place].state = RequestState::Unknown;
+        if self.requests[index].lost {
+            self.requests[index].state = RequestState::Unknown;
         } else {
-            self.note(place, Note::Disconnected);
-            self.requests[place].state = RequestState::Sent;
-            self.requests[place].resent = true;
+            self.note(index, Note::Disconnected);
+            self.requests[index].state = RequestState::Sent;
+            self.requests[index].resent = true;
         }
         if withdrawn {
-            self.give_up(session, place);
+            self.give_up(session, index);
         }
     }
 
-    fn give_up(&mut self, session: SessionId, place: usize) {
-        let keys = self.requests[place].call.keys().iter().map(|key| lock::Key::from(&*key.0)).collect();
+    fn give_up(&mut self, session: SessionId, index: usize) {
+        let keys = self.requests[index].call.keys().iter().map(|key| lock::Key::from(&*key.0)).collect();
         let keys = lock::Keys::new(keys).expect("each key occurs once");
         let command = Command::Release { session, sequence: None, keys, claim: Claim::Waiting };
         let outcome = self.table.apply(self.stamp(), &command);
@@ -516,10 +516,10 @@ impl World {
             }
             _ => false,
         };
-        let Some(place) = self.pick(over) else { return };
-        let RequestState::Waits(session) = self.requests[place].state else { return };
-        self.give_up(session, place);
-        if let RequestState::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[place].state {
+        let Some(index) = self.pick(over) else { return };
+        let RequestState::Waits(session) = self.requests[index].state else { return };
+        self.give_up(session, index);
+        if let RequestState::Answered(answer @ Err(Refusal::Withdrawn)) = &mut self.requests[index].state {
             *answer = Err(Refusal::Timeout);
         }
     }

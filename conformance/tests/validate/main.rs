@@ -36,7 +36,7 @@ fn broken(world: &World) -> &'static str {
 
 /// The first recording of the run that contains a matching record, and the record's index.
 fn find(world: &World, what: impl Fn(&Record) -> bool) -> (PathBuf, usize) {
-    let found = |path: PathBuf| read(&path).iter().position(&what).map(|place| (path, place));
+    let found = |path: PathBuf| read(&path).iter().position(&what).map(|index| (path, index));
     world.recordings().into_iter().find_map(found).expect("a matching record exists")
 }
 
@@ -65,15 +65,15 @@ fn recordings_of_a_correct_driver_are_valid() {
 #[test]
 fn differing_outputs_are_found() {
     let world = recorded(1);
-    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
+    let (path, index) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
     edit(&path, |records| {
-        let Record::Stepped { outputs, .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { outputs, .. } = &mut records[index] else { unreachable!() };
         *outputs = Digest::of(&0);
     });
     let Err(Failure::Violation { violation, path: named, record, input, .. }) = check(&world) else {
         panic!("no violation was found")
     };
-    assert_eq!((violation.property.name(), named, record), ("same outputs", path, place as u64));
+    assert_eq!((violation.property.name(), named, record), ("same outputs", path, index as u64));
     assert!(input.starts_with("Propose {") && violation.detail.contains("--record-verbose"), "{input}: {violation}");
 }
 
@@ -83,9 +83,9 @@ fn verbose_recording_contains_the_outputs() {
     let mut world = World::new(1, Bug::None, true);
     world.run(ACTIONS);
     check(&world).unwrap();
-    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
+    let (path, index) = find(&world, |record| matches!(record, Record::Stepped { input: Input::Propose { .. }, .. }));
     edit(&path, |records| {
-        let Record::Stepped { outputs, words, .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { outputs, words, .. } = &mut records[index] else { unreachable!() };
         (*outputs, *words) = (Digest::of(&0), Some("Accepted and more".into()));
     });
     let Err(Failure::Violation { violation, .. }) = check(&world) else { panic!("no violation was found") };
@@ -96,9 +96,9 @@ fn verbose_recording_contains_the_outputs() {
 #[test]
 fn differing_state_is_found() {
     let world = recorded(2);
-    let (path, place) = find(&world, |record| matches!(record, Record::Stepped { state: Some(_), .. }));
+    let (path, index) = find(&world, |record| matches!(record, Record::Stepped { state: Some(_), .. }));
     edit(&path, |records| {
-        let Record::Stepped { state, .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { state, .. } = &mut records[index] else { unreachable!() };
         *state = Some(Digest::of(&0));
     });
     assert_eq!(broken(&world), "same state");
@@ -114,8 +114,8 @@ fn missing_input_is_found() {
         }
         _ => false,
     };
-    let (path, place) = find(&world, with_entries);
-    edit(&path, |records| drop(records.remove(place)));
+    let (path, index) = find(&world, with_entries);
+    edit(&path, |records| drop(records.remove(index)));
     assert_eq!(broken(&world), "writes match outputs");
 }
 
@@ -137,9 +137,9 @@ fn swapped_recordings_are_found() {
 fn vote_forgotten_in_a_restart_is_found() {
     let world = recorded(5);
     let voted = |record: &Record| matches!(record, Record::Recovered { durable, .. } if durable.hard.vote.is_some());
-    let (path, place) = find(&world, voted);
+    let (path, index) = find(&world, voted);
     edit(&path, |records| {
-        let Record::Recovered { durable, .. } = &mut records[place] else { unreachable!() };
+        let Record::Recovered { durable, .. } = &mut records[index] else { unreachable!() };
         durable.hard.vote = None;
     });
     assert_eq!(broken(&world), "acknowledged writes survive");
@@ -153,9 +153,9 @@ fn message_that_no_node_sent_is_found() {
         Record::Stepped { input: Input::Receive(message), .. } => matches!(message.body, Body::AppendAccepted { .. }),
         _ => false,
     };
-    let (path, place) = find(&world, heard);
+    let (path, index) = find(&world, heard);
     edit(&path, |records| {
-        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[index] else { unreachable!() };
         let Body::AppendAccepted { matched, .. } = &mut message.body else { unreachable!() };
         matched.0 += 1;
     });
@@ -165,9 +165,9 @@ fn message_that_no_node_sent_is_found() {
 /// Goal: a snapshot comes from a leader that was asked to send it in that term.
 #[test]
 fn unrequested_snapshot_is_found() {
-    let (world, (path, place)) = (1..).map(recorded).find_map(with_snapshot).expect("some run sends a snapshot");
+    let (world, (path, index)) = (1..).map(recorded).find_map(with_snapshot).expect("some run sends a snapshot");
     edit(&path, |records| {
-        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { input: Input::Receive(message), .. } = &mut records[index] else { unreachable!() };
         message.term.0 += 1;
     });
     assert_eq!(broken(&world), "no spurious message");
@@ -178,9 +178,9 @@ fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
         Record::Stepped { input: Input::Receive(message), .. } => matches!(message.body, Body::InstallSnapshot { .. }),
         _ => false,
     };
-    let found = |path: PathBuf| read(&path).iter().position(installs).map(|place| (path, place));
-    let place = world.recordings().into_iter().find_map(found)?;
-    Some((world, place))
+    let found = |path: PathBuf| read(&path).iter().position(installs).map(|index| (path, index));
+    let index = world.recordings().into_iter().find_map(found)?;
+    Some((world, index))
 }
 
 /// Goal: a failure in one cluster does not hide the results of the others, and progress is
@@ -188,9 +188,9 @@ fn with_snapshot(world: World) -> Option<(World, (PathBuf, usize))> {
 #[test]
 fn every_cluster_is_validated() {
     let (bad, good) = (recorded(1), recorded(2));
-    let (path, place) = find(&bad, |record| matches!(record, Record::Stepped { .. }));
+    let (path, index) = find(&bad, |record| matches!(record, Record::Stepped { .. }));
     edit(&path, |records| {
-        let Record::Stepped { outputs, .. } = &mut records[place] else { unreachable!() };
+        let Record::Stepped { outputs, .. } = &mut records[index] else { unreachable!() };
         *outputs = Digest::of(&0);
     });
     let both = tempfile::tempdir().unwrap();

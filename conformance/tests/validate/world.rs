@@ -109,13 +109,13 @@ impl World {
         let id = NodeId(self.random.random_range(1..=3));
         match self.random.random_range(0..1000) {
             0..600 if !self.network.is_empty() => {
-                let place = self.random.random_range(0..self.network.len());
-                let message = self.network.swap_remove(place);
+                let position = self.random.random_range(0..self.network.len());
+                let message = self.network.swap_remove(position);
                 self.step(message.to, Input::Receive(message));
             }
             600..650 if !self.network.is_empty() => {
-                let place = self.random.random_range(0..self.network.len());
-                self.network.swap_remove(place);
+                let position = self.random.random_range(0..self.network.len());
+                self.network.swap_remove(position);
             }
             650..670 => self.step(id, Input::ElectionTimeout),
             670..760 => self.step(id, Input::HeartbeatTimeout),

@@ -83,8 +83,8 @@ pub fn parse_hash(text: &str) -> Result<Hash, String> {
 pub fn verify(paths: &[PathBuf], expected: Option<Hash>) -> Result<Report, Flaw> {
     let files = list(paths)?;
     let mut verifier = Verifier { expected, ..Verifier::default() };
-    for (place, path) in files.iter().enumerate() {
-        verifier.file(path, place + 1 == files.len())?;
+    for (index, path) in files.iter().enumerate() {
+        verifier.file(path, index + 1 == files.len())?;
     }
     let Some(first) = verifier.first else { return Err(Flaw::Empty(paths.first().cloned().unwrap_or_default())) };
     let hash = verifier.chain.hash;

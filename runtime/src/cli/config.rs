@@ -158,23 +158,23 @@ impl Layered {
 
     /// Reports that the words cannot be parsed, and where the options stand that clap names.
     pub(super) fn refuse(&self, error: &clap::Error) -> ExitCode {
-        let places = self.places(&summary(error));
+        let sources = self.sources(&summary(error));
         let _ = error.print();
-        if let Some(places) = places {
-            print_error(places);
+        if let Some(sources) = sources {
+            print_error(sources);
         }
         ExitCode::from(u8::try_from(error.exit_code()).unwrap_or(EXIT_CONFIG))
     }
 
     /// Where the options stand that a message names.
-    fn places(&self, message: &str) -> Option<String> {
+    fn sources(&self, message: &str) -> Option<String> {
         let is_part = |c: char| c.is_ascii_alphanumeric() || c == '-';
         let mut named: Vec<&str> = message.split(|c| !is_part(c)).filter_map(|word| word.strip_prefix("--")).collect();
         named.sort_unstable();
         named.dedup();
-        let places = named.into_iter().filter_map(|option| Some((option, self.origins.get(option)?)));
-        let places: Vec<String> = places.map(|(option, origin)| format!("--{option} is given by {origin}")).collect();
-        (!places.is_empty()).then(|| places.join("; "))
+        let sources = named.into_iter().filter_map(|option| Some((option, self.origins.get(option)?)));
+        let sources: Vec<String> = sources.map(|(option, origin)| format!("--{option} is given by {origin}")).collect();
+        (!sources.is_empty()).then(|| sources.join("; "))
     }
 }
 
@@ -337,8 +337,8 @@ fn check(file: &std::path::Path, environment: impl Fn(&str) -> Option<OsString>)
     let words = ["palisade".into(), "serve".into(), word(FILE_OPTION, file.as_os_str())];
     let layered = Layered::of(words.into(), environment)?;
     let refused = |message: String| {
-        let places = layered.places(&message).map(|places| format!(" ({places})")).unwrap_or_default();
-        vec![format!("{}: {message}{places}", file.display())]
+        let sources = layered.sources(&message).map(|sources| format!(" ({sources})")).unwrap_or_default();
+        vec![format!("{}: {message}{sources}", file.display())]
     };
     let arguments = Arguments::try_parse_from(&layered.words).map_err(|error| refused(summary(&error)))?;
     let Command::Serve(serve) = arguments.command else { return Ok(()) };

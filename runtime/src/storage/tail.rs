@@ -264,7 +264,7 @@ mod tests {
     }
 
     #[test]
-    fn valid_header_in_the_wrong_place_is_never_torn() {
+    fn valid_header_out_of_sequence_is_never_torn() {
         let (segment, _) = segment(600, 50);
         for expected in [Sequence(2), Sequence(4)] {
             let flaw = frame::read(&segment, 600, expected).unwrap_err();

@@ -161,11 +161,11 @@ impl Tokens {
         let table = Arc::clone(&self.table.lock());
         // Every line is compared in full, so that the time tells nothing of how much agrees.
         let mut found = 0_u32;
-        for (place, (_, valid)) in (1_u32..).zip(&table.valid) {
+        for (index, (_, valid)) in (1_u32..).zip(&table.valid) {
             let same: Choice = valid.ct_eq(&hash);
-            found.conditional_assign(&place, same);
+            found.conditional_assign(&index, same);
         }
-        match usize::try_from(found).ok().and_then(|place| table.valid.get(place.checked_sub(1)?)) {
+        match usize::try_from(found).ok().and_then(|index| table.valid.get(index.checked_sub(1)?)) {
             Some((name, _)) => Ok(Arc::clone(name)),
             None => Err(table.revoked.get(&hash).map_or(Refused::Unknown, |name| Refused::Revoked(Arc::clone(name)))),
         }
@@ -232,8 +232,8 @@ fn hash_of(digits: &str) -> Option<Hash> {
         return None;
     }
     let mut hash = Hash::default();
-    for (place, byte) in hash.iter_mut().enumerate() {
-        *byte = u8::from_str_radix(&digits[2 * place..2 * place + 2], 16).ok()?;
+    for (index, byte) in hash.iter_mut().enumerate() {
+        *byte = u8::from_str_radix(&digits[2 * index..2 * index + 2], 16).ok()?;
     }
     Some(hash)
 }

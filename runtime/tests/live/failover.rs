@@ -14,7 +14,7 @@ use serde_json::json;
 use tokio::time::timeout;
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
 use crate::support::metrics;
 use crate::support::process::{Running, palisade};
 use crate::support::{eventually, http};
@@ -99,7 +99,7 @@ async fn twenty_leaders_die_and_the_line_stands() {
         if kill % 2 == 0 {
             cluster.kill(leader);
             cluster.wait_ready();
-            assert_eq!(places(&lock(&cluster, line.key)), places(&before), "nothing moved");
+            assert_eq!(holder_and_queue(&lock(&cluster, line.key)), holder_and_queue(&before), "nothing moved");
             assert!(guard.is_valid(), "the holder did not even notice: {guard:?}");
             guard.release().await.expect("the lock is still held");
         } else {
@@ -119,14 +119,14 @@ async fn twenty_leaders_die_and_the_line_stands() {
         guard = line.next().await;
     }
     guard.release().await.expect("the lock is still held");
-    assert_eq!(places(&lock(&cluster, line.key)), (None, vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, line.key)), (None, vec![]));
 }
 
 /// Goal: a leader that is paused instead of killed loses leadership, but no waiter loses its queue
 /// position: neither while the leader's connections hang, nor when it resumes and finds that its
 /// clients have gone.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_leader_that_stands_still_takes_no_place_along() {
+async fn paused_leader_costs_no_queue_position() {
     let cluster = Cluster::start(3);
     let mut line = Line::before("deploy");
     for _ in 0..=WAITERS {
@@ -144,7 +144,7 @@ async fn a_leader_that_stands_still_takes_no_place_along() {
     await_waiters(&cluster, leader);
     cluster.thaw(sleeper);
     cluster.wait_ready();
-    assert_eq!(places(&lock(&cluster, line.key)), places(&before), "nothing moved");
+    assert_eq!(holder_and_queue(&lock(&cluster, line.key)), holder_and_queue(&before), "nothing moved");
     assert!(guard.is_valid(), "the holder kept the lock: {guard:?}");
     for _ in 0..WAITERS {
         guard.release().await.expect("the lock is still held");
@@ -171,7 +171,7 @@ fn process(cluster: &Cluster, key: &str, name: &str, book: &Path, input: Stdio) 
 /// Goal: the same for a queue of `palisade lock` processes. The commands run one after the other in
 /// queue order, each once, and the command that ran when the leader died keeps running.
 #[test]
-fn processes_keep_their_places() {
+fn processes_keep_their_queue_positions() {
     let mut cluster = Cluster::start(3);
     let directory = tempfile::tempdir().unwrap();
     let book = directory.path().join("book");
@@ -187,7 +187,7 @@ fn processes_keep_their_places() {
         let leader = cluster.wait_ready();
         cluster.kill(leader);
         cluster.wait_ready();
-        assert_eq!(places(&lock(&cluster, &key)), places(&before), "nothing moved");
+        assert_eq!(holder_and_queue(&lock(&cluster, &key)), holder_and_queue(&before), "nothing moved");
         assert!(holder.runs(), "the holder's command goes on");
 
         drop(holder.0.stdin.take());
@@ -212,7 +212,7 @@ fn processes_keep_their_places() {
 /// dies, each is repeated with its session, and finds its queue position at the new leader. The
 /// holder that asks again finds its grant.
 #[test]
-fn plain_requests_find_their_places_again() {
+fn plain_requests_find_their_queue_positions_again() {
     const KEY: &str = "import";
     const TTL: Duration = Duration::from_secs(600);
     let mut cluster = Cluster::start(3);
@@ -236,7 +236,7 @@ fn plain_requests_find_their_places_again() {
         cluster.kill(leader);
         let leader_now = cluster.wait_ready();
         await_waiters(&cluster, leader_now);
-        let now = places(&lock(&cluster, KEY));
+        let now = holder_and_queue(&lock(&cluster, KEY));
         let numbers = sessions.iter().map(|session: &SessionId| session.number()).collect();
         assert_eq!(now, (Some((holder.number(), held.token)), numbers), "each found its own place");
         assert_eq!(acquire(&cluster, KEY, holder), held, "the holder finds its grant");

@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, release};
 use crate::support::process::{output, palisade};
 use crate::support::{eventually, http};
 
@@ -94,9 +94,9 @@ fn a_change_that_would_leave_too_few_is_refused() {
     });
     // The leader alone would be one of two.
     remove(alive).refused(503, "no_majority");
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     remove(dead).ok();
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
 }
 
 /// Goal: an operator who founds a cluster with too few `--peers`, and gives more of them later, reads that this node does

@@ -13,7 +13,7 @@ use palisade_client::{Client, LockOptions, Options};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
 use crate::support::process::{output, palisade};
 use crate::support::{eventually, http};
 
@@ -60,7 +60,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     let leader = cluster.wait_ready();
     let others: Vec<u16> = (1..=3).filter(|&id| id != leader).collect();
     cluster.kill(others[0]);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     cluster.kill(others[1]);
     eventually("the leader steps down", || {
         let status = cluster.status(leader)?;
@@ -80,7 +80,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     // It counts now: with one more of the three gone, two are a majority.
     let other = (1..=3).find(|&id| id != founder && Some(id) != cluster.agreed_leader()).unwrap();
     cluster.kill(other);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     cluster.kill(joined);
     cluster.restart(joined);
     cluster.wait_ready();
@@ -127,9 +127,11 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
             let guard = client.lock("line", LockOptions::default().wait_forever()).await.expect("the lock is granted");
             guard.release().await.expect("the lock is given back");
         }));
-        eventually("the waiter is in the queue", || (places(&lock(&cluster, "line")).1.len() == number).then_some(()));
+        eventually("the waiter is in the queue", || {
+            (holder_and_queue(&lock(&cluster, "line")).1.len() == number).then_some(())
+        });
     }
-    let before = places(&lock(&cluster, "line"));
+    let before = holder_and_queue(&lock(&cluster, "line"));
     let stop = Arc::new(AtomicBool::new(false));
     // The founders and those that replace them: a client finds the leader through any that is left.
     let mut workers = Vec::new();
@@ -144,7 +146,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         palisade_says(&cluster, &["members", "remove", &old.to_string()]);
         cluster.kill(old);
         cluster.wait_ready();
-        assert_eq!(places(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
+        assert_eq!(holder_and_queue(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
         assert_eq!(members(&cluster).len(), 3);
         // Clients ask for the members every five seconds: in that time not all whom they know may
         // go.
@@ -241,8 +243,8 @@ async fn two_removals_in_a_row_leave_one_voter() {
         token
     });
     let before = eventually("the waiter is in the queue", || {
-        let places = places(&lock(&cluster, "report"));
-        (places.1.len() == 1).then_some(places)
+        let found = holder_and_queue(&lock(&cluster, "report"));
+        (found.1.len() == 1).then_some(found)
     });
     assert_eq!(before.0, Some((holder.number(), grant.token)));
 
@@ -254,7 +256,7 @@ async fn two_removals_in_a_row_leave_one_voter() {
     remove(leader).refused(409, "last_voter");
 
     assert_eq!(cluster.status(leader).unwrap().role, "leader");
-    assert_eq!(places(&lock(&cluster, "report")), before);
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), before);
     release(&cluster, "report", holder, grant.token);
     assert!(waiting.await.expect("the waiter is granted the lock") > grant.token);
     for &id in &others {
@@ -288,7 +290,7 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     await_caught_up(&cluster, new);
     palisade_says(&cluster, &["members", "promote", &new.to_string()]);
     palisade_says(&cluster, &["members", "remove", &lost.to_string()]);
-    assert_eq!(places(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
     let body = json!({"id": lost, "peer_addr": "127.0.0.1:1"});
     post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
@@ -313,7 +315,7 @@ fn a_cluster_is_restored_from_a_backup() {
             command.args(["--restore", &restore]);
         }
     });
-    assert_eq!(places(&lock(&new, "report")), (Some((session.number(), grant.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&new, "report")), (Some((session.number(), grant.token)), vec![]));
     assert!(lock(&new, "later").holder.is_none(), "it was taken after the backup");
     let next = acquire(&new, "later", session);
     assert!(next.token > after.token + 1_000_000_000, "{} after {}", next.token, after.token);

@@ -12,7 +12,7 @@ use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{lock, places};
+use crate::support::locks::{holder_and_queue, lock};
 use crate::support::metrics;
 
 const TASKS: usize = 2_000;
@@ -57,7 +57,7 @@ async fn many_tasks(cluster: &Cluster) {
             guard.release().await
         });
     }
-    let queue = || places(&lock(cluster, "key")).1;
+    let queue = || holder_and_queue(&lock(cluster, "key")).1;
     let begin = Instant::now();
     while queue().len() < TASKS {
         assert!(begin.elapsed() < PATIENCE, "only {} of {TASKS} wait", queue().len());

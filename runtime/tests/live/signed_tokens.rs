@@ -19,20 +19,20 @@ const TTL: Duration = Duration::from_secs(600);
 
 /// A root, and the keys that it certified, in a directory of their own.
 struct Keys {
-    place: TempDir,
+    directory: TempDir,
     root: String,
 }
 
 impl Keys {
     fn new() -> Keys {
-        let place = tempfile::tempdir().unwrap();
-        let made = output(palisade().args(["fence", "root"]).arg(place.path().join("root")));
+        let directory = tempfile::tempdir().unwrap();
+        let made = output(palisade().args(["fence", "root"]).arg(directory.path().join("root")));
         assert!(made.status.success(), "{}", said(&made));
-        Keys { root: String::from_utf8(made.stdout).unwrap().trim().to_owned(), place }
+        Keys { root: String::from_utf8(made.stdout).unwrap().trim().to_owned(), directory }
     }
 
     fn path(&self, name: &str) -> PathBuf {
-        self.place.path().join(name)
+        self.directory.path().join(name)
     }
 
     /// Makes a signing key for cluster `palisade`, the name of a cluster that was given none.
@@ -58,9 +58,9 @@ impl Keys {
 
     /// A cluster whose node `id` signs with the file `node-ID`.
     fn cluster(&self, size: u16) -> Cluster {
-        let place = self.place.path().to_owned();
+        let directory = self.directory.path().to_owned();
         Cluster::start_adjusted(size, &["--election-timeout", "750ms"], move |id, command| {
-            command.arg("--sign-grants").arg(place.join(format!("node-{id}")));
+            command.arg("--sign-grants").arg(directory.join(format!("node-{id}")));
         })
     }
 }

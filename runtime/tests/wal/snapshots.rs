@@ -322,10 +322,12 @@ fn uncounted_segments_are_not_read() {
             }
             for selection in 0..1_usize << removed.len().min(4) {
                 let mut files = step.after.clone();
-                for (place, name) in removed.iter().enumerate().filter(|(place, _)| selection & (1 << place) != 0) {
+                for (position, name) in
+                    removed.iter().enumerate().filter(|(position, _)| selection & (1 << position) != 0)
+                {
                     // The file may also be truncated: a removal is not atomic.
                     let content = &step.before[*name];
-                    files.insert((*name).clone(), content[..content.len() / (1 + place)].to_vec());
+                    files.insert((*name).clone(), content[..content.len() / (1 + position)].to_vec());
                 }
                 assert_recovers(&files, &step.is, &format!("seed {seed}: {selection:b} of {removed:?} are left"));
                 scenes += 1;
@@ -353,7 +355,7 @@ fn uncounted_segments_are_not_read() {
 #[test]
 fn compacted_log_without_its_snapshot_is_refused() {
     let (mut none, mut older) = (0, 0);
-    for (seed, place) in (0..6).zip([0, 9, 17, 25, 33, 59]) {
+    for (seed, position) in (0..6).zip([0, 9, 17, 25, 33, 59]) {
         for step in write_log(seed, 80) {
             let own: Vec<String> = step.after.keys().filter(|name| name.starts_with("snapshot-")).cloned().collect();
             let is_shortened = step.is.log.base().index > Index(0);
@@ -363,7 +365,7 @@ fn compacted_log_without_its_snapshot_is_refused() {
             let path = directory.path().join(newest);
             // The error names the damaged snapshot, whatever other files there are.
             let mut damaged = step.after[newest].clone();
-            damaged[place] ^= 1;
+            damaged[position] ^= 1;
             fs::write(&path, damaged).unwrap();
             let error = open(directory.path()).unwrap_err();
             assert!(matches!(&error, StorageError::Damaged { path: named, .. } if *named == path), "{error}");

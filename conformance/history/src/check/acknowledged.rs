@@ -96,7 +96,7 @@ impl<'f> Periods<'f> {
     fn holding(&self, key: usize, from: Time, to: Time) -> impl Iterator<Item = &'f Grant> {
         let periods = &self.keys[key];
         let begun = periods.begun.partition_point(|begun| *begun < from);
-        periods.lasting.past(begun, to).map(|place| periods.grants[place])
+        periods.lasting.past(begun, to).map(|index| periods.grants[index])
     }
 }
 
@@ -162,15 +162,15 @@ fn ended_early(facts: &Facts<'_>, operation: &Operation) -> Option<Violation> {
 
 fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation> {
     let gone_before = |session: usize| {
-        facts.sessions[session].gone.filter(|(gone, _)| *gone < operation.invoked).map(|(_, place)| (session, place))
+        facts.sessions[session].gone.filter(|(gone, _)| *gone < operation.invoked).map(|(_, index)| (session, index))
     };
     let closed_before = |session: usize| {
         facts.sessions[session]
             .closed
             .filter(|(closed, _)| *closed < operation.invoked)
-            .map(|(_, place)| (session, place))
+            .map(|(_, index)| (session, index))
     };
-    let (session, place) = match (&operation.call, operation.answer(), operation.refusal()) {
+    let (session, index) = match (&operation.call, operation.answer(), operation.refusal()) {
         (Call::Acquire { .. } | Call::KeepAlive { .. } | Call::Release { .. }, Some(_), _) => {
             gone_before(facts.session_of(operation)?)?
         }
@@ -188,7 +188,7 @@ fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation
     Some(Violation(format!(
         "a session that is gone stays gone, but session {} was there again: {}; {operation}",
         facts.sessions[session].name,
-        facts.operation(place),
+        facts.operation(index),
     )))
 }
 

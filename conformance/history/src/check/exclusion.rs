@@ -61,9 +61,9 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
 }
 
 fn one_grant_per_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    for &(token, place) in facts.contradictions.iter().take(MOST) {
+    for &(token, index) in facts.contradictions.iter().take(MOST) {
         let Some(grant) = facts.grant_of(token) else { continue };
-        let operation = facts.operation(place);
+        let operation = facts.operation(index);
         let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         violations.push(Violation(match operation.call {
             Call::Release { .. } => format!(
@@ -76,12 +76,12 @@ fn one_grant_per_token(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 
 /// A read shows a grant in the mode that its acquire asked for.
 fn modes_stay(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    for &(token, place) in facts.other_modes.iter().take(MOST) {
+    for &(token, index) in facts.other_modes.iter().take(MOST) {
         let Some(grant) = facts.grant_of(token) else { continue };
         let first = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
         violations.push(Violation(format!(
             "a grant keeps its mode, but token {token} was shown in two: {first}; {}",
-            facts.operation(place)
+            facts.operation(index)
         )));
     }
 }
@@ -116,10 +116,10 @@ fn tokens_follow_time(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
 fn holders_fit_together(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     for (key, grants) in facts.grants_by_key().iter().enumerate() {
         let lasting = Lasting::new(grants.iter().map(|grant| grant.lasts()));
-        for (place, grant) in grants.iter().enumerate() {
+        for (index, grant) in grants.iter().enumerate() {
             let share = facts.share(grant, key);
             let mut taken = share.map_or(1, |(takes, _)| takes);
-            for holder in lasting.past(place, grant.seen.0).map(|place| grants[place]) {
+            for holder in lasting.past(index, grant.seen.0).map(|index| grants[index]) {
                 // `tokens_follow_time` has already reported violations of the order of requests.
                 if holder.not_before > grant.seen.0 {
                     continue;
@@ -150,8 +150,8 @@ fn no_room(facts: &Facts<'_>, key: usize, grant: &Grant, holder: &Grant, taken: 
     let first = facts.operation(holder.acquire.unwrap_or(holder.seen.1));
     let next = facts.operation(grant.acquire.unwrap_or(grant.seen.1));
     let why = match holder.held {
-        Some((held, place)) if held == holder.lasts() => {
-            format!("was still found there later by {}", facts.operation(place))
+        Some((held, index)) if held == holder.lasts() => {
+            format!("was still found there later by {}", facts.operation(index))
         }
         _ => format!("could not have ended before {}", holder.lasts()),
     };
@@ -210,7 +210,7 @@ fn holders_have_asked(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
         let operation = facts.operation(grant.seen.1);
         let Some(Answer::Lock { .. }) = operation.answer() else { continue };
         let acquires = facts.claims(session, grant.keys[0]).map(|claims| &claims.acquires);
-        let may_have_made = |place| facts.may_have_made(facts.operation(place), grant);
+        let may_have_made = |index| facts.may_have_made(facts.operation(index), grant);
         let open =
             acquires.is_some_and(|acquires| acquires.overlapping(Time(0), operation.completed()).any(may_have_made));
         if !open {

@@ -233,8 +233,8 @@ impl<'h> Facts<'h> {
         facts
     }
 
-    pub(super) fn operation(&self, place: OperationIndex) -> &'h Operation {
-        &self.history.operations[place]
+    pub(super) fn operation(&self, index: OperationIndex) -> &'h Operation {
+        &self.history.operations[index]
     }
 
     pub(super) fn claims(&self, session: usize, key: usize) -> Option<&Claims> {
@@ -296,8 +296,8 @@ impl<'h> Facts<'h> {
     }
 
     /// The token in an acquire's answer.
-    pub(super) fn granted(&self, place: OperationIndex) -> Option<u64> {
-        match self.operation(place).answer() {
+    pub(super) fn granted(&self, index: OperationIndex) -> Option<u64> {
+        match self.operation(index).answer() {
             Some(Answer::Granted { token, .. }) => Some(*token),
             _ => None,
         }

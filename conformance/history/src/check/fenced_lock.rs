@@ -48,15 +48,15 @@ pub(super) type Party = u8;
 /// A set of parties, acquires or steps.
 pub(super) type Set = u128;
 
-pub(super) fn bit(place: u8) -> Set {
-    1 << place
+pub(super) fn bit(index: u8) -> Set {
+    1 << index
 }
 
 /// A step: something that happens at one moment.
 #[derive(Clone, Debug)]
 pub(super) struct Step {
     /// Its index among all steps, at most 128.
-    pub(super) place: u8,
+    pub(super) index: u8,
     pub(super) act: Act,
 }
 
@@ -209,13 +209,13 @@ impl FencedLock {
     }
 
     fn fits(&mut self, step: &Step, seen: &Seen) -> bool {
-        self.done |= bit(step.place);
+        self.done |= bit(step.index);
         let all_seen = self.done & self.context.seen == self.context.seen;
         // Once every known outcome is explained, unknown outcomes need no explanation.
         if *seen == Seen::Unknown && all_seen {
             return true;
         }
-        let before = (self.done & !bit(step.place), self.state.clone());
+        let before = (self.done & !bit(step.index), self.state.clone());
         if self.context.settled.borrow().contains(&before) {
             return false;
         }
@@ -330,17 +330,17 @@ impl FencedLock {
         if claims.any(is_other) {
             return require(*seen == Seen::Unknown);
         }
-        if let Some(place) = self.state.holders.iter().position(is_its) {
-            self.state.holders[place].acquires |= bit(acquire);
+        if let Some(index) = self.state.holders.iter().position(is_its) {
+            self.state.holders[index].acquires |= bit(acquire);
             self.state.granted |= bit(acquire);
             if let Some(token) = self.context.tokens[usize::from(acquire)] {
-                self.claim_has(place, token)?;
+                self.claim_has(index, token)?;
             }
-        } else if let Some(place) = self.state.queue.iter().position(is_its) {
+        } else if let Some(index) = self.state.queue.iter().position(is_its) {
             if max_queue > 0 {
-                self.state.queue[place].acquires |= bit(acquire);
+                self.state.queue[index].acquires |= bit(acquire);
             } else {
-                self.state.queue.remove(place);
+                self.state.queue.remove(index);
                 self.pass_on()?;
             }
         } else if self.state.queue.is_empty() && self.admits(mode) {
@@ -385,7 +385,7 @@ impl FencedLock {
             // Either of two is meant: the search cannot try both.
             self.context.budget.set(0);
         }
-        found.map(|(place, _)| place)
+        found.map(|(index, _)| index)
     }
 
     fn release(&mut self, party: Option<Party>, token: u64, seen: &Seen) -> Result<(), Misfit> {
@@ -409,12 +409,12 @@ impl FencedLock {
     /// A release or a break of this holder.
     fn end_grant(&mut self, held: Option<usize>, token: u64, seen: &Seen) -> Result<(), Misfit> {
         match (held, seen) {
-            (Some(place), Seen::NotHolder) => require(self.state.holders[place].token != Some(token)),
+            (Some(index), Seen::NotHolder) => require(self.state.holders[index].token != Some(token)),
             (None, Seen::Done) => Err(Misfit),
             (None, _) => Ok(()),
-            (Some(place), _) => {
-                self.claim_has(place, token)?;
-                self.state.holders.remove(place);
+            (Some(index), _) => {
+                self.claim_has(index, token)?;
+                self.state.holders.remove(index);
                 self.pass_on()
             }
         }
@@ -429,27 +429,27 @@ impl FencedLock {
 
     fn read(&mut self, holders: &[(Shown, u64, Mode)], queue: &[Shown]) -> Result<(), Misfit> {
         let mut shown = queue.iter().peekable();
-        for place in 0..self.state.queue.len() {
-            let waiter = &self.state.queue[place];
+        for index in 0..self.state.queue.len() {
+            let waiter = &self.state.queue[index];
             match shown.next_if(|shown| self.shows(waiter, shown)) {
-                Some(shown) => self.state.queue[place].show(shown, &self.context),
+                Some(shown) => self.state.queue[index].show(shown, &self.context),
                 // A due waiter may have been swept already.
                 None => require(self.is_gone(waiter.party))?,
             }
         }
         require(shown.next().is_none() && holders.len() == self.state.holders.len())?;
-        for (place, (session, token, mode)) in holders.iter().enumerate() {
-            let holder = &self.state.holders[place];
+        for (index, (session, token, mode)) in holders.iter().enumerate() {
+            let holder = &self.state.holders[index];
             require(self.shows(holder, session) && holder.mode == *mode)?;
-            self.state.holders[place].show(session, &self.context);
-            self.claim_has(place, *token)?;
+            self.state.holders[index].show(session, &self.context);
+            self.claim_has(index, *token)?;
         }
         Ok(())
     }
 
     /// A client was shown the token of this holder.
-    fn claim_has(&mut self, place: usize, token: u64) -> Result<(), Misfit> {
-        let holder = self.state.holders.get_mut(place).ok_or(Misfit)?;
+    fn claim_has(&mut self, index: usize, token: u64) -> Result<(), Misfit> {
+        let holder = self.state.holders.get_mut(index).ok_or(Misfit)?;
         if let Some(known) = holder.token {
             return require(known == token);
         }
@@ -457,14 +457,14 @@ impl FencedLock {
         require((least..=greatest).contains(&token))?;
         (holder.token, holder.bounds) = (Some(token), (0, 0));
         self.state.floor = self.state.floor.max(token);
-        self.narrow(place, token)
+        self.narrow(index, token)
     }
 
     /// The grant at this index has this token: earlier ones have lower tokens, and later ones higher.
-    fn narrow(&mut self, place: usize, token: u64) -> Result<(), Misfit> {
+    fn narrow(&mut self, index: usize, token: u64) -> Result<(), Misfit> {
         for (other, holder) in self.state.holders.iter_mut().enumerate().filter(|(_, holder)| holder.token.is_none()) {
             let (least, greatest) = &mut holder.bounds;
-            if other < place {
+            if other < index {
                 *greatest = (*greatest).min(token.checked_sub(1).ok_or(Misfit)?);
             } else {
                 *least = (*least).max(token + 1);

@@ -39,17 +39,17 @@ pub const NAME: &str = "fifo";
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
     let waiters: Vec<Option<Waiter>> =
-        (0..facts.history.operations.len()).map(|place| Waiter::of(facts, place)).collect();
+        (0..facts.history.operations.len()).map(|index| Waiter::of(facts, index)).collect();
     let mut by_key: Vec<KeyQueue> = facts.keys.iter().map(|_| KeyQueue::default()).collect();
     for waiter in waiters.iter().flatten() {
         for &key in &waiter.keys {
             by_key[key].waiters.push(waiter);
         }
     }
-    for (place, grant) in facts.grants.iter().enumerate() {
+    for (index, grant) in facts.grants.iter().enumerate() {
         if grant.acquire.is_some() {
             for &key in &grant.keys {
-                by_key[key].grants.push(place);
+                by_key[key].grants.push(index);
             }
         }
     }
@@ -67,7 +67,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
 
 /// An acquire that was certainly in a queue.
 struct Waiter {
-    place: OperationIndex,
+    index: OperationIndex,
     keys: Vec<usize>,
     queued: Time,
     /// Its token, if it was granted.
@@ -77,9 +77,9 @@ struct Waiter {
 }
 
 impl Waiter {
-    fn of(facts: &Facts<'_>, place: OperationIndex) -> Option<Waiter> {
-        let queued = facts.queued[place]?;
-        let operation = facts.operation(place);
+    fn of(facts: &Facts<'_>, index: OperationIndex) -> Option<Waiter> {
+        let queued = facts.queued[index]?;
+        let operation = facts.operation(index);
         let Call::Acquire { wait_ms, .. } = &operation.call else { return None };
         if operation.was_disconnected() {
             return None;
@@ -114,7 +114,7 @@ impl Waiter {
             Some((answered, End::Fail(Refusal::Timeout))) => leaves = leaves.min(gives_up).min(*answered),
             Some((_, End::Fail(_) | End::Info(_))) => return None,
         }
-        let token = facts.granted(place);
+        let token = facts.granted(index);
         if token.is_none() {
             // An acquire without a session waits at least as long as a session without any other
             // sign of life lives.
@@ -122,7 +122,7 @@ impl Waiter {
                 session.map_or_else(|| earliest_expiry(facts, operation), |session| facts.sessions[session].may_end());
             leaves = leaves.min(ends);
         }
-        Some(Waiter { place, keys, queued, token, leaves })
+        Some(Waiter { index, keys, queued, token, leaves })
     }
 
     /// Whether it still waited when `token` had been granted, by `seen`.
@@ -172,7 +172,7 @@ impl KeyQueue<'_> {
             let first =
                 [granted, waiting].into_iter().flatten().find(|first| first.waits_past(grant.token, grant.seen.0));
             if let Some(first) = first {
-                let overtaken = facts.operation(first.place);
+                let overtaken = facts.operation(first.index);
                 let asked = facts.operation(grant.acquire.expect("compared grants have an acquire"));
                 violations.push(Violation(format!(
                     "waiters are served in queue order, but token {} was granted by {} to an acquire invoked after {}, while {overtaken} was in the queue since {}: {asked}",
@@ -202,7 +202,7 @@ fn overtaken_in_read(
             violations.push(Violation(format!(
                 "waiters are served in queue order, but {} was granted before {}, which was ahead of it in the queue: {read}",
                 facts.operation(second),
-                facts.operation(first.place),
+                facts.operation(first.index),
             )));
         }
     }

@@ -18,12 +18,12 @@ pub(super) struct Intervals {
 impl Intervals {
     /// An operation whose connection broke was sent again, and a sending may arrive after the
     /// answer. Only a number makes that harmless, and not every client uses numbers.
-    pub(super) fn add(&mut self, operation: &Operation, place: OperationIndex) {
+    pub(super) fn add(&mut self, operation: &Operation, index: OperationIndex) {
         match operation.completed() {
             completed if completed < Time::NEVER && !operation.was_disconnected() => {
-                self.ended.push((completed, operation.invoked, place));
+                self.ended.push((completed, operation.invoked, index));
             }
-            _ => self.endless.push((operation.invoked, place)),
+            _ => self.endless.push((operation.invoked, index)),
         }
     }
 
@@ -56,8 +56,8 @@ impl Intervals {
         let open = self.open_at(from);
         let near =
             self.ended[open..].iter().zip(&self.earliest[open..]).take_while(move |(_, earliest)| **earliest <= to);
-        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, place), _)| *place);
-        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, place)| *place);
+        let ended = near.filter(move |((_, invoked, _), _)| *invoked <= to).map(|((_, _, index), _)| *index);
+        let endless = self.endless.iter().take_while(move |(invoked, _)| *invoked <= to).map(|(_, index)| *index);
         ended.chain(endless)
     }
 
@@ -82,14 +82,14 @@ mod tests {
     fn overlapping_operations_are_found() {
         let mut intervals = Intervals::default();
         let operations = [(0, Some(4)), (2, Some(3)), (5, None), (6, Some(9)), (10, Some(11))];
-        for (place, (invoked, answered)) in operations.into_iter().enumerate() {
-            intervals.add(&operation(invoked, answered), place);
+        for (index, (invoked, answered)) in operations.into_iter().enumerate() {
+            intervals.add(&operation(invoked, answered), index);
         }
         intervals.sort();
         let overlapping = |from, to| {
-            let mut places: Vec<OperationIndex> = intervals.overlapping(Time(from), Time(to)).collect();
-            places.sort_unstable();
-            places
+            let mut indices: Vec<OperationIndex> = intervals.overlapping(Time(from), Time(to)).collect();
+            indices.sort_unstable();
+            indices
         };
         assert_eq!(overlapping(3, 4), [0, 1]);
         assert_eq!(overlapping(4, 6), [0, 2, 3]);

@@ -15,8 +15,8 @@ impl Lasting {
     pub(super) fn new(lasts: impl ExactSizeIterator<Item = Time>) -> Lasting {
         let width = (lasts.len() + 1).next_power_of_two();
         let mut tree = vec![Time(0); 2 * width];
-        for (place, last) in lasts.enumerate() {
-            tree[width + place] = last;
+        for (index, last) in lasts.enumerate() {
+            tree[width + index] = last;
         }
         for node in (1..width).rev() {
             tree[node] = tree[2 * node].max(tree[2 * node + 1]);
@@ -63,10 +63,10 @@ mod tests {
     #[test]
     fn lasting_grants_are_found_from_the_last_to_the_first() {
         for count in 0..20 {
-            let lasts: Vec<Time> = (0..count).map(|place| Time(place * 7 % 11)).collect();
+            let lasts: Vec<Time> = (0..count).map(|index| Time(index * 7 % 11)).collect();
             let tree = Lasting::new(lasts.iter().copied());
             for (end, moment) in (0..=lasts.len()).flat_map(|end| (0..12).map(move |moment| (end, Time(moment)))) {
-                let expected = (0..end).rev().filter(|&place| lasts[place] > moment);
+                let expected = (0..end).rev().filter(|&index| lasts[index] > moment);
                 assert!(tree.past(end, moment).eq(expected), "{lasts:?}, {end}, {moment}");
             }
         }

@@ -85,8 +85,8 @@ pub fn decide(history: &History, budget: usize) -> Outcome {
 /// A search for each key, and one for the sessions without a key.
 fn searches<'h>(facts: &Facts<'h>, budget: usize) -> impl Iterator<Item = (Option<&'h Key>, Outcome)> {
     let index = Index::of(facts);
-    let keys = facts.keys.iter().enumerate().map(|(place, key)| (Some(place), Some(*key)));
-    keys.chain([(None, None)]).map(move |(place, key)| (key, search(facts, &index, place, budget)))
+    let keys = facts.keys.iter().enumerate().map(|(key_index, key)| (Some(key_index), Some(*key)));
+    keys.chain([(None, None)]).map(move |(key_index, key)| (key, search(facts, &index, key_index, budget)))
 }
 
 fn search(facts: &Facts<'_>, index: &Index, key: Option<usize>, budget: usize) -> Outcome {
@@ -118,13 +118,13 @@ fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usi
     };
     let assigned: Vec<(bool, usize)> = steps.iter().map(process).collect();
     let mut moments: Vec<(Time, bool, usize)> = Vec::new();
-    for (place, step) in steps.iter().enumerate() {
-        moments.extend([(step.from, false, place), (step.to, true, place)]);
+    for (key_index, step) in steps.iter().enumerate() {
+        moments.extend([(step.from, false, key_index), (step.to, true, key_index)]);
     }
     moments.sort_unstable();
     let mut tester = LinearizabilityTester::new(lock);
-    for (_, returns, place) in moments {
-        let (process, step) = (assigned[place], &steps[place]);
+    for (_, returns, key_index) in moments {
+        let (process, step) = (assigned[key_index], &steps[key_index]);
         let taken = if returns {
             tester.on_return(process, step.seen.clone())
         } else {
@@ -143,9 +143,9 @@ fn accuse(history: &History, key: Option<&Key>, budget: usize) -> Violation {
     let refused = |moment: Time| {
         let beginning = history.until(moment);
         let facts = Facts::of(&beginning);
-        let place = key.map(|key| facts.key_named(key));
+        let key_index = key.map(|key| facts.key_named(key));
         // A key that no operation has named yet cannot be refused.
-        place != Some(None) && search(&facts, &Index::of(&facts), place.flatten(), budget) == Outcome::Refused
+        key_index != Some(None) && search(&facts, &Index::of(&facts), key_index.flatten(), budget) == Outcome::Refused
     };
     let first = ends.partition_point(|operation| !refused(operation.completed()));
     let of = key.map_or(String::from("the sessions"), |key| format!("the operations on {key}"));

@@ -39,11 +39,11 @@ pub const NAME: &str = "records";
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut records: HashMap<&Key, Record<'_>> = HashMap::new();
     let (mut writes, mut reads) = (0, 0);
-    for (place, operation) in facts.history.operations.iter().enumerate() {
+    for (index, operation) in facts.history.operations.iter().enumerate() {
         match &operation.call {
             Call::WriteRecord { record, change, token, .. } => {
                 writes += 1;
-                let write = Write { place, version: version(operation), change, token: *token };
+                let write = Write { index, version: version(operation), change, token: *token };
                 records.entry(record).or_default().writes.push(write);
             }
             Call::ReadRecord { record, stale } => {
@@ -53,7 +53,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
                     Some(Answer::NoRecord) => None,
                     _ => continue,
                 };
-                records.entry(record).or_default().reads.push(Read { place, shown, stale: *stale });
+                records.entry(record).or_default().reads.push(Read { index, shown, stale: *stale });
             }
             _ => {}
         }
@@ -89,7 +89,7 @@ struct Record<'h> {
 /// A change.
 #[derive(Clone, Copy)]
 struct Write<'h> {
-    place: OperationIndex,
+    index: OperationIndex,
     /// `None` without an answer.
     version: Option<u64>,
     change: &'h Change,
@@ -99,7 +99,7 @@ struct Write<'h> {
 /// An answered read, and the version and the content that it shows.
 #[derive(Clone, Copy)]
 struct Read<'h> {
-    place: OperationIndex,
+    index: OperationIndex,
     shown: Option<(u64, &'h str)>,
     stale: bool,
 }
@@ -144,7 +144,7 @@ struct Highest {
 
 fn only_holders_write(facts: &Facts<'_>, name: &Key, record: &Record<'_>, violations: &mut Vec<Violation>) {
     for write in &record.writes {
-        let (operation, grant) = (facts.operation(write.place), write.token.and_then(|token| facts.grant_of(token)));
+        let (operation, grant) = (facts.operation(write.index), write.token.and_then(|token| facts.grant_of(token)));
         let is_of_key = |keys: &[usize]| facts.key_named(name).is_some_and(|key| keys.contains(&key));
         let Some(grant) = grant.filter(|grant| is_of_key(&grant.keys)) else { continue };
         if operation.answer().is_some() && operation.completed() < grant.not_before {
@@ -180,14 +180,14 @@ fn only_holders_write(facts: &Facts<'_>, name: &Key, record: &Record<'_>, violat
         let is_exclusive = facts.grant_of(token).is_some_and(|grant| facts.is_exclusive(grant));
         let fence = if is_exclusive { highest.of_all } else { highest.of_exclusive };
         if let Some((_, before)) = fence.filter(|(fence, _)| *fence > token) {
-            let (before, operation) = (facts.operation(before), facts.operation(write.place));
+            let (before, operation) = (facts.operation(before), facts.operation(write.index));
             violations.push(Violation(format!(
                 "a former holder writes nothing after its successor, but this one did: {before}; {operation}"
             )));
         }
-        highest.of_all = highest.of_all.max(Some((token, write.place)));
+        highest.of_all = highest.of_all.max(Some((token, write.index)));
         if is_exclusive {
-            highest.of_exclusive = highest.of_exclusive.max(Some((token, write.place)));
+            highest.of_exclusive = highest.of_exclusive.max(Some((token, write.index)));
         }
     }
 }
@@ -197,15 +197,15 @@ fn only_holders_write(facts: &Facts<'_>, name: &Key, record: &Record<'_>, violat
 type Known = Option<(u64, OperationIndex)>;
 
 fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Vec<Violation>) {
-    let written = record.writes.iter().filter_map(|write| Some((write.version?, write.place)));
-    let shown = record.reads.iter().filter_map(|read| Some((read.shown.filter(|_| !read.stale)?.0, read.place)));
+    let written = record.writes.iter().filter_map(|write| Some((write.version?, write.index)));
+    let shown = record.reads.iter().filter_map(|read| Some((read.shown.filter(|_| !read.stale)?.0, read.index)));
     let mut known: Vec<(u64, OperationIndex)> = written.chain(shown).collect();
-    known.sort_by_key(|(_, place)| facts.operation(*place).completed());
+    known.sort_by_key(|(_, index)| facts.operation(*index).completed());
     let mut known = known.into_iter().peekable();
     let mut greatest: Known = None;
     for read in record.reads.iter().filter(|read| !read.stale) {
-        let operation = facts.operation(read.place);
-        while let Some(before) = known.next_if(|(_, place)| facts.operation(*place).completed() < operation.invoked) {
+        let operation = facts.operation(read.index);
+        while let Some(before) = known.next_if(|(_, index)| facts.operation(*index).completed() < operation.invoked) {
             greatest = greatest.max(Some(before));
         }
         let Some((version, before)) = greatest else { continue };
@@ -230,7 +230,7 @@ fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Ve
 
 /// Whether a change may have removed a record after this version, and before a read was answered.
 fn may_remove(facts: &Facts<'_>, write: &Write<'_>, version: u64, read: &Operation) -> bool {
-    let operation = facts.operation(write.place);
+    let operation = facts.operation(write.index);
     *write.change == Change::Delete
         && operation.refusal().is_none()
         && operation.invoked <= read.completed()
@@ -238,12 +238,12 @@ fn may_remove(facts: &Facts<'_>, write: &Write<'_>, version: u64, read: &Operati
 }
 
 fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Read<'_>) -> Option<Violation> {
-    let operation = facts.operation(read.place);
+    let operation = facts.operation(read.index);
     let (version, value) = read.shown?;
     let wrong = |what: &str| Some(Violation(format!("{what}: {operation}")));
     let answered_by: Time = operation.completed();
     let possible = |write: &&Write<'_>| {
-        let write = facts.operation(write.place);
+        let write = facts.operation(write.index);
         write.refusal().is_none() && write.invoked <= answered_by
     };
     let writes = || record.writes.iter().filter(possible);
@@ -268,7 +268,7 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
     let mut last = 0;
     for (number, text) in value.split_inclusive(';').enumerate() {
         let Some(of_text) = by_text.get(text) else { return wrong("a content has texts that were written") };
-        let is_repeated = |write: &&Write<'_>| may_be_repeated(facts.operation(write.place));
+        let is_repeated = |write: &&Write<'_>| may_be_repeated(facts.operation(write.index));
         let seen = times.entry(text).or_default();
         *seen += 1;
         if *seen > of_text.len() && !of_text.iter().any(is_repeated) {
@@ -300,13 +300,13 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
         is_in && write.change.text().is_some_and(|text| !times.contains_key(text))
     };
     let missing = writes().find(missing)?;
-    let missing = facts.operation(missing.place);
+    let missing = facts.operation(missing.index);
     Some(Violation(format!("a content has every change up to its version, but one is missing: {missing}; {operation}")))
 }
 
 /// Whether a change was done once, with the version that was answered.
 fn is_certain(facts: &Facts<'_>, write: &Write<'_>) -> bool {
-    write.version.is_some() && !may_be_repeated(facts.operation(write.place))
+    write.version.is_some() && !may_be_repeated(facts.operation(write.index))
 }
 
 /// Whether each sending of a change is carried out by itself.

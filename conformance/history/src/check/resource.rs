@@ -39,10 +39,10 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut resources: HashMap<&Key, Vec<Presented>> = HashMap::new();
     let mut accesses = 0;
     let mut violations = Vec::new();
-    for (place, operation) in facts.history.operations.iter().enumerate() {
+    for (index, operation) in facts.history.operations.iter().enumerate() {
         if let Call::Access { key, token, reads } = &operation.call {
             accesses += 1;
-            let presented = Presented { place, token: *token, reads: *reads };
+            let presented = Presented { index, token: *token, reads: *reads };
             resources.entry(key).or_default().push(presented);
             violations.extend(used_by_its_client(facts, presented, key));
         }
@@ -65,7 +65,7 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
 /// An access to a resource.
 #[derive(Clone, Copy)]
 struct Presented {
-    place: OperationIndex,
+    index: OperationIndex,
     token: u64,
     reads: bool,
 }
@@ -78,30 +78,30 @@ struct Highest {
 }
 
 impl Highest {
-    fn add(&mut self, Presented { place, token, reads }: Presented) {
-        self.of_all = self.of_all.max(Some((token, place)));
+    fn add(&mut self, Presented { index, token, reads }: Presented) {
+        self.of_all = self.of_all.max(Some((token, index)));
         if !reads {
-            self.of_writes = self.of_writes.max(Some((token, place)));
+            self.of_writes = self.of_writes.max(Some((token, index)));
         }
     }
 
     /// The access with a higher token that fences this one.
     fn fences(self, Presented { token, reads, .. }: Presented) -> Option<OperationIndex> {
         let highest = if reads { self.of_writes } else { self.of_all };
-        highest.filter(|(highest, _)| *highest > token).map(|(_, place)| place)
+        highest.filter(|(highest, _)| *highest > token).map(|(_, index)| index)
     }
 }
 
 fn tokens_never_fall(facts: &Facts<'_>, accesses: &[Presented], violations: &mut Vec<Violation>) {
     // The operations are in the order of their invocations.
-    let accepted = || accesses.iter().filter(|access| facts.operation(access.place).answer().is_some());
+    let accepted = || accesses.iter().filter(|access| facts.operation(access.index).answer().is_some());
     let mut done: Vec<_> = accepted().copied().collect();
-    done.sort_by_key(|access| facts.operation(access.place).completed());
+    done.sort_by_key(|access| facts.operation(access.index).completed());
     let mut done = done.into_iter().peekable();
     let mut highest = Highest::default();
     for &presented in accepted() {
-        let access = facts.operation(presented.place);
-        while let Some(before) = done.next_if(|before| facts.operation(before.place).completed() < access.invoked) {
+        let access = facts.operation(presented.index);
+        while let Some(before) = done.next_if(|before| facts.operation(before.index).completed() < access.invoked) {
             highest.add(before);
         }
         if let Some(before) = highest.fences(presented) {
@@ -114,8 +114,8 @@ fn tokens_never_fall(facts: &Facts<'_>, accesses: &[Presented], violations: &mut
 }
 
 fn used_by_its_client(facts: &Facts<'_>, presented: Presented, key: &Key) -> Option<Violation> {
-    let Presented { place, token, reads } = presented;
-    let access = facts.operation(place);
+    let Presented { index, token, reads } = presented;
+    let access = facts.operation(index);
     let grant = facts.grant_of(token)?;
     let acquire = facts.operation(grant.acquire?);
     let is_of_key = facts.key_named(key).is_some_and(|key| grant.keys.contains(&key));
@@ -139,15 +139,15 @@ fn used_by_its_client(facts: &Facts<'_>, presented: Presented, key: &Key) -> Opt
 }
 
 fn refusals_follow_higher_tokens(facts: &Facts<'_>, accesses: &[Presented], violations: &mut Vec<Violation>) {
-    let is_refused = |access: &&Presented| facts.operation(access.place).refusal() == Some(&Refusal::Refused);
+    let is_refused = |access: &&Presented| facts.operation(access.index).refusal() == Some(&Refusal::Refused);
     let mut refused: Vec<Presented> = accesses.iter().filter(is_refused).copied().collect();
-    refused.sort_by_key(|access| facts.operation(access.place).completed());
+    refused.sort_by_key(|access| facts.operation(access.index).completed());
     let mut presented = accesses.iter().peekable();
     let mut highest = Highest::default();
     for access in refused {
-        let operation = facts.operation(access.place);
+        let operation = facts.operation(access.index);
         while let Some(before) =
-            presented.next_if(|before| facts.operation(before.place).invoked <= operation.completed())
+            presented.next_if(|before| facts.operation(before.index).invoked <= operation.completed())
         {
             highest.add(*before);
         }

@@ -41,16 +41,16 @@ impl Index {
         let mut sessions = vec![Vec::new(); facts.sessions.len()];
         let mut parties = vec![BTreeSet::new(); facts.keys.len()];
         let mut known = vec![true; facts.keys.len()];
-        for (place, operation) in facts.history.operations.iter().enumerate() {
+        for (operation_index, operation) in facts.history.operations.iter().enumerate() {
             let session = facts.session_of(operation);
             let named = facts.keys_of(operation);
             if named.is_empty() {
-                session.into_iter().for_each(|session| sessions[session].push(place));
+                session.into_iter().for_each(|session| sessions[session].push(operation_index));
             }
             for &key in &named {
                 known[key] &= is_known(operation);
                 if !matches!(operation.call, Call::Access { .. }) {
-                    keys[key].push(place);
+                    keys[key].push(operation_index);
                 }
                 parties[key].extend(session);
                 if let Some(Answer::Broken { session }) = operation.answer() {
@@ -116,16 +116,19 @@ impl<'f, 'h> Steps<'f, 'h> {
         if of_sessions > LONGEST {
             return None;
         }
-        let acquires = of_key.iter().filter(|&&place| matches!(facts.operation(place).call, Call::Acquire { .. }));
+        let acquires = of_key
+            .iter()
+            .filter(|&&operation_index| matches!(facts.operation(operation_index).call, Call::Acquire { .. }));
         let acquires: Vec<OperationIndex> = acquires.copied().collect();
         let echoes: Vec<OperationIndex> =
-            acquires.iter().copied().filter(|&place| has_echo(facts.operation(place))).collect();
-        let nameless = acquires.iter().filter(|&&place| {
-            let operation = facts.operation(place);
+            acquires.iter().copied().filter(|&operation_index| has_echo(facts.operation(operation_index))).collect();
+        let nameless = acquires.iter().filter(|&&operation_index| {
+            let operation = facts.operation(operation_index);
             facts.session_of(operation).is_none() || (operation.call.session().is_none() && has_echo(operation))
         });
         let parties = sessions.iter().map(|&session| PartyId::Session(session));
-        let parties: Vec<PartyId> = parties.chain(nameless.map(|&place| PartyId::Nameless(place))).collect();
+        let parties: Vec<PartyId> =
+            parties.chain(nameless.map(|&operation_index| PartyId::Nameless(operation_index))).collect();
         if parties.len() > LONGEST || acquires.len() + echoes.len() > LONGEST {
             return None;
         }
@@ -136,11 +139,11 @@ impl<'f, 'h> Steps<'f, 'h> {
             echoes: echoes.iter().copied().zip((0..).skip(acquires.len())).collect(),
             timed: Vec::new(),
         };
-        for &place in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
-            steps.operation(place);
+        for &operation_index in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
+            steps.operation(operation_index);
         }
         steps.expiry();
-        let tokens = acquires.iter().map(|&place| facts.granted(place));
+        let tokens = acquires.iter().map(|&operation_index| facts.granted(operation_index));
         steps.finish(tokens.chain(echoes.iter().map(|_| None)).collect())
     }
 
@@ -156,8 +159,8 @@ impl<'f, 'h> Steps<'f, 'h> {
         self.timed.push((from, to, act, seen));
     }
 
-    fn operation(&mut self, place: OperationIndex) {
-        let operation = self.facts.operation(place);
+    fn operation(&mut self, operation_index: OperationIndex) {
+        let operation = self.facts.operation(operation_index);
         if let Some(Refusal::NotTaken { .. }) = operation.refusal() {
             return;
         }
@@ -199,7 +202,7 @@ impl<'f, 'h> Steps<'f, 'h> {
                 };
                 self.add(from, to, Act::Break { token: *token, holder }, seen);
             }
-            Call::Acquire { .. } => self.acquire(place, operation),
+            Call::Acquire { .. } => self.acquire(operation_index, operation),
             Call::Read { stale, .. } => {
                 let Some(Answer::Lock { holders, queue, .. }) = operation.answer() else { return };
                 if holders.iter().any(|holder| self.contradicts(&holder.session, holder.token)) {
@@ -226,8 +229,10 @@ impl<'f, 'h> Steps<'f, 'h> {
 
     /// The acquire with this token in its answer, if there is one.
     fn acquires_with(&self, token: u64) -> Set {
-        let place = self.facts.grant_of(token).and_then(|grant| grant.acquire);
-        place.and_then(|place| self.acquires.get(&place)).map_or(0, |&acquire| bit(acquire))
+        let operation_index = self.facts.grant_of(token).and_then(|grant| grant.acquire);
+        operation_index
+            .and_then(|operation_index| self.acquires.get(&operation_index))
+            .map_or(0, |&acquire| bit(acquire))
     }
 
     fn shown(&self, session: &Session) -> Shown {
@@ -236,10 +241,11 @@ impl<'f, 'h> Steps<'f, 'h> {
         Shown { party: self.session(session), may_be_nameless }
     }
 
-    fn acquire(&mut self, place: OperationIndex, operation: &Operation) {
+    fn acquire(&mut self, operation_index: OperationIndex, operation: &Operation) {
         let Call::Acquire { wait_ms, mode, max_queue, .. } = operation.call else { return };
-        let acquire = self.acquires[&place];
-        let session = self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(place));
+        let acquire = self.acquires[&operation_index];
+        let session =
+            self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(operation_index));
         let party = self.party(session).expect("the session of an acquire is a party of its key");
         let (from, to) = (operation.invoked, operation.completed());
         if let (Some(Refusal::Denied), 0) = (operation.refusal(), wait_ms) {
@@ -284,8 +290,8 @@ impl<'f, 'h> Steps<'f, 'h> {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
             self.add(from, Time::NEVER, ask, Seen::Unknown);
         }
-        if let Some(&acquire) = self.echoes.get(&place) {
-            let other = operation.call.session().is_none().then_some(PartyId::Nameless(place));
+        if let Some(&acquire) = self.echoes.get(&operation_index) {
+            let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
             let ask = Act::Ask { party, acquire, mode, max_queue, is_own: false };
             self.add(from, Time::NEVER, ask, Seen::Unknown);
@@ -309,8 +315,8 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             let due = match id {
                 PartyId::Session(session) => self.facts.sessions[session].may_expire(),
-                PartyId::Nameless(place) => {
-                    let operation = self.facts.operation(place);
+                PartyId::Nameless(operation_index) => {
+                    let operation = self.facts.operation(operation_index);
                     let Call::Acquire { ttl_ms, .. } = operation.call else { continue };
                     let ttl = self.facts.history.at_least(ttl_ms.unwrap_or(DEFAULT_TTL_MS));
                     Time(operation.invoked.0.saturating_add(ttl))
@@ -338,28 +344,28 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
         }
         let mut timed = Vec::new();
-        for (place, (from, to, act, seen)) in (0..).zip(self.timed) {
+        for (index, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
-                context.seen |= bit(place);
+                context.seen |= bit(index);
             }
             match act {
                 Act::Ask { acquire, .. } => {
-                    context.asks[usize::from(acquire)] |= bit(place);
+                    context.asks[usize::from(acquire)] |= bit(index);
                     if let Seen::Held(_) = seen {
-                        context.refusals[usize::from(acquire)] |= bit(place);
+                        context.refusals[usize::from(acquire)] |= bit(index);
                     }
                 }
                 Act::GiveUp { acquire } | Act::Deny { acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(place);
+                    context.refusals[usize::from(acquire)] |= bit(index);
                 }
                 Act::RefuseGone { party, acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(place);
+                    context.refusals[usize::from(acquire)] |= bit(index);
                     context.told_gone |= bit(party);
                 }
                 Act::Look { party } if seen == Seen::Lives(false) => context.told_gone |= bit(party),
                 _ => {}
             }
-            timed.push(Timed { from, to, step: Step { place, act }, seen });
+            timed.push(Timed { from, to, step: Step { index, act }, seen });
         }
         Some((timed, context))
     }

@@ -187,13 +187,13 @@ impl Bench {
             times.push(watchers.tell(&client).await?);
             sleep(PAUSE).await;
         }
-        let place = |share: usize| {
+        let percentile = |share: usize| {
             let mut at: Vec<Duration> =
                 times.iter().filter_map(|times| times.get((times.len() - 1) * share / 100)).copied().collect();
             at.sort_unstable();
             at.get(at.len() / 2).map_or(0.0, |time| time.as_secs_f64() * 1000.0)
         };
-        let [first, median, p99, last] = [0, 50, 99, 100].map(place);
+        let [first, median, p99, last] = [0, 50, 99, 100].map(percentile);
         outln!(
             "from a grant's answer to the first watcher {first:.1} ms, to half of them {median:.1} ms, to 99% {p99:.1} ms, to the \
              last {last:.1} ms (medians of {EVENTS} grants)"

@@ -157,10 +157,10 @@ fn variables_of_one_node_are_those_of_serve() {
     }
 }
 
-/// Goal: the order of the places holds between options that exclude one another, too: nodes that share
+/// Goal: the order of the sources holds between options that exclude one another, too: nodes that share
 /// a file with `peers` join by a variable, and a node that is told to found a cluster does not join.
 #[test]
-fn option_overrules_what_it_excludes_in_lower_places() {
+fn option_overrules_what_it_excludes_in_lower_sources() {
     let file = write(NODE);
     let joined = |words: &[&str], variables: &[(&str, &str)]| printed(&layered(file.path(), words, variables).unwrap());
     let join = "127.0.0.1:7400";
@@ -175,7 +175,7 @@ fn option_overrules_what_it_excludes_in_lower_places() {
     assert!(printed.contains("# join: not given") && printed.contains("peers = { 1 = "), "{printed}");
     let printed = joined(&["--peers", "1=127.0.0.1:7501"], &[("PALISADE_JOIN", join)]);
     assert!(printed.contains("# join: not given") && printed.contains("  # command line"), "{printed}");
-    // Options of one place that exclude one another are an operator's mistake.
+    // Options of one source that exclude one another are an operator's mistake.
     let both = [("PALISADE_JOIN", join), ("PALISADE_PEERS", "1=127.0.0.1:7501")];
     let layered = layered(file.path(), &[], &both).unwrap();
     let error = Arguments::command().try_get_matches_from(&layered.words).unwrap_err();

@@ -65,13 +65,13 @@ fn waiters_are_served_in_the_order_of_their_arrival() {
     let (_cluster, node) = calm();
     let mut grant = node.acquire("k", &json!({ "owner": "holder" })).ok();
     let mut waiters = Vec::new();
-    for place in 1..=4 {
-        let owner = format!("waiter {place}");
+    for waiting in 1..=4 {
+        let owner = format!("waiter {waiting}");
         waiters.push(node.acquire_later("k", json!({ "owner": owner, "wait_ms": 60_000 })));
-        let queue = node.wait_for_queue("k", place);
+        let queue = node.wait_for_queue("k", waiting);
         assert_eq!(queue.last().unwrap()["owner"], owner.as_str());
         let refused = node.acquire("k", &json!({})).refused(409, "held");
-        assert_eq!(refused["queue"], place, "the refused are told how many wait");
+        assert_eq!(refused["queue"], waiting, "the refused are told how many wait");
     }
     for waiter in waiters {
         node.release("k", &grant["session"], &grant["token"]).ok();
@@ -85,7 +85,7 @@ fn waiters_are_served_in_the_order_of_their_arrival() {
 /// A client that asks again under its own session keeps the same queue position, then the same
 /// grant.
 #[test]
-fn a_repeated_acquire_finds_its_place_and_then_its_grant() {
+fn repeated_acquire_finds_its_queue_position_and_then_its_grant() {
     let (_cluster, node) = calm();
     let [holder, first, second] = ["holder", "first", "second"].map(|owner| node.open_session(owner));
     let acquire = |session: &Value, wait: u64| json!({ "session": session, "wait_ms": wait });
@@ -121,7 +121,7 @@ fn a_repeated_acquire_finds_its_place_and_then_its_grant() {
 /// An acquire without a wait does not wait: a queue position that its session had is given up, and
 /// the request that waited there is answered.
 #[test]
-fn an_acquire_that_does_not_wait_gives_up_the_place() {
+fn acquire_without_wait_gives_up_its_queue_position() {
     let (_cluster, node) = calm();
     let [holder, session] = ["holder", "waiter"].map(|owner| node.open_session(owner));
     let grant = node.acquire("k", &json!({ "session": holder })).ok();

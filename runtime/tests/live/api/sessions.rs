@@ -7,7 +7,7 @@ use crate::support::eventually;
 
 /// A session from its beginning to its end, with all that hangs on it.
 #[test]
-fn a_session_carries_its_locks_and_places_and_takes_them_along() {
+fn closed_session_releases_its_locks_and_leaves_its_queues() {
     let (_cluster, node) = calm();
     let lease = node.post("/v1/sessions", &json!({ "ttl_ms": 45_000, "owner": "worker-7" })).ok();
     assert_eq!(fields(&lease), ["session", "ttl_ms"]);

@@ -98,8 +98,8 @@ fn waits_do_not_count_and_repeated_ones_are_answered_once() {
     let mut socket = WebSocket::open(&node.0);
     let wait = |session: &Value| json!({ "acquire": { "key": "k", "options": { "session": session, "wait_ms": 600_000 }, "number": 1 } });
     for id in (1..).take(3) {
-        for (session, place) in sessions.iter().zip(0..) {
-            socket.send(id * WAITS + place, &wait(session));
+        for (session, index) in sessions.iter().zip(0..) {
+            socket.send(id * WAITS + index, &wait(session));
         }
     }
     let queue = node.wait_for_queue("k", sessions.len());

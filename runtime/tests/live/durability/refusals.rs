@@ -89,8 +89,8 @@ fn a_node_whose_log_is_damaged_does_not_start() {
         fs::write(&path, &damaged).unwrap();
         for _ in 0..2 {
             let said = refusal(&mut cluster.command(follower), STORAGE);
-            let place = format!("{} is damaged at byte {frame}:", path.display());
-            assert!(said.contains(&place), "{said}");
+            let damage = format!("{} is damaged at byte {frame}:", path.display());
+            assert!(said.contains(&damage), "{said}");
         }
         assert!(fs::read(&path).unwrap() == damaged, "the damaged file was written to");
         assert_serves(&cluster, &mut taken);

@@ -153,10 +153,10 @@ fn commands_of_signed_tokens_run_as_printed() {
     shell.run(keys);
     let made = fs::read_to_string(shell.directory.path().join(".out-0")).unwrap();
     let root = made.split_whitespace().find(|word| word.starts_with("fence1root.")).unwrap();
-    let place = shell.directory.path().to_owned();
+    let directory = shell.directory.path().to_owned();
     let flags = ["--election-timeout", "750ms", "--cluster", "billing"];
     let cluster = Cluster::start_adjusted(3, &flags, move |id, command| {
-        command.arg("--sign-grants").arg(place.join(format!("node-{id}.key")));
+        command.arg("--sign-grants").arg(directory.join(format!("node-{id}.key")));
     });
     let named = keys[0].text.lines().find_map(|line| line.strip_prefix("# fence1root.")).expect("the root is shown");
     shell.replacements.push((format!("fence1root.{named}"), root.to_owned()));

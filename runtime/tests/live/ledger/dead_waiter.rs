@@ -8,7 +8,7 @@ use serde_json::json;
 
 use super::{KEY, LONG, await_queue, wait_for_lock};
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
 
 /// Long enough to get into the queue on a slow machine.
 const TTL: Duration = Duration::from_secs(4);
@@ -25,7 +25,7 @@ fn a_waiter_that_dies_leaves_the_queue_at_once() {
 
     waits.join().unwrap().refused(404, "no_session");
     assert_eq!(
-        places(&lock(&cluster, KEY)).0,
+        holder_and_queue(&lock(&cluster, KEY)).0,
         Some((holder.number(), held.token)),
         "the lock is still held when it hears of it"
     );

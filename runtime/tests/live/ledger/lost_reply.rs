@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 use super::{KEY, LONG, await_queue, connect};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
-use crate::support::locks::{acquire, lock, open_session, places, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, release};
 
 /// The request that a contender sends, and sends again.
 fn ask(session: SessionId, number: u64) -> Value {
@@ -46,7 +46,7 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     assert_eq!((&answer["id"], &grant["session"]), (&json!(3), &json!(contender)), "the last request is answered");
     assert_eq!(grant["token"], held.token + 1, "it was granted the lock once");
     assert_eq!(
-        places(&lock(&cluster, KEY)),
+        holder_and_queue(&lock(&cluster, KEY)),
         (Some((contender.number(), held.token + 1)), vec![next.number()]),
         "and has no second place"
     );
@@ -54,7 +54,7 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     let answer = socket.receive().expect("the connection stays");
     assert_eq!((&answer["id"], &answer["result"]["ok"]["acquired"]["token"]), (&json!(1), &json!(held.token + 2)));
     release(&cluster, KEY, next, held.token + 2);
-    assert_eq!(places(&lock(&cluster, KEY)), (None, vec![]), "nobody is left");
+    assert_eq!(holder_and_queue(&lock(&cluster, KEY)), (None, vec![]), "nobody is left");
 }
 
 /// Goal: the lock was granted and the answer lost. A contender that asks again has the lock
@@ -66,7 +66,7 @@ fn a_grant_that_was_never_heard_of_is_found_again() {
     let leader = cluster.wait_ready();
     let mut lost = connect(&cluster);
     lost.send(1, &ask(session, 1));
-    let granted = eventually("it is granted the lock", || places(&lock(&cluster, KEY)).0);
+    let granted = eventually("it is granted the lock", || holder_and_queue(&lock(&cluster, KEY)).0);
     cluster.kill(leader);
 
     let answer = connect(&cluster).ask(1, &ask(session, 1));

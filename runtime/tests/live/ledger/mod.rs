@@ -17,7 +17,7 @@ use serde_json::json;
 
 use crate::support::cluster::Cluster;
 use crate::support::http::Response;
-use crate::support::locks::{lock, places, post_to_leader};
+use crate::support::locks::{holder_and_queue, lock, post_to_leader};
 use crate::support::{eventually, websocket::WebSocket};
 
 /// Longer than any of these tests: such a session does not end by itself.
@@ -42,5 +42,5 @@ fn wait_for_lock(cluster: &Cluster, session: SessionId) -> JoinHandle<Response> 
 /// Waits until exactly these wait for the lock, in this order.
 fn await_queue(cluster: &Cluster, expected: &[SessionId]) {
     let expected: Vec<u64> = expected.iter().map(|session| session.number()).collect();
-    eventually("these stand in the queue", || (places(&lock(cluster, KEY)).1 == expected).then_some(()));
+    eventually("these stand in the queue", || (holder_and_queue(&lock(cluster, KEY)).1 == expected).then_some(()));
 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::{KEY, LONG, await_queue};
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, release};
 use crate::support::wires::Wires;
 use crate::support::{eventually, http};
 
@@ -75,6 +75,6 @@ fn a_leader_that_reaches_too_few_gives_way() {
     wires.mend();
     cluster.wait_ready();
     await_queue(&cluster, &[]);
-    assert_eq!(places(&lock(&cluster, KEY)).0, Some((holder.number(), held.token)));
+    assert_eq!(holder_and_queue(&lock(&cluster, KEY)).0, Some((holder.number(), held.token)));
     release(&cluster, KEY, holder, held.token);
 }

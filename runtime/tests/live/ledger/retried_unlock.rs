@@ -6,7 +6,7 @@ use serde_json::{Value, json};
 
 use super::{KEY, LONG, connect};
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, lock, open_session, places, post_to_leader, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
 
 /// Goal: over plain HTTP, where the token says which hold is meant.
 #[test]
@@ -20,7 +20,7 @@ fn an_unlock_that_is_sent_again_frees_no_newer_lock() {
     let again = json!({ "session": session, "token": first.token });
     let path = format!("/v1/locks/{KEY}/release");
     post_to_leader(&cluster.endpoints(), &path, &again).refused(409, "not_holder");
-    assert_eq!(places(&lock(&cluster, KEY)), (Some((session.number(), second.token)), vec![]));
+    assert_eq!(holder_and_queue(&lock(&cluster, KEY)), (Some((session.number(), second.token)), vec![]));
 }
 
 /// Goal: with a number, at another leader, and in the form that names no token and drops whatever
@@ -43,6 +43,10 @@ fn a_numbered_unlock_is_not_done_again_by_another_leader() {
     cluster.kill(leader);
     let mut socket = connect(&cluster);
     assert_eq!(socket.ask(4, &give_up(2))["ok"], "withdrawn", "it was done, and its sender hears so");
-    assert_eq!(places(&lock(&cluster, KEY)), (Some((session.number(), second)), vec![]), "and it was not done again");
+    assert_eq!(
+        holder_and_queue(&lock(&cluster, KEY)),
+        (Some((session.number(), second)), vec![]),
+        "and it was not done again"
+    );
     assert_eq!(token(&socket.ask(5, &take(3))), second, "the hold is still that of the third operation");
 }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use palisade_client::{Client, Guard, LockOptions, Options};
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{lock, open_session, places};
+use crate::support::locks::{holder_and_queue, lock, open_session};
 use crate::support::{eventually, http};
 
 const HOLDERS: usize = 20;
@@ -43,7 +43,7 @@ async fn a_leader_that_wakes_up_ends_no_lease() {
     });
     for (key, guard) in &guards {
         assert!(guard.is_valid(), "{key} was lost");
-        assert_eq!(places(&lock(&cluster, key)).0, Some((guard.session().number(), guard.token())), "{key}");
+        assert_eq!(holder_and_queue(&lock(&cluster, key)).0, Some((guard.session().number(), guard.token())), "{key}");
     }
 }
 

@@ -37,7 +37,7 @@ enum Stage {
 struct Line {
     /// Their names, the holder first, as a linearizable read has shown them, less those that are
     /// done.
-    places: Vec<String>,
+    sessions: Vec<String>,
     /// The first one's grant, once it was told.
     grant: Option<Grant>,
     change: Option<Change>,
@@ -105,7 +105,7 @@ impl Journal {
 
     /// How many hold and wait.
     pub(crate) fn length(&self, key: &str) -> usize {
-        self.lines.get(key).map_or(0, |line| line.places.len())
+        self.lines.get(key).map_or(0, |line| line.sessions.len())
     }
 
     pub(crate) fn joining(&mut self, key: &str, name: &str) {
@@ -120,9 +120,9 @@ impl Journal {
         if names(read).last() != Some(name) {
             return false;
         }
-        line.places.push(name.clone());
+        line.sessions.push(name.clone());
         line.change = None;
-        assert_eq!(names(read), line.places, "{key}: who came first stands first");
+        assert_eq!(names(read), line.sessions, "{key}: who came first stands first");
         self.acknowledgements += 1;
         true
     }
@@ -141,7 +141,7 @@ impl Journal {
     pub(crate) fn left(&mut self, key: &str) {
         self.acknowledgements += 1;
         let line = self.line(key);
-        line.places.remove(0);
+        line.sessions.remove(0);
         (line.grant, line.change) = (None, None);
     }
 
@@ -180,19 +180,19 @@ impl Journal {
 
 impl Line {
     fn check(&self, key: &str, found: &[String], holder: Option<Grant>) -> usize {
-        let told = self.places.as_slice();
-        let mut possible = vec![told.to_vec()];
+        let known = self.sessions.as_slice();
+        let mut possible = vec![known.to_vec()];
         match &self.change {
             None => {}
-            Some(Change::Joining(name)) => possible.push([told, std::slice::from_ref(name)].concat()),
-            Some(Change::Leaving) => possible.push(told[1..].to_vec()),
+            Some(Change::Joining(name)) => possible.push([known, std::slice::from_ref(name)].concat()),
+            Some(Change::Leaving) => possible.push(known[1..].to_vec()),
         }
         assert!(possible.iter().any(|line| line == found), "{key}: {found:?} is none of {possible:?}");
         if let Some(grant) = self.grant {
-            let first_is_there = found.first() == told.first();
+            let first_is_there = found.first() == known.first();
             assert!(!first_is_there || holder == Some(grant), "{key}: {holder:?} is not {grant:?}");
         }
-        told.len().saturating_sub(1)
+        known.len().saturating_sub(1)
     }
 }
 

@@ -29,7 +29,7 @@ pub fn lock_at(cluster: &Cluster, id: u16, key: &str) -> Option<LockView> {
 }
 
 /// The lock's holder and token, and its waiters in order: sessions by their public numbers.
-pub fn places(lock: &LockView) -> (Option<(u64, u64)>, Vec<u64>) {
+pub fn holder_and_queue(lock: &LockView) -> (Option<(u64, u64)>, Vec<u64>) {
     let holder = lock.holder.as_ref().map(|holder| (holder.session, holder.token));
     (holder, lock.queue.iter().map(|waiter| waiter.session).collect())
 }
@@ -45,8 +45,8 @@ pub fn post_to_leader(endpoints: &[String], path: &str, body: &Value) -> Respons
         let endpoint = named.take().unwrap_or_else(|| next.next().expect("there is an endpoint").clone());
         match http::post(&endpoint, path, &body) {
             Ok(response) if response.status == 307 => {
-                let place = response.header("location").expect("a redirect says where to");
-                named = place.strip_prefix("http://").and_then(|place| place.split('/').next()).map(str::to_owned);
+                let location = response.header("location").expect("a redirect says where to");
+                named = location.strip_prefix("http://").and_then(|rest| rest.split('/').next()).map(str::to_owned);
             }
             Ok(response) if response.status != 503 => return response,
             // No leader, or no node at that address.

@@ -269,7 +269,7 @@ fn both_logs_have_the_reason_for_a_refused_node() {
 /// Row 5 of the issue: a hello as node 2 before node 2's first start pins nothing, so that the
 /// cluster can be founded.
 #[test]
-fn stranger_cannot_take_a_founders_place() {
+fn stranger_cannot_replace_a_founder() {
     let (ours, others) = (Certificates::of("billing", 2), Certificates::of("other", 2));
     ours.trust(&others);
     let unknown = Certificates::of("billing", 2);

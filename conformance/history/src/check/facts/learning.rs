@@ -33,7 +33,7 @@ impl<'h> Facts<'h> {
 
     pub(super) fn learn_sessions(&mut self) {
         let history = self.history;
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (operation_index, operation) in history.operations.iter().enumerate() {
             for key in operation.call.keys() {
                 self.key(key);
             }
@@ -61,8 +61,8 @@ impl<'h> Facts<'h> {
                     let facts = &mut self.sessions[session];
                     facts.close_asked = facts.close_asked.min(invoked);
                     if answer.is_some() {
-                        earlier(&mut facts.gone, (completed, place));
-                        earlier(&mut facts.closed, (completed, place));
+                        earlier(&mut facts.gone, (completed, operation_index));
+                        earlier(&mut facts.closed, (completed, operation_index));
                     }
                 }
                 (Call::Release { .. } | Call::Withdraw { .. }, _, Some(session)) if possible => {
@@ -72,7 +72,7 @@ impl<'h> Facts<'h> {
                 _ => {}
             }
             if let (Some(Refusal::NoSession), Some(session)) = (operation.refusal(), named) {
-                earlier(&mut self.sessions[session].gone, (completed, place));
+                earlier(&mut self.sessions[session].gone, (completed, operation_index));
             }
         }
     }
@@ -84,16 +84,16 @@ impl<'h> Facts<'h> {
 
     pub(super) fn learn_claims(&mut self) {
         let history = self.history;
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (operation_index, operation) in history.operations.iter().enumerate() {
             let session = self.session_of(operation);
-            let asked = (operation.invoked, place);
+            let asked = (operation.invoked, operation_index);
             let once_answered = operation.answer().is_some() && !operation.was_disconnected();
             let is_unheard = operation.refusal().is_none() && !once_answered;
             for key in self.keys_of(operation) {
                 match (&operation.call, session) {
                     (Call::Acquire { .. }, Some(session)) => {
                         let claims = self.claims.entry((session, key)).or_default();
-                        claims.acquires.add(operation, place);
+                        claims.acquires.add(operation, operation_index);
                         if is_unheard && operation.call.session().is_none() {
                             // Another sending opened another session.
                             first(&mut self.nameless, key, asked);
@@ -110,7 +110,7 @@ impl<'h> Facts<'h> {
                         }
                     }
                     (Call::Withdraw { .. }, Some(session)) if operation.refusal().is_none() => {
-                        self.claims.entry((session, key)).or_default().withdrawals.add(operation, place);
+                        self.claims.entry((session, key)).or_default().withdrawals.add(operation, operation_index);
                     }
                     _ => {}
                 }
@@ -130,15 +130,15 @@ impl<'h> Facts<'h> {
 
     pub(super) fn learn_grants(&mut self) {
         let history = self.history;
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (operation_index, operation) in history.operations.iter().enumerate() {
             let keys = self.keys_of(operation);
             let session = self.session_of(operation);
-            let (begun, done) = ((operation.invoked, place), (operation.completed(), place));
+            let (begun, done) = ((operation.invoked, operation_index), (operation.completed(), operation_index));
             let shown = |token: u64| Shown { token, keys: &keys, is_whole: true, session, mode: None };
             match (&operation.call, operation.answer(), operation.refusal()) {
                 (Call::Acquire { mode, .. }, Some(Answer::Granted { token, .. }), _) => {
                     if let Some(grant) = self.sight(Shown { mode: Some(*mode), ..shown(*token) }, done) {
-                        grant.acquire.get_or_insert(place);
+                        grant.acquire.get_or_insert(operation_index);
                         if operation.call.session().is_none() {
                             later(&mut grant.own, begun);
                         }
@@ -198,7 +198,7 @@ impl<'h> Facts<'h> {
     /// A stale read shows a past state: any grant that it shows had been made when it was answered.
     fn learn_from_stale_reads(&mut self) {
         let history = self.history;
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (operation_index, operation) in history.operations.iter().enumerate() {
             let (Call::Read { stale: true, .. }, Some(Answer::Lock { holders, .. })) =
                 (&operation.call, operation.answer())
             else {
@@ -208,7 +208,7 @@ impl<'h> Facts<'h> {
             for holder in holders {
                 if self.grant_of(holder.token).is_some_and(|grant| grant.acquire.is_some()) {
                     let shown = self.shown(holder, &keys);
-                    self.sight(shown, (operation.completed(), place));
+                    self.sight(shown, (operation.completed(), operation_index));
                 }
             }
         }
@@ -218,16 +218,16 @@ impl<'h> Facts<'h> {
     /// something else showed the grant.
     fn learn_from_refusals_of_several(&mut self) {
         let history = self.history;
-        for (place, operation) in history.operations.iter().enumerate() {
+        for (operation_index, operation) in history.operations.iter().enumerate() {
             let Some(Refusal::Held { token: Some(token) }) = operation.refusal() else { continue };
             let keys = self.keys_of(operation);
             let Some(&index) = self.grants_by_token.get(token).filter(|_| keys.len() > 1) else { continue };
             let grant = &mut self.grants[index];
             if keys.iter().any(|key| grant.keys.contains(key)) {
-                grant.seen = grant.seen.min((operation.completed(), place));
-                later(&mut grant.held, (operation.invoked, place));
+                grant.seen = grant.seen.min((operation.completed(), operation_index));
+                later(&mut grant.held, (operation.invoked, operation_index));
             } else if grant.is_whole {
-                self.contradictions.push((*token, place));
+                self.contradictions.push((*token, operation_index));
             }
         }
     }
@@ -235,9 +235,9 @@ impl<'h> Facts<'h> {
     /// A grant that was shown at several keys was made by an acquire of all of them.
     fn check_spread(&mut self) {
         for grant in &self.grants {
-            let Some(place) = grant.spread.filter(|_| !grant.is_whole) else { continue };
+            let Some(operation_index) = grant.spread.filter(|_| !grant.is_whole) else { continue };
             if !self.history.operations.iter().any(|operation| self.may_have_made(operation, grant)) {
-                self.contradictions.push((grant.token, place));
+                self.contradictions.push((grant.token, operation_index));
             }
         }
     }
@@ -264,7 +264,7 @@ impl<'h> Facts<'h> {
     /// to another grant.
     fn sight(&mut self, shown: Shown<'_>, done: Sighting) -> Option<&mut Grant> {
         let Shown { token, keys, is_whole, session, mode } = shown;
-        let place = *self.grants_by_token.entry(token).or_insert_with(|| {
+        let operation_index = *self.grants_by_token.entry(token).or_insert_with(|| {
             self.grants.push(Grant {
                 token,
                 keys: keys.to_vec(),
@@ -284,7 +284,7 @@ impl<'h> Facts<'h> {
             });
             self.grants.len() - 1
         });
-        let grant = &mut self.grants[place];
+        let grant = &mut self.grants[operation_index];
         let same_session = session.is_none() || grant.session.is_none() || grant.session == session;
         let within = |part: &[usize], whole: &[usize]| part.iter().all(|key| whole.contains(key));
         let same_keys = match (grant.is_whole, is_whole) {
@@ -353,8 +353,8 @@ impl<'h> Facts<'h> {
             grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
         }
         grants.sort_by_key(|grant| grant.token);
-        let places = grants.iter().enumerate().map(|(place, grant)| (grant.token, place));
-        self.grants_by_token = places.collect();
+        let operation_indexs = grants.iter().enumerate().map(|(operation_index, grant)| (grant.token, operation_index));
+        self.grants_by_token = operation_indexs.collect();
         self.grants = grants;
     }
 
@@ -388,10 +388,10 @@ impl<'h> Facts<'h> {
 
     pub(super) fn learn_queues(&mut self) {
         let mut queued = vec![None; self.history.operations.len()];
-        for (place, operation) in self.history.operations.iter().enumerate() {
+        for (operation_index, operation) in self.history.operations.iter().enumerate() {
             let note = operation.notes.iter().find(|(_, note)| matches!(note, Note::Queued { .. }));
             if let Some((time, _)) = note {
-                keep_earliest(&mut queued[place], *time);
+                keep_earliest(&mut queued[operation_index], *time);
             }
             for waiter in self.waiters(operation).into_iter().flatten() {
                 keep_earliest(&mut queued[waiter], operation.completed());

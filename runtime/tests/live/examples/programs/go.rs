@@ -17,7 +17,7 @@ const BEGINS: [&str; 4] = ["import ", "client, err := ", "lock, err := ", "roots
 fn go_examples_run_as_printed() {
     unless_missing(go(), |_| {
         let cluster = Cluster::start_calm(3);
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let mut blocks = blocks_of(MODULE, "go");
         blocks.sort_by_key(|block| BEGINS.iter().position(|begins| block.text.starts_with(begins)));
         let begins = blocks.iter().zip(BEGINS).all(|(block, begins)| block.text.starts_with(begins));
@@ -41,11 +41,11 @@ fn go_examples_run_as_printed() {
              if len(tokens) != 2 || tokens[0] >= tokens[1] {{ log.Fatal(fmt.Sprint(tokens)) }}\n}}\n",
             import.text, first.text, second.text, third.text
         );
-        std::fs::write(place.path().join("main.go"), on(&cluster, &program)).unwrap();
+        std::fs::write(directory.path().join("main.go"), on(&cluster, &program)).unwrap();
         let module = &blocks_of(MODULE, "sh")[0];
         let client = format!("={}", folder("go").display());
         let commands = module.text.replace("=../palisade/clients/go", &client);
-        succeeds(module, Command::new("sh").args(["-e", "-c", &commands]).current_dir(place.path()));
-        succeeds(first, Command::new("go").args(["run", "."]).current_dir(place.path()).env("GOFLAGS", "-mod=mod"));
+        succeeds(module, Command::new("sh").args(["-e", "-c", &commands]).current_dir(directory.path()));
+        succeeds(first, Command::new("go").args(["run", "."]).current_dir(directory.path()).env("GOFLAGS", "-mod=mod"));
     });
 }

@@ -251,13 +251,13 @@ const STAGES: &[Stage] = &[
 fn python_examples_run_as_printed() {
     unless_missing(python(), |python| {
         let cluster = Cluster::start_calm(3);
-        let place = tempfile::tempdir().unwrap();
-        std::fs::write(place.path().join("run.py"), RUNNER).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        std::fs::write(directory.path().join("run.py"), RUNNER).unwrap();
         for (block, program) in programs("python", STAGES, &cluster) {
-            let file = place.path().join("example.py");
+            let file = directory.path().join("example.py");
             std::fs::write(&file, program).unwrap();
             let mut command = Command::new(&python);
-            command.arg(place.path().join("run.py")).arg(&file).current_dir(place.path());
+            command.arg(directory.path().join("run.py")).arg(&file).current_dir(directory.path());
             succeeds(&block, command.env("PYTHONPATH", folder("python")));
         }
     });

@@ -95,15 +95,15 @@ const STAGES: &[Stage] = &[
 fn typescript_examples_run_as_printed() {
     unless_missing(Kind::TypeScript.program(), |_| {
         let cluster = Cluster::start_calm(3);
-        let place = tempfile::tempdir().unwrap();
-        let modules = place.path().join("node_modules");
+        let directory = tempfile::tempdir().unwrap();
+        let modules = directory.path().join("node_modules");
         std::fs::create_dir(&modules).unwrap();
         std::os::unix::fs::symlink(folder("typescript"), modules.join("palisade-lock")).unwrap();
         for (block, program) in programs("ts", STAGES, &cluster) {
-            let file = place.path().join("example.mjs");
+            let file = directory.path().join("example.mjs");
             std::fs::write(&file, program).unwrap();
             let python = std::env::var_os("PALISADE_PYTHON").unwrap_or_else(|| "python3".into());
-            succeeds(&block, Command::new("node").arg(&file).current_dir(place.path()).env("PYTHON", python));
+            succeeds(&block, Command::new("node").arg(&file).current_dir(directory.path()).env("PYTHON", python));
         }
     });
 }
