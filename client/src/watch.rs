@@ -99,9 +99,9 @@ impl Watcher {
     /// refused this client. A later call tries again.
     pub async fn next(&mut self) -> Result<Watched, Error> {
         loop {
-            if let Some(told) = self.ready.pop_front() {
-                self.note(&told);
-                return Ok(told);
+            if let Some(watched) = self.ready.pop_front() {
+                self.note(&watched);
+                return Ok(watched);
             }
             if self.connection.is_none() {
                 self.dial().await?;
@@ -118,8 +118,8 @@ impl Watcher {
     }
 
     /// Goes on after what is returned now.
-    fn note(&mut self, told: &Watched) {
-        match told {
+    fn note(&mut self, watched: &Watched) {
+        match watched {
             Watched::Event(event) if !self.is_listing => self.watch.after = Some(event.id),
             // A part of a listing begins anew at the next node.
             Watched::Event(_) => {}
@@ -202,9 +202,9 @@ impl Watcher {
 
     fn judge(&mut self, result: Outcome) -> Step {
         match result {
-            Outcome::Ok(Answer::Watched(told)) => {
+            Outcome::Ok(Answer::Watched(watched)) => {
                 self.route.arrived();
-                self.ready.push_back(told);
+                self.ready.push_back(watched);
                 Step::Stay
             }
             Outcome::Ok(other) => {

@@ -24,8 +24,8 @@ async fn locks_come_from_the_seed_and_end_with_their_ttl() {
 
     let filled = fill(&endpoint, &["--ttl", "600s", "--rate", "6000"]).await;
     assert!(filled.status.success(), "{filled:?}");
-    let told = String::from_utf8_lossy(&filled.stdout).into_owned();
-    assert!(told.starts_with("redis: 3000 of 3000 locks in "), "{told}");
+    let report = String::from_utf8_lossy(&filled.stdout).into_owned();
+    assert!(report.starts_with("redis: 3000 of 3000 locks in "), "{report}");
     let keys: u64 = redis::cmd("DBSIZE").query_async(&mut connection).await.unwrap();
     assert_eq!(keys, 3000);
     // The first output of SplitMix64 for seed 1.
@@ -34,8 +34,8 @@ async fn locks_come_from_the_seed_and_end_with_their_ttl() {
 
     let again = fill(&endpoint, &["--ttl", "600s"]).await;
     assert!(!again.status.success(), "all keys of the seed are held: {again:?}");
-    let told = String::from_utf8_lossy(&again.stdout).into_owned();
-    assert!(told.starts_with("redis: 0 of 3000 locks in ") && told.contains("were held already"), "{told}");
+    let report = String::from_utf8_lossy(&again.stdout).into_owned();
+    assert!(report.starts_with("redis: 0 of 3000 locks in ") && report.contains("were held already"), "{report}");
 
     let other = fill(&endpoint, &["--ttl", "2s", "--seed", "2"]).await;
     assert!(other.status.success(), "another seed has other keys: {other:?}");

@@ -127,8 +127,8 @@ fn page_has(name: &str, backend: &str, lines: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let output = lab(&["run", name, "--backend", backend, "--rounds", "1", "--out", out]);
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let page = std::fs::read_to_string(directory.path().join(format!("{name}.md"))).unwrap();
     for line in lines {
         assert!(page.contains(line), "{line} is missing in\n{page}");

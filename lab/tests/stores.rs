@@ -141,8 +141,8 @@ fn a_paused_write_is_refused_with_the_fence_only() {
     let out = directory.path().to_str().unwrap();
     let arguments = ["run", "fenced-stores", "--backend", "redis", "--rounds", "1", "--out", out];
     let output = Command::new(env!("CARGO_BIN_EXE_palisade-lab")).args(arguments).output().unwrap();
-    let told = String::from_utf8_lossy(&output.stderr);
-    assert!(output.status.success(), "{told}");
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{stderr}");
     let page = std::fs::read_to_string(directory.path().join("fenced-stores.md")).unwrap();
     for store in ["postgres", "objects"] {
         for how in ["sleep", "stop"] {

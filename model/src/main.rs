@@ -388,14 +388,14 @@ fn walk_elsewhere(name: &str, seeds: Range<u64>, plan: &Plan) -> Result<Vec<Walk
     let begun: Vec<_> = seeds.map(|seed| (seed, begin(seed))).collect();
     let ended = begun.into_iter().map(|(seed, round)| (seed, round.and_then(std::process::Child::wait_with_output)));
     let ended: Vec<_> = ended.collect();
-    let told = ended.into_iter().map(|(seed, output)| {
+    let report = ended.into_iter().map(|(seed, output)| {
         let output = output.map_err(|error| failed(seed, error.to_string()))?;
         if !output.status.success() {
             return Err(failed(seed, format!("the process of the walks failed with {}", output.status)));
         }
         serde_json::from_slice(&output.stdout).map_err(|error| failed(seed, error.to_string()))
     });
-    told.collect()
+    report.collect()
 }
 
 /// A shortest path to a state that violates or meets `property`, which `option` names.
@@ -450,8 +450,8 @@ fn trace(name: &str, property: Option<&str>, way: &Way, json: bool) -> Done {
     if json {
         trace.lines(name).iter().try_for_each(say)?;
     } else {
-        let told = trace.to_string();
-        say(format_args!("{name}: {}\n\n{}\n\n{}", trace.title(), trace.initial, told.trim_end()))?;
+        let report = trace.to_string();
+        say(format_args!("{name}: {}\n\n{}\n\n{}", trace.title(), trace.initial, report.trim_end()))?;
     }
     Ok(ExitCode::SUCCESS)
 }
@@ -462,8 +462,8 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
     let failed = |message: String| Failure { message, code: UNAVAILABLE };
     let models = models();
     if let [name] = names {
-        let told = make::make(find(&models, name)?, effort, into).map_err(|error| failed(error.to_string()))?;
-        say(told)?;
+        let report = make::make(find(&models, name)?, effort, into).map_err(|error| failed(error.to_string()))?;
+        say(report)?;
         return Ok(ExitCode::SUCCESS);
     }
     for name in names {

@@ -141,8 +141,8 @@ mod tests {
             duration: Duration::from_secs(2),
             done: false,
         };
-        let told = "m: 3000000 generated, 1000000 unique, depth 17, 2 s, 1.50 M/s";
-        assert_eq!(line("m", &data, None), told);
-        assert_eq!(line("m", &data, Some(Bytes(64 << 20))), format!("{told}, 64 MiB"));
+        let expected = "m: 3000000 generated, 1000000 unique, depth 17, 2 s, 1.50 M/s";
+        assert_eq!(line("m", &data, None), expected);
+        assert_eq!(line("m", &data, Some(Bytes(64 << 20))), format!("{expected}, 64 MiB"));
     }
 }

@@ -15,7 +15,7 @@ use stateright::{Checker, Chooser, Model};
 
 use crate::presentation::{Presentation, by_weight};
 use crate::property_set::{GOES_ON, PropertySet, Way};
-use crate::trace::tell;
+use crate::trace::trace_of_path;
 
 /// Maximum steps of a walk.
 pub const LONGEST: usize = 400;
@@ -105,7 +105,7 @@ pub fn walk<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let watched = checker.model();
     let path = checker.discoveries().remove(GOES_ON);
     let violated = watched.shown(true).zip(path).map(|(property, path)| {
-        let trace = tell(&*watched.model, property, path);
+        let trace = trace_of_path(&*watched.model, property, path);
         (property.name.to_string(), trace.to_string())
     });
     Walks {

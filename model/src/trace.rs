@@ -133,7 +133,7 @@ impl<M: Model> Model for Seek<M> {
 /// # Panics
 /// If the model has no such property.
 pub fn shortest<M: Presentation>(model: M, property: &str) -> Option<Trace> {
-    with_shortest(model, property, tell)
+    with_shortest(model, property, trace_of_path)
 }
 
 /// Applies `then` to a shortest path and its model.
@@ -170,13 +170,13 @@ pub fn retrace<M: Presentation>(model: &M, property: &str, choices: &[usize]) ->
         return None;
     }
     if property == WALK {
-        return Some(tell_way(model, WALK, true, &way));
+        return Some(trace_of_way(model, WALK, true, &way));
     }
     let named = model.properties().into_iter().find(|known| known.name == property);
     let property = named.unwrap_or_else(|| panic!("the model has no property {property:?}"));
     let possible = matches!(property.expectation, Expectation::Sometimes);
     let (last, _) = way.last()?;
-    ((property.condition)(model, last) == possible).then(|| tell_way(model, property.name, possible, &way))
+    ((property.condition)(model, last) == possible).then(|| trace_of_way(model, property.name, possible, &way))
 }
 
 /// A random walk of at most so many steps, each drawn by its [weight](Presentation::weight).
@@ -195,7 +195,7 @@ pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Tra
         }
         None
     })?;
-    Some(tell_way(model, WALK, true, &way))
+    Some(trace_of_way(model, WALK, true, &way))
 }
 
 /// A shortest path to a state that meets each of these properties, as choices, for the properties
@@ -299,7 +299,7 @@ pub fn follow<M: Presentation>(model: &M, events: &[Value]) -> Option<Trace> {
             like(true).or_else(|| like(false)).map(|(_, action)| (*action).clone())
         })
     })?;
-    Some(tell_way(model, WALK, true, &way))
+    Some(trace_of_way(model, WALK, true, &way))
 }
 
 /// The part of an event that does not depend on the servers' reactions: the actor, the message, and
@@ -349,12 +349,16 @@ fn take<M: Presentation>(
     }
 }
 
-pub(crate) fn tell<M: Presentation>(model: &M, property: &Property<M>, path: Path<M::State, M::Action>) -> Trace {
+pub(crate) fn trace_of_path<M: Presentation>(
+    model: &M,
+    property: &Property<M>,
+    path: Path<M::State, M::Action>,
+) -> Trace {
     let possible = matches!(property.expectation, Expectation::Sometimes);
-    tell_way(model, property.name, possible, &path.into_vec())
+    trace_of_way(model, property.name, possible, &path.into_vec())
 }
 
-pub(crate) fn tell_way<M: Presentation>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
+pub(crate) fn trace_of_way<M: Presentation>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
     let (initial, _) = path.first().expect("a path has a beginning");
     let steps = path.iter().filter_map(|(state, action)| {
         let action = action.as_ref()?;

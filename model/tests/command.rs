@@ -23,14 +23,14 @@ fn run(arguments: &[&str]) -> (i32, String, String) {
 
 #[test]
 fn incomplete_run_fails() {
-    let (code, told, _) = run(&["check", "locks", "--limit", "20000"]);
-    assert_eq!(code, 1, "{told}");
-    assert!(told.starts_with("locks  ") && told.contains("INCOMPLETE"), "{told}");
+    let (code, output, _) = run(&["check", "locks", "--limit", "20000"]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.starts_with("locks  ") && output.contains("INCOMPLETE"), "{output}");
 }
 
 #[test]
 fn list_has_a_line_for_each_model_in_columns() {
-    let (code, told, _) = run(&["list"]);
+    let (code, output, _) = run(&["list"]);
     assert_eq!(code, 0);
     // A line is a name, a tier, and a sentence; the first two are single words.
     let columns_of = |line: &str| {
@@ -39,19 +39,19 @@ fn list_has_a_line_for_each_model_in_columns() {
         let gap = tier + line[tier..].find(' ')?;
         Some((tier, gap + line[gap..].find(|letter| letter != ' ')?))
     };
-    let columns: Vec<_> = told.lines().map(columns_of).collect();
-    assert!(columns.len() > 3 && columns[0].is_some() && columns.iter().all(|other| *other == columns[0]), "{told}");
+    let columns: Vec<_> = output.lines().map(columns_of).collect();
+    assert!(columns.len() > 3 && columns[0].is_some() && columns.iter().all(|other| *other == columns[0]), "{output}");
 }
 
 #[test]
 fn trace_has_numbered_sentences_and_changes() {
-    let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected"]);
+    let (code, output, _) = run(&["trace", "raft", "--property", "a leader is elected"]);
     assert_eq!(code, 0);
-    let lines: Vec<&str> = told.lines().collect();
+    let lines: Vec<&str> = output.lines().collect();
     assert_eq!(lines[0], "raft: \"a leader is elected\" is met after 4 steps");
-    assert!(lines.contains(&"  1. server 1 campaigns for term 1"), "{told}");
-    assert!(lines.contains(&"       server 1: term 0 → 1, vote 1, pre-candidate → candidate"), "{told}");
-    assert!(told.contains("candidate → LEADER, log empty → 1:noop"), "{told}");
+    assert!(lines.contains(&"  1. server 1 campaigns for term 1"), "{output}");
+    assert!(lines.contains(&"       server 1: term 0 → 1, vote 1, pre-candidate → candidate"), "{output}");
+    assert!(output.contains("candidate → LEADER, log empty → 1:noop"), "{output}");
 }
 
 /// Goal: a reader that closes the pipe causes no failure.
@@ -68,10 +68,10 @@ fn closed_pipe_is_no_error() {
 /// it.
 #[test]
 fn follow_skips_events_that_are_impossible_in_this_build() {
-    let (_, told, _) = run(&["trace", "raft-votes", "--property", "a leader is elected", "--json"]);
-    let mut lines: Vec<&str> = told.lines().collect();
-    let choices = |told: &str| {
-        let first: serde_json::Value = serde_json::from_str(told.lines().next().unwrap()).unwrap();
+    let (_, output, _) = run(&["trace", "raft-votes", "--property", "a leader is elected", "--json"]);
+    let mut lines: Vec<&str> = output.lines().collect();
+    let choices = |output: &str| {
+        let first: serde_json::Value = serde_json::from_str(output.lines().next().unwrap()).unwrap();
         first["choices"].clone()
     };
     let stray = lines[2].replace("\"term\":1", "\"term\":9");
@@ -80,16 +80,16 @@ fn follow_skips_events_that_are_impossible_in_this_build() {
     writeln!(file, "{}", lines.join("\n")).unwrap();
     let path = file.path().to_str().unwrap();
     let (code, followed, complaint) = run(&["trace", "raft-votes", "--follow", path, "--json"]);
-    assert_eq!((code, choices(&followed)), (0, choices(&told)), "{complaint}");
+    assert_eq!((code, choices(&followed)), (0, choices(&output)), "{complaint}");
     let (code, _, complaint) = run(&["trace", "raft-votes", "--follow", "/nowhere", "--json"]);
     assert_eq!((code, complaint.starts_with("palisade-model: /nowhere: ")), (69, true), "{complaint}");
 }
 
 #[test]
 fn json_trace_has_inputs_and_messages_of_each_node() {
-    let (code, told, _) = run(&["trace", "raft", "--property", "a leader is elected", "--json"]);
+    let (code, output, _) = run(&["trace", "raft", "--property", "a leader is elected", "--json"]);
     assert_eq!(code, 0);
-    let lines: Vec<serde_json::Value> = told.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    let lines: Vec<serde_json::Value> = output.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
     assert_eq!((lines.len(), &lines[0]["format"], &lines[0]["shows"]), (5, &1.into(), &"witness".into()));
     let turn = &lines[4]["event"]["turns"][0];
     assert_eq!(turn["inputs"][0]["input"]["Receive"]["body"]["RequestVoteReply"]["granted"], true);
@@ -98,23 +98,23 @@ fn json_trace_has_inputs_and_messages_of_each_node() {
 
 #[test]
 fn unknown_name_is_an_error_that_lists_known_ones() {
-    let (code, _, told) = run(&["trace", "rft", "--property", "x"]);
+    let (code, _, complaint) = run(&["trace", "rft", "--property", "x"]);
     assert_eq!(code, 64);
-    assert!(told.contains("no model rft") && told.contains("raft-late"), "{told}");
-    let (code, _, told) = run(&["trace", "raft", "--property", "x"]);
+    assert!(complaint.contains("no model rft") && complaint.contains("raft-late"), "{complaint}");
+    let (code, _, complaint) = run(&["trace", "raft", "--property", "x"]);
     assert_eq!(code, 64);
-    assert!(told.contains("no property \"x\"") && told.contains("\n  election safety\n"), "{told}");
-    let (code, _, told) = run(&["check", "raft", "rft"]);
-    assert_eq!(code, 64, "{told}");
+    assert!(complaint.contains("no property \"x\"") && complaint.contains("\n  election safety\n"), "{complaint}");
+    let (code, _, complaint) = run(&["check", "raft", "rft"]);
+    assert_eq!(code, 64, "{complaint}");
 }
 
 #[test]
 fn port_in_use_is_an_error_message() {
     let taken = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = taken.local_addr().unwrap().to_string();
-    let (code, _, told) = run(&["explore", "locks", "--address", &address]);
+    let (code, _, complaint) = run(&["explore", "locks", "--address", &address]);
     assert_eq!(code, 69);
-    assert!(told.contains(&address) && !told.contains("panicked"), "{told}");
+    assert!(complaint.contains(&address) && !complaint.contains("panicked"), "{complaint}");
 }
 
 /// A process that is killed at the end of the test.
@@ -227,7 +227,7 @@ fn explorer_opens_the_page_for_a_person() {
 
 #[test]
 fn explorer_refuses_an_unknown_property() {
-    let (code, _, told) = run(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "x"]);
+    let (code, _, complaint) = run(&["explore", "raft", "--address", "127.0.0.1:0", "--at", "x"]);
     assert_eq!(code, 64);
-    assert!(told.contains("no property \"x\"") && told.contains("\n  election safety\n"), "{told}");
+    assert!(complaint.contains("no property \"x\"") && complaint.contains("\n  election safety\n"), "{complaint}");
 }

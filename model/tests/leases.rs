@@ -119,8 +119,9 @@ fn states_of_one_digest_have_one_future(bounds: Bounds) {
         }
         let own = future(&model, &state);
         let (first, example) = futures.entry(state.digest()).or_insert_with(|| (own.clone(), state.clone()));
-        let told = || [example, &state].map(|state| format!("{state:?}successors:\n{}", successors(&model, state)));
-        assert!(*first == own, "these count as one:\n{}", told().join("-- and --\n"));
+        let described =
+            || [example, &state].map(|state| format!("{state:?}successors:\n{}", successors(&model, state)));
+        assert!(*first == own, "these count as one:\n{}", described().join("-- and --\n"));
         todo.extend(model.next_states(&state));
     }
     println!("{} states, {} of them different", known.len(), futures.len());
@@ -128,13 +129,13 @@ fn states_of_one_digest_have_one_future(bounds: Bounds) {
 }
 
 fn successors(model: &Leases, state: &State) -> String {
-    let mut told: Vec<_> = model
+    let mut described: Vec<_> = model
         .next_steps(state)
         .into_iter()
         .map(|(action, next)| format!("{:016x} {}\n", next.digest(), model.format_action(&action)))
         .collect();
-    told.sort();
-    told.concat()
+    described.sort();
+    described.concat()
 }
 
 #[test]
@@ -243,10 +244,10 @@ fn reaches_what_messages_reach(bounds: Bounds, of_messages: world::Bounds) {
         .collect();
     let both = of_messages.keys().filter(|seen| of_steps.contains_key(*seen)).count();
     println!("{} seen by messages, {} by macro steps, {both} by both", of_messages.len(), of_steps.len());
-    let mut told: Vec<_> = missing.iter().map(|missing| format!("{missing:?}")).collect();
-    told.sort_by_key(String::len);
-    told.truncate(5);
-    assert!(missing.is_empty(), "{} are missing, such as\n{}", missing.len(), told.join("\n"));
+    let mut described: Vec<_> = missing.iter().map(|missing| format!("{missing:?}")).collect();
+    described.sort_by_key(String::len);
+    described.truncate(5);
+    assert!(missing.is_empty(), "{} are missing, such as\n{}", missing.len(), described.join("\n"));
     assert!(of_messages.len() > 100, "only {} were compared", of_messages.len());
 }
 

@@ -28,28 +28,31 @@ fn quick_checks_hold_with_documented_state_counts() {
 
 #[test]
 fn command_prints_numbers_and_a_verdict_for_each_property() {
-    let (code, told, _) = run(&["queue-sweeps"]);
-    assert_eq!(code, 0, "{told}");
-    let lines: Vec<&str> = told.lines().collect();
-    assert!(lines[0].starts_with("queue-sweeps: ") && lines[0].contains(" states, "), "{told}");
-    assert_eq!(lines.len(), 4, "{told}");
-    assert!(lines[1..].iter().all(|line| line.contains("\" holds; due in ")), "{told}");
+    let (code, report, _) = run(&["queue-sweeps"]);
+    assert_eq!(code, 0, "{report}");
+    let lines: Vec<&str> = report.lines().collect();
+    assert!(lines[0].starts_with("queue-sweeps: ") && lines[0].contains(" states, "), "{report}");
+    assert_eq!(lines.len(), 4, "{report}");
+    assert!(lines[1..].iter().all(|line| line.contains("\" holds; due in ")), "{report}");
 }
 
 #[test]
 fn incomplete_graph_fails() {
-    let (code, told, _) = run(&["queue", "--limit", "1000"]);
+    let (code, report, _) = run(&["queue", "--limit", "1000"]);
     assert_eq!(code, 1);
-    assert!(told.starts_with("queue: INCOMPLETE"), "{told}");
+    assert!(report.starts_with("queue: INCOMPLETE"), "{report}");
 }
 
 #[test]
 fn unknown_check_is_an_error_that_lists_known_ones() {
-    let (code, _, told) = run(&["queues"]);
+    let (code, _, complaint) = run(&["queues"]);
     assert_eq!(code, 64);
-    assert!(told.contains("no check of liveness queues") && told.contains("healing-returning"), "{told}");
-    let (code, told, _) = run(&["--list"]);
-    assert_eq!((code, told.lines().count()), (0, checks().len()));
+    assert!(
+        complaint.contains("no check of liveness queues") && complaint.contains("healing-returning"),
+        "{complaint}"
+    );
+    let (code, report, _) = run(&["--list"]);
+    assert_eq!((code, report.lines().count()), (0, checks().len()));
 }
 
 fn workspace() -> &'static Path {

@@ -76,8 +76,8 @@ fn run(list: &str) -> (Output, String) {
         .arg(folder.path())
         .output()
         .unwrap();
-    let told = String::from_utf8(output.stdout.clone()).unwrap();
-    (output, told)
+    let report = String::from_utf8(output.stdout.clone()).unwrap();
+    (output, report)
 }
 
 /// A list's entry for a mutant of `raft/role.rs`, which has the displayed names of roles.
@@ -90,9 +90,9 @@ fn entry(name: &str, replace: &str, with: &str) -> String {
 
 #[test]
 fn unfit_list_is_rejected_before_the_build() {
-    let (output, told) = run(&entry("gone", "no such text", ""));
+    let (output, report) = run(&entry("gone", "no such text", ""));
     assert_eq!(output.status.code(), Some(64));
-    assert!(told.is_empty(), "{told}");
+    assert!(report.is_empty(), "{report}");
     assert!(String::from_utf8_lossy(&output.stderr).contains("gone: its text stands 0 times"));
 }
 
@@ -117,10 +117,10 @@ fn survivors_and_unbuildable_mutants_fail_the_run() {
     let broken = entry("broken", r#""pre_candidate""#, "");
     let free = "let free = self.hard.vote.is_none_or(|vote| vote == from);";
     let caught = entry("caught", free, "let free = true;").replace("role.rs", "election.rs");
-    let (output, told) = run(&[unseen, caught.replace("election safety", "one vote a term"), broken].concat());
-    assert_eq!(output.status.code(), Some(1), "{told}");
-    assert!(told.contains("unseen: SURVIVES"), "{told}");
-    assert!(told.contains("broken does not build"), "{told}");
-    assert!(told.contains("caught: caught by \"one vote a term\""), "{told}");
-    assert!(told.contains("1 of 3 caught"), "{told}");
+    let (output, report) = run(&[unseen, caught.replace("election safety", "one vote a term"), broken].concat());
+    assert_eq!(output.status.code(), Some(1), "{report}");
+    assert!(report.contains("unseen: SURVIVES"), "{report}");
+    assert!(report.contains("broken does not build"), "{report}");
+    assert!(report.contains("caught: caught by \"one vote a term\""), "{report}");
+    assert!(report.contains("1 of 3 caught"), "{report}");
 }

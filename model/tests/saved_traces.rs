@@ -25,12 +25,12 @@ fn new_path_replaces_the_saved_one() {
 #[test]
 fn missing_path_names_the_command_that_finds_another() {
     let far = kept("raft-votes", None, &[usize::MAX]);
-    let told = far.trace().unwrap_err().to_string();
-    assert!(told.contains("find it again with `palisade-model keep raft-votes`"), "{told}");
+    let message = far.trace().unwrap_err().to_string();
+    assert!(message.contains("find it again with `palisade-model keep raft-votes`"), "{message}");
     let trace =
         SavedTrace { property: "one vote a term".into(), ..kept("raft-votes", Some("vote-twice"), &[usize::MAX]) };
-    let told = trace.trace().unwrap_err().to_string();
-    assert!(told.contains("`palisade-model mutants --traces FILE vote-twice`"), "{told}");
+    let message = trace.trace().unwrap_err().to_string();
+    assert!(message.contains("`palisade-model mutants --traces FILE vote-twice`"), "{message}");
     assert!(trace.holds().is_err(), "a path that the model lacks is an error");
     let models = models();
     let named = models.iter().find(|named| named.name == "raft-votes").unwrap();
@@ -44,15 +44,15 @@ fn witness_not_found_again_is_kept() {
     let model = models.iter().find(|named| named.name == "raft-votes").unwrap();
     let directory = tempfile::tempdir().unwrap();
     let effort = |states| Effort { states, walks: 1, steps: 1 };
-    let told = make(model, effort(1), directory.path()).unwrap();
-    assert!(told.contains("0 witnesses") && told.contains("; not met: "), "{told}");
+    let message = make(model, effort(1), directory.path()).unwrap();
+    assert!(message.contains("0 witnesses") && message.contains("; not met: "), "{message}");
     make(model, effort(100_000), directory.path()).unwrap();
     let file = directory.path().join(WITNESSES);
     let kept = read(&file).unwrap();
     assert!(!kept.is_empty());
 
-    let told = make(model, effort(1), directory.path()).unwrap();
-    assert!(told.contains("; not met again, its path stays: "), "{told}");
+    let message = make(model, effort(1), directory.path()).unwrap();
+    assert!(message.contains("; not met again, its path stays: "), "{message}");
     assert_eq!(read(&file).unwrap(), kept);
 
     let gone = SavedTrace { choices: vec![usize::MAX], ..kept[0].clone() };

@@ -109,12 +109,12 @@ fn time_limit_applies_to_a_single_thread() {
 
 #[test]
 fn flawed_design_passes_only_with_exactly_the_expected_violation() {
-    let told = Expected::Violates("not seven");
-    assert!(run(100, vec![sound(), broken(), met()], &effort()).is_as(told));
-    assert!(!run(100, vec![sound(), met()], &effort()).is_as(told), "it holds");
-    assert!(!run(100, vec![sound(), broken(), unmet()], &effort()).is_as(told), "something else is amiss");
+    let expected = Expected::Violates("not seven");
+    assert!(run(100, vec![sound(), broken(), met()], &effort()).is_as(expected));
+    assert!(!run(100, vec![sound(), met()], &effort()).is_as(expected), "it holds");
+    assert!(!run(100, vec![sound(), broken(), unmet()], &effort()).is_as(expected), "something else is amiss");
     let two = vec![broken(), Property::always("not eight", |_: &Numbers, number: &u64| *number != 8), met(), sound()];
-    assert!(!run(100, two, &effort()).is_as(told), "more is violated");
+    assert!(!run(100, two, &effort()).is_as(expected), "more is violated");
 }
 
 #[test]

@@ -232,7 +232,7 @@ impl Engine {
             self.link.ask_for_members(now);
         }
         self.let_in(now);
-        self.tell_closers();
+        self.answer_closers();
     }
 
     /// There is a connection: everything that is unanswered is sent on it, what concerns guards first, for their time
@@ -366,7 +366,7 @@ impl Engine {
             }
         }
         self.let_in(now);
-        self.tell_closers();
+        self.answer_closers();
     }
 
     /// No handle is left, or the client is closed: nothing new begins, callers that wait get an error, and idle
@@ -384,7 +384,7 @@ impl Engine {
         for session in self.pool.drain() {
             self.close_session(now, session);
         }
-        self.tell_closers();
+        self.answer_closers();
     }
 
     /// Every node refuses this client, or is refused by it: requests outside claims fail at once. Claims go on until
@@ -460,7 +460,7 @@ impl Engine {
         }
     }
 
-    fn tell_closers(&mut self) {
+    fn answer_closers(&mut self) {
         if !self.closers.is_empty() && self.calls.is_empty() && self.claims.values().all(Claim::is_guarded) {
             for closer in self.closers.drain(..) {
                 let _ = closer.send(());

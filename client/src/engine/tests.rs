@@ -355,9 +355,9 @@ fn records_are_written_once_and_only_by_the_holder() {
         let mut answer = scene.write(Write::Records(transaction()));
         let asked = requests(&mut scene.engine).pop().expect("it is asked for");
         receive(&mut scene.engine, asked.id, Outcome::Error(failure));
-        let told = answer.try_recv();
-        assert_eq!(matches!(told, Ok(Err(Error::Refused(_)))), !is_lost, "{told:?}");
-        assert_eq!(matches!(told, Err(oneshot::error::TryRecvError::Closed)), is_lost, "{told:?}");
+        let received = answer.try_recv();
+        assert_eq!(matches!(received, Ok(Err(Error::Refused(_)))), !is_lost, "{received:?}");
+        assert_eq!(matches!(received, Err(oneshot::error::TryRecvError::Closed)), is_lost, "{received:?}");
         assert_eq!(scene.guard.is_valid(), !is_lost);
     }
 }

@@ -249,7 +249,7 @@ fn signed_grants() -> [Answer; 2] {
 }
 
 /// What watches tell.
-fn told() -> Vec<Answer> {
+fn watched() -> Vec<Answer> {
     let (owner, keys) = (|| "me".to_owned(), vec!["a".to_owned(), "key".into()]);
     let (session, token, mode) = (300, 7, Mode::Exclusive);
     let because = [Because::Request, Because::Expired, Because::Closed, Because::Broken, Because::Denied];
@@ -391,7 +391,7 @@ fn wire_format_is_pinned() {
     golden.push_str("# responses\n");
     let done = answers().into_iter().map(Outcome::Ok);
     let all = done.chain(failures().into_iter().map(Outcome::Error)).chain(signed_grants().map(Outcome::Ok));
-    let all = all.chain(told().into_iter().map(Outcome::Ok));
+    let all = all.chain(watched().into_iter().map(Outcome::Ok));
     let all = all.chain([Outcome::Error(Failure::new(Code::TooSlow, "a sentence"))]);
     for (id, result) in all.enumerate() {
         pin(&mut golden, &Response { id: id as u64, result });
@@ -439,14 +439,14 @@ fn program_of_a_member_is_only_in_json() {
         version: version.map(str::to_owned),
         protocol,
     };
-    let (told, silent) = (member(Some("0.2.0"), Some(11)), member(None, None));
+    let (complete, silent) = (member(Some("0.2.0"), Some(11)), member(None, None));
     let (mut bytes, mut fewer) = (Vec::new(), Vec::new());
-    encode_into(&told, &mut bytes);
+    encode_into(&complete, &mut bytes);
     encode_into(&silent, &mut fewer);
     assert_eq!(bytes, fewer);
     assert_eq!(decode::<MemberView>(&bytes).unwrap(), silent);
-    let mut text = serde_json::to_value(&told).unwrap();
-    assert_eq!(serde_json::from_value::<MemberView>(text.clone()).unwrap(), told);
+    let mut text = serde_json::to_value(&complete).unwrap();
+    assert_eq!(serde_json::from_value::<MemberView>(text.clone()).unwrap(), complete);
     for field in ["version", "protocol"] {
         text.as_object_mut().unwrap().remove(field).unwrap();
     }

@@ -25,7 +25,7 @@ use hyper::Method;
 use parking_lot::Mutex;
 use serde_json::json;
 
-use self::cluster::{Cluster, Session, Told};
+use self::cluster::{Cluster, Exchange, Session};
 use super::cleanup::{Patience, Undo};
 use super::http::encode;
 use super::redis_node::millis;
@@ -94,7 +94,7 @@ impl Palisade {
             let sent = Instant::now();
             let body =
                 || Some(json!({ "session": session.id, "wait_ms": u64::try_from(patience.left().as_millis()).ok() }));
-            let Told { answer, attempts } = self.cluster.ask(Method::POST, &path, body, patience.left()).await?;
+            let Exchange { answer, attempts } = self.cluster.ask(Method::POST, &path, body, patience.left()).await?;
             session.clean &= attempts == 1;
             match (answer.status, answer.code()) {
                 (200, _) => {
@@ -164,7 +164,7 @@ impl Held for Taken {
         Box::pin(async move {
             let path = format!("/v1/locks/{}/release", encode(&self.key));
             let body = || Some(json!({ "session": self.session.id, "token": self.fence }));
-            let Told { answer, attempts } = self.cluster.ask(Method::POST, &path, body, Duration::ZERO).await?;
+            let Exchange { answer, attempts } = self.cluster.ask(Method::POST, &path, body, Duration::ZERO).await?;
             let outcome = match (answer.status, answer.code()) {
                 (200, _) => Ok(Released::Done),
                 (_, "not_holder" | "no_session") if attempts == 1 => Ok(Released::NotOwner),

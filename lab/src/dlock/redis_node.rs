@@ -227,11 +227,11 @@ async fn primary(addresses: &[String]) -> Result<MultiplexedConnection, ::redis:
             let asked = tokio::time::timeout(LOOK, async {
                 let mut connection = dial(address).await?;
                 let mut ask = ::redis::cmd("INFO");
-                let told: String = ask.arg("replication").query_async(&mut connection).await?;
-                Ok::<_, ::redis::RedisError>((told, connection))
+                let section: String = ask.arg("replication").query_async(&mut connection).await?;
+                Ok::<_, ::redis::RedisError>((section, connection))
             });
-            if let Ok(Ok((told, connection))) = asked.await
-                && told.lines().any(|line| line.trim() == "role:master")
+            if let Ok(Ok((section, connection))) = asked.await
+                && section.lines().any(|line| line.trim() == "role:master")
             {
                 return Ok(connection);
             }

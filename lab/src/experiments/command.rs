@@ -166,7 +166,7 @@ impl Run {
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
             let (figures, predictions) = run(&context).await?;
             let backend = format!("{backend}{}", if self.signed { "-signed" } else { "" });
-            as_predicted &= tell(name, &backend, &predictions);
+            as_predicted &= report_predictions(name, &backend, &predictions);
             results.put(OneRun { backend, setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
         }
@@ -208,7 +208,7 @@ impl Run {
         let runs = peers::run(&plan, save).await?;
         let mut as_predicted = true;
         for run in &runs {
-            as_predicted &= tell("peers", &run.backend, &run.predictions);
+            as_predicted &= report_predictions("peers", &run.backend, &run.predictions);
         }
         eprintln!("peers: wrote {}", self.out.join("peers.md").display());
         Ok(as_predicted)
@@ -293,7 +293,7 @@ fn kind(backend: Backend) -> Kind {
 }
 
 /// Says what was predicted and seen; returns whether all predictions held.
-fn tell(name: &str, backend: &str, predictions: &[Prediction]) -> bool {
+fn report_predictions(name: &str, backend: &str, predictions: &[Prediction]) -> bool {
     for Prediction { predicted, seen, holds } in predictions {
         let word = if *holds { "as predicted:" } else { "NOT AS PREDICTED:" };
         eprintln!("{name}: {backend}: {word} {predicted}: {seen}");

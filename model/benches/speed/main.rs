@@ -42,12 +42,12 @@ fn main() {
     );
     for model in models().iter().filter(|model| OURS.contains(&model.name)) {
         let run = explored(model, threads);
-        println!("{:<34} {}, {:.1} times as many", model.name, told(&run), rate(&run) / theirs);
+        println!("{:<34} {}, {:.1} times as many", model.name, summary(&run), rate(&run) / theirs);
     }
     let unique = expected_counts::unique("raft");
     let compare = |name: &str, run: &Run, whole: &Run| {
         let times = run.elapsed.as_secs_f64() / whole.elapsed.as_secs_f64();
-        println!("{name:<34} {}, {} unique, {times:.1} times as long", told(run), run.states.1);
+        println!("{name:<34} {}, {} unique, {times:.1} times as long", summary(run), run.states.1);
     };
     println!("\nraft, with one property, without");
     let whole = laborious::explore(Without::Nothing, threads);
@@ -85,7 +85,7 @@ fn rate(run: &Run) -> f64 {
     generated / run.elapsed.as_secs_f64()
 }
 
-fn told(run: &Run) -> String {
+fn summary(run: &Run) -> String {
     let (generated, seconds) = (run.states.0, run.elapsed.as_secs_f64());
     format!("{generated:>11} generated {seconds:>6.1} s {:>6.2} M/s", rate(run) / 1e6)
 }

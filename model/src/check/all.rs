@@ -99,44 +99,47 @@ mod tests {
     fn run(properties: &'static [fn() -> Property<Three>], expected: Expected) -> (String, bool) {
         let make = || Three(properties.iter().map(|property| property()).collect());
         let model = Named { expected, ..holds(Tier::Random, "three", "", make) };
-        let mut told = Vec::new();
-        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| told.push(line));
-        assert_eq!(told.len(), 1);
-        (told.remove(0), passes)
+        let mut lines = Vec::new();
+        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| lines.push(line));
+        assert_eq!(lines.len(), 1);
+        (lines.remove(0), passes)
     }
 
     #[test]
     fn exhaustive_run_without_violation_passes() {
-        let (told, passes) = run(&[small, || Property::sometimes("two", |_, number| *number == 2)], Expected::Holds);
-        assert!(passes && told.starts_with("three  4 generated, 4 unique") && told.ends_with("; exhaustive"), "{told}");
+        let (lines, passes) = run(&[small, || Property::sometimes("two", |_, number| *number == 2)], Expected::Holds);
+        assert!(
+            passes && lines.starts_with("three  4 generated, 4 unique") && lines.ends_with("; exhaustive"),
+            "{lines}"
+        );
     }
 
     #[test]
     fn unmet_sometimes_property_fails() {
-        let (told, passes) = run(&[small, || Property::sometimes("four", |_, number| *number == 4)], Expected::Holds);
-        assert!(!passes && told.contains("; never met: four"), "{told}");
+        let (lines, passes) = run(&[small, || Property::sometimes("four", |_, number| *number == 4)], Expected::Holds);
+        assert!(!passes && lines.contains("; never met: four"), "{lines}");
     }
 
     #[test]
     fn violation_fails_unless_expected() {
         let properties: &[fn() -> Property<Three>] = &[small, || Property::always("not two", |_, number| *number != 2)];
-        let (told, passes) = run(properties, Expected::Holds);
-        assert!(!passes && told.contains("; VIOLATED: not two"), "{told}");
+        let (lines, passes) = run(properties, Expected::Holds);
+        assert!(!passes && lines.contains("; VIOLATED: not two"), "{lines}");
         assert!(
-            told.ends_with("\n  show a shortest path: palisade-model trace three --property \"not two\""),
-            "{told}"
+            lines.ends_with("\n  show a shortest path: palisade-model trace three --property \"not two\""),
+            "{lines}"
         );
-        let (told, passes) = run(properties, Expected::Violates("not two"));
-        assert!(passes && told.ends_with("; as expected: \"not two\" is violated after 2 steps"), "{told}");
-        let (told, passes) = run(properties, Expected::Violates("small"));
-        assert!(!passes && told.contains("; NOT AS EXPECTED: \"small\" must be violated"), "{told}");
+        let (lines, passes) = run(properties, Expected::Violates("not two"));
+        assert!(passes && lines.ends_with("; as expected: \"not two\" is violated after 2 steps"), "{lines}");
+        let (lines, passes) = run(properties, Expected::Violates("small"));
+        assert!(!passes && lines.contains("; NOT AS EXPECTED: \"small\" must be violated"), "{lines}");
     }
 
     #[test]
     fn model_without_expected_count_fails() {
         let model = holds(Tier::Deep, "three", "", || Three(vec![small()]));
-        let mut told = String::new();
-        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| told = line);
-        assert!(!passes && told.contains("; NO EXPECTED COUNT"), "{told}");
+        let mut lines = String::new();
+        let passes = check_all(&[&model], &Effort { threads: 1, ..Effort::default() }, |line| lines = line);
+        assert!(!passes && lines.contains("; NO EXPECTED COUNT"), "{lines}");
     }
 }

@@ -49,7 +49,7 @@ trait Show: Send + Sync {
     fn begin(&self) -> Vec<Shape>;
     /// Only actions that change the state: the Explorer would show the others as ignored.
     fn taken(&self, last: &Shape) -> Vec<Taken>;
-    fn told(&self, taken: &Taken) -> String;
+    fn sentence_of(&self, taken: &Taken) -> String;
     fn outcome(&self, taken: &Taken) -> Option<String>;
     fn drawn(&self, way: Vec<(Shape, Option<Taken>)>) -> Option<String>;
     fn expectations(&self) -> Vec<(Expectation, &'static str)>;
@@ -151,7 +151,7 @@ impl<M: Presentation> Show for M {
         self.next_steps(last.state()).into_iter().enumerate().map(taken).collect()
     }
 
-    fn told(&self, taken: &Taken) -> String {
+    fn sentence_of(&self, taken: &Taken) -> String {
         self.sentence(taken.last.state(), &taken.action())
     }
 
@@ -193,7 +193,7 @@ impl Model for Shown {
     }
 
     fn format_action(&self, taken: &Taken) -> String {
-        self.0.told(taken)
+        self.0.sentence_of(taken)
     }
 
     fn format_step(&self, _: &Shape, taken: Taken) -> Option<String> {

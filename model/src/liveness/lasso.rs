@@ -5,7 +5,7 @@ use std::fmt;
 use super::fair::{Circle, Fairness};
 use super::graph::{Edge, Graph, fingerprint, steps};
 use super::{Live, Response};
-use crate::trace::{Step, Trace, tell_way};
+use crate::trace::{Step, Trace, trace_of_way};
 
 /// The text for a run that stutters.
 pub const NEVER: &str = "nothing more happens";
@@ -37,7 +37,7 @@ impl Lasso {
     }
 
     /// Retraces a violation of the graph in the model.
-    pub(super) fn tell<M: Live>(model: &M, graph: &Graph, response: &Response, circle: &Circle) -> Lasso {
+    pub(super) fn new<M: Live>(model: &M, graph: &Graph, response: &Response, circle: &Circle) -> Lasso {
         let initial =
             model.init_states().into_iter().find(|state| fingerprint(state) == graph.fingerprint(circle.initial));
         let mut state = initial.expect("the run begins in an initial state");
@@ -51,7 +51,7 @@ impl Lasso {
             way.push((std::mem::replace(&mut state, next), Some(action)));
         }
         way.push((state, None));
-        let trace = tell_way(model, response.property, false, &way);
+        let trace = trace_of_way(model, response.property, false, &way);
         let stem = circle.stem.len();
         let fairness = fairness(model, graph, circle);
         Lasso { trace, stem, due_after: circle.pending_after, of: response.of.clone(), fairness }

@@ -171,7 +171,7 @@ pub fn check<M: Live>(model: &M, most: usize) -> Result<Report, Unfinished> {
         let question = Question { pending: 1 << response.pending, served: 1 << response.served };
         let found = search(&graph, fair, question);
         components += found.components;
-        let lasso = found.violation.map(|circle| Lasso::tell(model, &graph, &response, &circle));
+        let lasso = found.violation.map(|circle| Lasso::new(model, &graph, &response, &circle));
         Answered { response, due: found.pending, lasso }
     };
     let answers = model.responses().into_iter().map(answer).collect();

@@ -91,8 +91,8 @@ fn idle_session_without_a_sweep_never_ends() {
     let (lasso, _) = violation(&model, queue::DUE_ENDS);
     let (stem, cycle) = sentences(&lasso);
     let client = &lasso.of;
-    let told = ["opens a session", "stops for good"].map(|transition| format!("{client} {transition}"));
-    assert_eq!(stem[..2], told, "{lasso}");
+    let expected = ["opens a session", "stops for good"].map(|transition| format!("{client} {transition}"));
+    assert_eq!(stem[..2], expected, "{lasso}");
     assert_eq!((&stem[2..], cycle.len()), (&["time passes", "time passes"][..], 0), "{lasso}");
     assert!(lasso.to_string().contains(&format!("\nfrom here {NEVER}\n")), "{lasso}");
     assert_eq!(lasso.due_after, 4);

@@ -230,7 +230,7 @@ fn run_all(workspace: &Path, chosen: &[Mutant], traces: Option<&Path>) -> Result
                 while let Some((mutant, build)) = { todo.lock().next() } {
                     let begun = Instant::now();
                     let verdict = build.and_then(|build| build.find_violation(mutant));
-                    println!("{}", told(mutant, &verdict, begun.elapsed()));
+                    println!("{}", verdict_line(mutant, &verdict, begun.elapsed()));
                     if let (Some(file), Ok(Some(path))) = (traces, &verdict) {
                         let mut kept = kept.lock();
                         *kept = std::mem::replace(&mut *kept, Ok(())).and_then(|()| save_trace(file, mutant, path));
@@ -266,7 +266,7 @@ fn save_trace(file: &Path, mutant: &Mutant, path: &[Value]) -> Result<(), Error>
     replace(file, |other| other.mutant == kept.mutant, vec![kept.clone()]).map_err(|error| unkept(error.to_string()))
 }
 
-fn told(mutant: &Mutant, verdict: &Result<Option<Vec<Value>>, Error>, time: Duration) -> String {
+fn verdict_line(mutant: &Mutant, verdict: &Result<Option<Vec<Value>>, Error>, time: Duration) -> String {
     let (Mutant { name, property, model, .. }, seconds) = (mutant, time.as_secs_f64());
     let verdict = verdict.as_ref().map(|path| path.as_ref().map(Vec::len));
     match verdict {

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::Error;
-use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as Watched, Watched as Told};
+use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as Watched, Watched as WatchMessage};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
@@ -99,7 +99,7 @@ impl Watch {
         let mut events = 0;
         while limit.is_none_or(|limit| events < limit) {
             match watcher.next().await? {
-                Told::Listing(listing) => {
+                WatchMessage::Listing(listing) => {
                     let revision = listing.revision;
                     listing.locks.iter().for_each(|lock| print_json(&Lock { event: "lock", revision, lock }));
                     for record in &listing.records {
@@ -109,11 +109,11 @@ impl Watch {
                         print_json(&Listed { event: "listed", id: EventId::end_of(revision), revision });
                     }
                 }
-                Told::Event(event) => {
+                WatchMessage::Event(event) => {
                     print_json(&event);
                     events += 1;
                 }
-                Told::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
+                WatchMessage::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
             }
         }
         Ok(())

@@ -30,8 +30,8 @@ impl App {
                     address,
                     "an operator broke the grant of a lock"
                 );
-                self.holds.tell(broken);
-                self.sockets.tell(broken, &self.core.view().access());
+                self.holds.notify(broken);
+                self.sockets.notify(broken, &self.core.view().access());
             }
             Err(failure) => {
                 let outcome = match failure.error {

@@ -86,11 +86,11 @@ impl SocketWatches {
                     // While they wait for their turn, they keep nothing of the history in memory.
                     let events: Vec<_> = events.into_iter().map(|shown| shown.event()).collect();
                     for event in events {
-                        self.tell(id, Watched::Event(event), text, None).await;
+                        self.push_watched(id, Watched::Event(event), text, None).await;
                     }
                 }
-                Part::Listing(listing) => self.tell(id, Watched::Listing(listing), text, read).await,
-                Part::Compacted(floor) => self.tell(id, Watched::Compacted { floor }, text, None).await,
+                Part::Listing(listing) => self.push_watched(id, Watched::Listing(listing), text, read).await,
+                Part::Compacted(floor) => self.push_watched(id, Watched::Compacted { floor }, text, None).await,
                 Part::End(failure) => {
                     let mut tasks = self.tasks.lock();
                     if tasks.remove(&id).is_some() {
@@ -102,13 +102,13 @@ impl SocketWatches {
     }
 
     /// Hands a frame over when the frames before it are written.
-    async fn tell(&self, id: u64, told: Watched, text: bool, read: Option<OwnedSemaphorePermit>) {
+    async fn push_watched(&self, id: u64, watched: Watched, text: bool, read: Option<OwnedSemaphorePermit>) {
         // The semaphore is never closed.
         let Ok(request) = Arc::clone(&self.frames).acquire_owned().await else { return };
         // Under the lock: a watch that was ended tells nothing more.
         let tasks = self.tasks.lock();
         if tasks.contains_key(&id) {
-            self.push(id, Ok(Answer::Watched(told)), text, Some(Room { request, read, contents: None }));
+            self.push(id, Ok(Answer::Watched(watched)), text, Some(Room { request, read, contents: None }));
         }
     }
 

@@ -42,7 +42,7 @@ impl Sockets {
     /// Tells of a broken grant every WebSocket whose client may read the lock, or has held it, behind the
     /// answers that it has not read yet. One that has no room for a frame learns of the loss from its
     /// next keepalive.
-    pub(super) fn tell(&self, broken: &Broken, access: &Access) {
+    pub(super) fn notify(&self, broken: &Broken, access: &Access) {
         let news = Broken { principal: String::new(), ..broken.clone() };
         let may_know = |principal: &Principal| {
             principal.as_str() == broken.principal || access.permits(principal, Right::Read, &broken.key)
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn break_is_told_to_readers_and_to_the_holder() {
         let broken = Broken { key: "k/1".into(), token: 7, session: 3, principal: "holder".into() };
-        let told = |access: &Access| {
+        let notified = |access: &Access| {
             let sockets = Arc::new(Sockets::default());
             let names = ["reader", "holder", "other", "admin/eve", ""];
             let (entries, outboxes): (Vec<Entry>, Vec<_>) = (0..)
@@ -85,7 +85,7 @@ mod tests {
                     (sockets.enter(ConnectionId(id), Arc::new(socket)), outbox)
                 })
                 .unzip();
-            sockets.tell(&broken, access);
+            sockets.notify(&broken, access);
             drop(entries);
             let frames = |outbox: &Arc<Outbox<StreamReply>>| {
                 let mut frames = Vec::new();
@@ -101,12 +101,12 @@ mod tests {
             }
             all.iter().map(Vec::len).collect::<Vec<_>>()
         };
-        assert_eq!(told(&Access::default()), [1; 5], "without access control everybody is told");
+        assert_eq!(notified(&Access::default()), [1; 5], "without access control everybody is told");
         let (prefix, subject) = (Prefix::from("k/"), Subject::Principal(Principal::from("reader")));
         let rules = Rules::new(vec![], vec![Rule { prefix, subject, rights: Rights::of([Right::Read]) }]);
         let (principal, revision) = (Principal::from("admin/eve"), Revision(0));
         let mut table = LockTable::default();
         table.apply(Stamp(0), &Command::SetAccess { principal, revision, rules: Some(Arc::new(rules)) });
-        assert_eq!(told(table.access()), [1, 1, 0, 1, 0]);
+        assert_eq!(notified(table.access()), [1, 1, 0, 1, 0]);
     }
 }

@@ -13,36 +13,36 @@ use axum::body::Bytes;
 use palisade_client::wire::{self, EventId};
 use palisade_spec::lock::{Event, Key};
 
-use super::tell::{self, Told};
+use super::notice::{self, Notice};
 
 /// The events of an entry of the log.
 #[derive(Debug)]
 pub(super) struct Entry {
     pub(super) revision: u64,
     pub(super) events: Vec<Event>,
-    told: OnceLock<Box<[Item]>>,
+    notices: OnceLock<Box<[Item]>>,
 }
 
 /// An event of a watch, and its text once a watcher has needed it.
 #[derive(Debug)]
 struct Item {
-    told: Told,
+    notice: Notice,
     text: OnceLock<Bytes>,
 }
 
 impl Entry {
     pub(super) fn new(revision: u64, events: Vec<Event>) -> Entry {
-        Entry { revision, events, told: OnceLock::new() }
+        Entry { revision, events, notices: OnceLock::new() }
     }
 
     /// The keys that the events are about; a key may come more than once.
     pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
-        self.events.iter().filter_map(tell::key)
+        self.events.iter().filter_map(notice::key)
     }
 
     fn items(&self) -> &[Item] {
-        let item = |told| Item { told, text: OnceLock::new() };
-        self.told.get_or_init(|| tell::tell(&self.events).into_iter().map(item).collect())
+        let item = |notice| Item { notice, text: OnceLock::new() };
+        self.notices.get_or_init(|| notice::notices(&self.events).into_iter().map(item).collect())
     }
 
     /// Number of events that watchers are told of.
@@ -52,7 +52,7 @@ impl Entry {
 
     /// The key of an event.
     pub(super) fn key(&self, number: usize) -> &Key {
-        self.items()[number].told.key(&self.events)
+        self.items()[number].notice.key(&self.events)
     }
 
     /// The ID of an event.
@@ -63,19 +63,19 @@ impl Entry {
 
     /// Whether the reader may see all that the event says.
     pub(super) fn may_see_all(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> bool {
-        self.items()[number].told.keys(&self.events).into_iter().all(may_see)
+        self.items()[number].notice.keys(&self.events).into_iter().all(may_see)
     }
 
     /// Bytes of the value that the event shows.
     pub(super) fn value_bytes(&self, number: usize) -> usize {
-        self.items()[number].told.value_bytes(&self.events)
+        self.items()[number].notice.value_bytes(&self.events)
     }
 
     /// The event, with those keys of its claim that the reader may see.
     pub(super) fn event(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> wire::Event {
-        let told = &self.items()[number].told;
-        let (id, key) = (self.id(number), told.key(&self.events).to_string());
-        wire::Event { id, key, change: told.change(&self.events, may_see) }
+        let notice = &self.items()[number].notice;
+        let (id, key) = (self.id(number), notice.key(&self.events).to_string());
+        wire::Event { id, key, change: notice.change(&self.events, may_see) }
     }
 
     /// The event as a stream shows it to a reader that may see all; its first line is the ID. The number of
@@ -111,7 +111,7 @@ const GONE: usize = usize::MAX;
 
 /// What an entry costs beside its events: it, its allocations, and what is told of an event.
 const ENTRY_BYTES: usize = 120;
-const TOLD_BYTES: usize = 64;
+const NOTICE_BYTES: usize = 64;
 
 impl Batch {
     #[cfg(test)]
@@ -138,8 +138,8 @@ impl Batch {
 
 fn bytes_of(entry: &Entry) -> usize {
     let of_event = |event: &Event| {
-        let key = tell::key(event).map_or(0, |key| key.as_str().len());
-        size_of::<Event>() + TOLD_BYTES + key + tell::value_bytes(event)
+        let key = notice::key(event).map_or(0, |key| key.as_str().len());
+        size_of::<Event>() + NOTICE_BYTES + key + notice::value_bytes(event)
     };
     ENTRY_BYTES + entry.events.iter().map(of_event).sum::<usize>()
 }

@@ -18,7 +18,7 @@ mod filter;
 mod follow;
 mod history;
 mod hub;
-mod tell;
+mod notice;
 
 pub use filter::Filter;
 pub use follow::{Follower, Listed, Progress, Shown};

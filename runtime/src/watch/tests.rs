@@ -177,7 +177,7 @@ fn events_say_what_happened() {
 fn losses_say_why() {
     let mut source = Source::with_sessions(1 << 20, 5);
     let mut watcher = source.follow(prefix(""), "0");
-    let mut told = |source: &Source| {
+    let mut changes = |source: &Source| {
         assert!(source.applied > 0);
         let because = |change: Change| match change {
             Change::Released { because, session, .. } => format!("released {session} {because:?}"),
@@ -191,14 +191,14 @@ fn losses_say_why() {
     source.acquire(2, &["k"]);
     source.release(2, &["k"]);
     source.release(1, &["k"]);
-    assert_eq!(told(&source), ["k granted", "k queued", "k withdrawn 2 Request", "k released 1 Request"]);
+    assert_eq!(changes(&source), ["k granted", "k queued", "k withdrawn 2 Request", "k released 1 Request"]);
     source.acquire(1, &["k"]);
     source.acquire(2, &["l"]);
     source.acquire(2, &["k"]);
     source.apply(&Command::Break { key: "k".into(), token: Token(2), principal: Principal::default() });
-    assert_eq!(told(&source)[3..], ["k broken", "k released 1 Broken", "k granted"]);
+    assert_eq!(changes(&source)[3..], ["k broken", "k released 1 Broken", "k granted"]);
     source.apply(&Command::Close { session: id(2) });
-    assert_eq!(told(&source), ["k released 2 Closed", "l released 2 Closed"]);
+    assert_eq!(changes(&source), ["k released 2 Closed", "l released 2 Closed"]);
     // Session 3 holds k, 4 waits for it and holds l, and 5 waits behind 4.
     source.acquire(3, &["k"]);
     source.acquire(4, &["l"]);
@@ -206,13 +206,13 @@ fn losses_say_why() {
     source.at = 500;
     source.acquire(5, &["k"]);
     source.apply(&Command::KeepAlive { sessions: vec![id(3), id(5)] });
-    told(&source);
+    changes(&source);
     source.at = 1_001;
     source.release(3, &["k"]);
-    assert_eq!(told(&source), ["k released 3 Request", "k expired 4 None", "k withdrawn 4 Expired", "k granted"]);
+    assert_eq!(changes(&source), ["k released 3 Request", "k expired 4 None", "k withdrawn 4 Expired", "k granted"]);
     let events = source.table.advance(Stamp(source.at)).events;
     source.publish(events);
-    assert_eq!(told(&source), ["l expired 4 Some(6)", "l released 4 Expired"]);
+    assert_eq!(changes(&source), ["l expired 4 Some(6)", "l released 4 Expired"]);
     assert_eq!(Because::Denied as u8, 4, "the last reason, which needs access rules");
 }
 

@@ -114,8 +114,8 @@ fn refused_here(refusal: &Value, admin: &[String]) {
     let text = refusal.to_string();
     assert_eq!(refusal["error"], "wrong_listener", "{text}");
     assert!(text.contains("only at its admin address (--admin-addr)"), "{text}");
-    let told = admin.iter().find(|address| text.contains(address.as_str()));
-    assert_eq!(told, None, "a client is told an admin address");
+    let known = admin.iter().find(|address| text.contains(address.as_str()));
+    assert_eq!(known, None, "a client is told an admin address");
 }
 
 /// Goal: at its address for clients a node refuses every administrative request, over HTTP and over a

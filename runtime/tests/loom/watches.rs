@@ -9,7 +9,7 @@ mod watch {
     mod follow;
     mod history;
     mod hub;
-    mod tell;
+    mod notice;
 
     pub(crate) use filter::Filter;
     pub(crate) use follow::{Follower, Progress};

@@ -266,8 +266,8 @@ impl LockTable {
     fn set_value(&mut self, id: SessionId, keys: &Keys, token: Token, value: &Value, events: &mut Vec<Event>) {
         let details = Details::new(keys, Some(value.clone()));
         self.change_grant(id, keys, |holder| holder.details = details.clone());
-        let told = |key: &Key| Event::Proclaimed { key: key.clone(), session: id, token, value: value.clone() };
-        events.extend(keys.iter().map(told));
+        let proclaimed = |key: &Key| Event::Proclaimed { key: key.clone(), session: id, token, value: value.clone() };
+        events.extend(keys.iter().map(proclaimed));
     }
 
     /// Takes from its holder the grant of this token, with all its keys, if it is a grant of `key`, and the

@@ -121,7 +121,7 @@ impl Claim {
                 self.hand_over(now);
             }
             Outcome::Ok(other) => {
-                self.tell(Err(Error::Refused(unexpected(&other))));
+                self.answer_caller(Err(Error::Refused(unexpected(&other))));
                 self.give_back(now, link, around);
             }
             Outcome::Error(failure) => self.acquire_refused(now, failure, link, around),
@@ -172,7 +172,7 @@ impl Claim {
     ) {
         // An earlier attempt may still be applied.
         if self.step.attempts() > 1 {
-            self.tell(Err(Error::Refused(failure)));
+            self.answer_caller(Err(Error::Refused(failure)));
             self.give_back(now, link, around);
         } else {
             self.end_without_claim(Error::Refused(failure));

@@ -236,7 +236,7 @@ impl Claim {
     /// The client is closed: a caller that still waits for the lock gets an error.
     pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.caller.is_some() {
-            self.tell(Err(Error::Closed));
+            self.answer_caller(Err(Error::Closed));
             self.give_back(now, link, around);
         }
     }
@@ -315,14 +315,14 @@ impl Claim {
     }
 
     fn end_without_claim(&mut self, error: Error) {
-        self.tell(Err(error));
+        self.answer_caller(Err(error));
         if let State::With(session, _) = self.take_state() {
             self.state = State::Ended(Leftover::Reusable(session));
         }
     }
 
     fn refused(&mut self, error: Error, leftover: Leftover) {
-        self.tell(Err(error));
+        self.answer_caller(Err(error));
         self.state = State::Ended(leftover);
     }
 
@@ -334,7 +334,7 @@ impl Claim {
         self.state = State::Ended(leftover);
     }
 
-    fn tell(&mut self, outcome: Result<Guard, Error>) {
+    fn answer_caller(&mut self, outcome: Result<Guard, Error>) {
         if let Some(caller) = self.caller.take() {
             // The caller may have gone.
             let _ = caller.reply.send(outcome);

@@ -23,7 +23,7 @@ impl Claim {
                 Some(refusal) => Error::Refused(refusal),
                 None => around.unreachable(after),
             };
-            self.tell(Err(error));
+            self.answer_caller(Err(error));
             self.give_back(now, link, around);
         }
         if self.refusal_is_final_at().is_some_and(|at| now >= at)

@@ -67,7 +67,7 @@ pub(super) enum Act {
     /// waiters than `max_queue`. `is_own`: it named no session, so it makes the claim of its answer itself.
     Ask { party: Party, acquire: u8, mode: Mode, max_queue: u32, is_own: bool },
     /// An acquire is answered with its grant.
-    Told { acquire: u8 },
+    Granted { acquire: u8 },
     /// An acquire's wait ends without a grant.
     GiveUp { acquire: u8 },
     /// An acquire is refused because its session is gone.
@@ -138,7 +138,7 @@ pub(super) struct SearchContext {
     /// Parties that may end with their claim.
     pub(super) borrowed: Set,
     /// Parties that a client was told are gone.
-    pub(super) told_gone: Set,
+    pub(super) reported_gone: Set,
     /// The steps with a known outcome.
     pub(super) seen: Set,
     /// The steps with which each acquire arrives.
@@ -247,7 +247,7 @@ impl FencedLock {
                 require(!is_own || !self.has_claim(*party))?;
                 self.ask(*party, *acquire, *mode, *max_queue, seen)
             }
-            (Act::Told { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
+            (Act::Granted { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
                 require(self.done & self.context.asks[usize::from(*acquire)] != 0)?;
                 require(self.state.granted & bit(*acquire) == 0)?;
@@ -264,7 +264,9 @@ impl FencedLock {
             (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
             (Act::Break { token, holder }, seen) => self.break_grant(*token, holder.as_ref(), seen),
             // As with a deadline, it matters only if a client was told that the session is gone.
-            (Act::EndBroken { party }, _) if !self.has_claim(*party) && self.context.told_gone & bit(*party) != 0 => {
+            (Act::EndBroken { party }, _)
+                if !self.has_claim(*party) && self.context.reported_gone & bit(*party) != 0 =>
+            {
                 self.state.ended |= bit(*party);
                 Ok(())
             }
@@ -282,7 +284,7 @@ impl FencedLock {
             }
             // For a session without a claim, the deadline matters only if a client was told that
             // the session is gone.
-            (Act::Due { party }, _) if self.has_claim(*party) || self.context.told_gone & bit(*party) != 0 => {
+            (Act::Due { party }, _) if self.has_claim(*party) || self.context.reported_gone & bit(*party) != 0 => {
                 self.state.due |= bit(*party);
                 Ok(())
             }
@@ -533,7 +535,7 @@ fn require(condition: bool) -> Result<(), Misfit> {
 impl Act {
     /// Whether the step never changes the state. Such steps are tried first.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(self, Act::Look { .. } | Act::Read | Act::Told { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
+        matches!(self, Act::Look { .. } | Act::Read | Act::Granted { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
     }
 }
 

@@ -272,7 +272,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         };
         self.add(from, asked, ask.clone(), seen);
         match end {
-            Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Told { acquire }, Seen::Done),
+            Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Granted { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Withdrawn)) => self.add(from, to, Act::GiveUp { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Denied)) => self.add(from, to, Act::Deny { acquire }, Seen::Done),
@@ -344,28 +344,28 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
         }
         let mut timed = Vec::new();
-        for (index, (from, to, act, seen)) in (0..).zip(self.timed) {
+        for (operation_index, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
-                context.seen |= bit(index);
+                context.seen |= bit(operation_index);
             }
             match act {
                 Act::Ask { acquire, .. } => {
-                    context.asks[usize::from(acquire)] |= bit(index);
+                    context.asks[usize::from(acquire)] |= bit(operation_index);
                     if let Seen::Held(_) = seen {
-                        context.refusals[usize::from(acquire)] |= bit(index);
+                        context.refusals[usize::from(acquire)] |= bit(operation_index);
                     }
                 }
                 Act::GiveUp { acquire } | Act::Deny { acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(index);
+                    context.refusals[usize::from(acquire)] |= bit(operation_index);
                 }
                 Act::RefuseGone { party, acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(index);
-                    context.told_gone |= bit(party);
+                    context.refusals[usize::from(acquire)] |= bit(operation_index);
+                    context.reported_gone |= bit(party);
                 }
-                Act::Look { party } if seen == Seen::Lives(false) => context.told_gone |= bit(party),
+                Act::Look { party } if seen == Seen::Lives(false) => context.reported_gone |= bit(party),
                 _ => {}
             }
-            timed.push(Timed { from, to, step: Step { index, act }, seen });
+            timed.push(Timed { from, to, step: Step { operation_index, act }, seen });
         }
         Some((timed, context))
     }

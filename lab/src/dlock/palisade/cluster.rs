@@ -43,7 +43,7 @@ pub(super) struct Session {
 }
 
 /// What the leader answered, and how many attempts that took.
-pub(super) struct Told {
+pub(super) struct Exchange {
     pub(super) answer: Answer,
     pub(super) attempts: u32,
 }
@@ -80,7 +80,7 @@ impl Cluster {
         path: &str,
         body: impl Fn() -> Option<Value>,
         wait: Duration,
-    ) -> Result<Told, Error> {
+    ) -> Result<Exchange, Error> {
         let (mut attempts, mut trouble) = (0, String::new());
         let repeated = async {
             loop {
@@ -125,7 +125,7 @@ impl Cluster {
         };
         let limit = self.timeout + wait;
         match tokio::time::timeout(limit, repeated).await {
-            Ok(answer) => Ok(Told { answer, attempts }),
+            Ok(answer) => Ok(Exchange { answer, attempts }),
             Err(_) => {
                 // The guard of `borrow` must be gone before `leave` writes.
                 let silent = self.leader.borrow().clone();
@@ -139,7 +139,7 @@ impl Cluster {
         let leased_at = Instant::now();
         let body = || Some(json!({ "ttl_ms": ttl_ms, "owner": owner }));
         // A repetition may open a second session, which ends with its TTL.
-        let Told { answer, .. } = self.ask(Method::POST, "/v1/sessions", body, Duration::ZERO).await?;
+        let Exchange { answer, .. } = self.ask(Method::POST, "/v1/sessions", body, Duration::ZERO).await?;
         let id = answer.body["session"].as_str().map(str::to_owned);
         let id = id.ok_or_else(|| self.error(format!("no session was opened: {}", answer.sentence())))?;
         Ok(Session { id, owner: owner.to_owned(), ttl_ms, leased_at, clean: true })
@@ -148,7 +148,7 @@ impl Cluster {
     /// Keeps a session alive; false if it has ended.
     pub(super) async fn keep_alive(&self, id: &str) -> Result<bool, Error> {
         let path = format!("/v1/sessions/{id}/keepalive");
-        let Told { answer, .. } = self.ask(Method::POST, &path, || None, Duration::ZERO).await?;
+        let Exchange { answer, .. } = self.ask(Method::POST, &path, || None, Duration::ZERO).await?;
         match (answer.status, answer.code()) {
             (200, _) => Ok(true),
             (_, "no_session") => Ok(false),
@@ -239,8 +239,8 @@ mod tests {
     }
 
     async fn ask(cluster: &Cluster) {
-        let told = cluster.ask(Method::POST, "/ask", || None, Duration::ZERO).await.unwrap();
-        assert_eq!(told.answer.status, 200);
+        let exchange = cluster.ask(Method::POST, "/ask", || None, Duration::ZERO).await.unwrap();
+        assert_eq!(exchange.answer.status, 200);
     }
 
     #[tokio::test]

@@ -229,11 +229,12 @@ impl System {
         let stopped = now_us();
         let until = process.report.lease_until_us.ok_or_else(|| format!("client {client} has no lease"))?;
         tokio::time::sleep(Duration::from_micros(until.saturating_sub(stopped))).await;
-        let mut told = format!("client {client}: SIGSTOP; its lease is over {} ms later", (now_us() - stopped) / 1000);
+        let mut report =
+            format!("client {client}: SIGSTOP; its lease is over {} ms later", (now_us() - stopped) / 1000);
         if self.story.servers == Servers::Service {
-            told = format!("{told}; {}", self.await_free(0).await?);
+            report = format!("{report}; {}", self.await_free(0).await?);
         }
-        Ok(told)
+        Ok(report)
     }
 
     /// Waits until a server has no holder.

@@ -269,14 +269,14 @@ impl StepRunner {
         let number = token.number;
         let line = format!("client {} token {number}\n", self.flags.name);
         let answer = resource.write(&self.flags.key, Op::Append, token, &line).await?;
-        let (stage, told) = match answer {
+        let (stage, detail) = match answer {
             Answer::Accepted { max_fence } => (Stage::Wrote, format!("200, greatest token {max_fence}")),
             Answer::Stale { seen } => (Stage::Refused, format!("409, stale: the resource has seen {seen}")),
             Answer::Untrusted { error } => (Stage::Untrusted, format!("403, {error}")),
         };
         self.report.stage = stage;
         let signed = if token.signed.is_some() { " and its signature" } else { "" };
-        Ok((format!("writes with token {number}{signed}: {told}"), stage == Stage::Wrote))
+        Ok((format!("writes with token {number}{signed}: {detail}"), stage == Stage::Wrote))
     }
 
     fn value(&self) -> String {

@@ -159,10 +159,10 @@ impl Figures {
 ///
 /// # Errors
 /// A job has no grant or no write.
-pub(super) fn jobs(told: &[Vec<Line>]) -> Result<(u64, Vec<Job>), String> {
-    let origin = told.iter().flatten().map(|line| line.clock_us).min().unwrap_or_default();
+pub(super) fn jobs(lines_of_workers: &[Vec<Line>]) -> Result<(u64, Vec<Job>), String> {
+    let origin = lines_of_workers.iter().flatten().map(|line| line.clock_us).min().unwrap_or_default();
     let (mut granted_ttl_ms, mut jobs) = (0, Vec::new());
-    for (worker, lines) in (1..).zip(told) {
+    for (worker, lines) in (1..).zip(lines_of_workers) {
         let mut by_job: BTreeMap<u64, Vec<&Line>> = BTreeMap::new();
         lines.iter().for_each(|line| by_job.entry(line.job).or_default().push(line));
         for lines in by_job.values() {

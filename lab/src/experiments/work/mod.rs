@@ -96,13 +96,13 @@ async fn case(context: &Context, plan: Plan) -> Result<WorkCase, String> {
         workers.push(Worker::start(context, &owner, &flags)?);
         histories.push(history);
     }
-    let told = try_join_all(workers.into_iter().map(Worker::finish)).await?;
+    let lines_of_workers = try_join_all(workers.into_iter().map(Worker::finish)).await?;
     let counts = resource.counts().await?;
     let value = resource.client.read(&key).await?.map(|value| value.value).unwrap_or_default();
     let resource_history = resource.end().await?;
     let workers = merge(&histories.iter().map(AsRef::as_ref).collect::<Vec<_>>())?;
     let resource = seen_by_resource(&workers, merge(&[&resource_history])?);
-    let (granted_ttl_ms, jobs) = figures::jobs(&told)?;
+    let (granted_ttl_ms, jobs) = figures::jobs(&lines_of_workers)?;
     Ok(WorkCase {
         work_ms: plan.work_ms,
         asked_ttl_ms: plan.ttl_ms,

@@ -48,11 +48,11 @@ impl Watchers {
         let (arrivals, listed) = (Arrivals::default(), Arc::new(AtomicUsize::new(0)));
         let (stop, stopped) = oneshot::channel();
         let (endpoints, security) = (target.endpoints.clone(), target.security.clone());
-        let (told, shown) = (Arc::clone(&arrivals), Arc::clone(&listed));
+        let (notified, shown) = (Arc::clone(&arrivals), Arc::clone(&listed));
         let thread = std::thread::spawn(move || {
             block_on(async {
                 tokio::select! {
-                    () = watch_all(&endpoints, &security, count, &told, &shown) => {}
+                    () = watch_all(&endpoints, &security, count, &notified, &shown) => {}
                     _ = stopped => {}
                 }
             });
@@ -71,7 +71,7 @@ impl Watchers {
 
     /// Grants the lock, and waits until all watchers were told. Returns the times from the answer to the
     /// acquire, in order.
-    async fn tell(&self, client: &Client) -> Result<Vec<Duration>, String> {
+    async fn measure(&self, client: &Client) -> Result<Vec<Duration>, String> {
         let guard = client.lock(KEY, LockOptions::default()).await.map_err(|error| error.to_string())?;
         let (token, granted) = (guard.token(), Instant::now());
         while self.arrivals.lock().get(&token).map_or(0, Vec::len) < self.count {
@@ -104,13 +104,19 @@ impl Drop for Watchers {
 }
 
 /// Opens watches at the nodes in turn, and never ends.
-async fn watch_all(endpoints: &[String], security: &Security, count: usize, told: &Arrivals, shown: &Arc<AtomicUsize>) {
+async fn watch_all(
+    endpoints: &[String],
+    security: &Security,
+    count: usize,
+    notified: &Arrivals,
+    shown: &Arc<AtomicUsize>,
+) {
     let mut tasks = JoinSet::new();
     for (number, endpoint) in (0..count).zip(endpoints.iter().cycle()) {
         let (endpoint, security) = (endpoint.clone(), security.clone());
-        let (told, listed) = (Arc::clone(told), Arc::clone(shown));
+        let (notified, listed) = (Arc::clone(notified), Arc::clone(shown));
         tasks.spawn(async move {
-            if let Err(error) = watch(&endpoint, &security, &told, &listed).await {
+            if let Err(error) = watch(&endpoint, &security, &notified, &listed).await {
                 print_error(format!("watcher {number} has ended: {error}"));
             }
         });
@@ -124,7 +130,7 @@ async fn watch_all(endpoints: &[String], security: &Security, count: usize, told
 }
 
 /// Watches the key until the connection ends.
-async fn watch(endpoint: &str, security: &Security, told: &Arrivals, shown: &AtomicUsize) -> std::io::Result<()> {
+async fn watch(endpoint: &str, security: &Security, notified: &Arrivals, shown: &AtomicUsize) -> std::io::Result<()> {
     let mut stream = security.dial(endpoint).await.map_err(std::io::Error::other)?;
     let request = format!("GET /v1/watch?key={KEY} HTTP/1.1\r\nHost: {endpoint}\r\n\r\n");
     stream.write_all(request.as_bytes()).await?;
@@ -149,7 +155,7 @@ async fn watch(endpoint: &str, security: &Security, told: &Arrivals, shown: &Ato
             if event.contains("event: granted")
                 && let Some(token) = token(&event)
             {
-                told.lock().entry(token).or_default().push(now);
+                notified.lock().entry(token).or_default().push(now);
             }
         }
     }
@@ -184,7 +190,7 @@ impl Bench {
         let client = Client::connect(&target.endpoints, options).await.map_err(|error| error.to_string())?;
         let mut times = Vec::new();
         for _ in 0..EVENTS {
-            times.push(watchers.tell(&client).await?);
+            times.push(watchers.measure(&client).await?);
             sleep(PAUSE).await;
         }
         let percentile = |share: usize| {

@@ -79,7 +79,7 @@ impl Holds {
     }
 
     /// Tells the holder of a broken grant.
-    pub(in crate::http) fn tell(&self, broken: &Broken) {
+    pub(in crate::http) fn notify(&self, broken: &Broken) {
         if let Some(connection) = self.connections.lock().by_session.get(&broken.session) {
             let _ = connection.signals.send(Signal::Broken(broken.token));
         }
@@ -146,15 +146,15 @@ mod tests {
     #[test]
     fn newer_connection_takes_the_session_over() {
         let holds = Arc::new(Holds::default());
-        let (older, mut told_older) = holds.enter(7);
-        let (other, mut told_other) = holds.enter(8);
-        let (newer, mut told_newer) = holds.enter(7);
-        assert_eq!(told_older.try_recv(), Err(TryRecvError::Disconnected));
+        let (older, mut older_signals) = holds.enter(7);
+        let (other, mut other_signals) = holds.enter(8);
+        let (newer, mut newer_signals) = holds.enter(7);
+        assert_eq!(older_signals.try_recv(), Err(TryRecvError::Disconnected));
         drop(older);
         let broken = Broken { key: "k".into(), token: 17, session: 7, principal: String::new() };
-        holds.tell(&broken);
-        assert_eq!(told_newer.try_recv(), Ok(Signal::Broken(17)));
-        assert_eq!(told_other.try_recv(), Err(TryRecvError::Empty), "the grant is not that of this session");
+        holds.notify(&broken);
+        assert_eq!(newer_signals.try_recv(), Ok(Signal::Broken(17)));
+        assert_eq!(other_signals.try_recv(), Err(TryRecvError::Empty), "the grant is not that of this session");
         drop((newer, other));
         assert!(holds.connections.lock().by_session.is_empty());
     }
@@ -165,7 +165,7 @@ mod tests {
     fn wait_that_ends_closes_no_session_that_is_resumed() {
         let holds = Arc::new(Holds::default());
         let session = SessionId { number: 7, proof: 1_u128.into() };
-        let (waiter, _told) = holds.enter(7);
+        let (waiter, _signals) = holds.enter(7);
         let close = |entry: &Entry| entry.close_unless_resumed(session, || ()).is_some();
         assert!(close(&waiter), "no client resumes it");
 
@@ -178,7 +178,7 @@ mod tests {
         assert!(close(&waiter), "both have ended without going on");
 
         let resume = holds.resume(session);
-        let (resumed, _told) = holds.enter(7);
+        let (resumed, _signals) = holds.enter(7);
         drop(resume);
         assert!(!close(&waiter), "another connection has the session");
         assert!(close(&resumed), "the session is its own");
@@ -191,12 +191,12 @@ mod tests {
     #[test]
     fn stop_waits_for_all_connections() {
         let holds = Arc::new(Holds::default());
-        let (first, mut told) = holds.enter(1);
+        let (first, mut signals) = holds.enter(1);
         let (second, _) = holds.enter(2);
         let mut stop = pin!(holds.stop());
         let mut poll = || stop.as_mut().poll(&mut Context::from_waker(Waker::noop()));
         assert_eq!(poll(), Poll::Pending);
-        assert_eq!(told.try_recv(), Ok(Signal::Stopping));
+        assert_eq!(signals.try_recv(), Ok(Signal::Stopping));
         drop(first);
         assert_eq!(poll(), Poll::Pending);
         drop(second);

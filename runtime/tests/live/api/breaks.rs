@@ -36,8 +36,8 @@ fn break_ends_one_grant_and_is_told() {
     assert_eq!(broken, expected);
     let next = waiting.join().unwrap().ok();
     assert!(next["token"].as_u64() > grant["token"].as_u64());
-    let told = socket.receive().expect("the connection stays");
-    assert_eq!(told, json!({ "id": UNASKED, "result": { "ok": { "lost": broken } } }));
+    let notice = socket.receive().expect("the connection stays");
+    assert_eq!(notice, json!({ "id": UNASKED, "result": { "ok": { "lost": broken } } }));
 
     assert_eq!(node.get(&session_path(&holder)).ok()["keys"], json!(["other"]), "the other lock is still held");
     node.release("k", &holder, &grant["token"]).refused(409, "not_holder");

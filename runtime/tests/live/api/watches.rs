@@ -103,11 +103,11 @@ fn each_node_tells_the_same_events_in_order() {
     eventually("the short one expires", || (node.lock("k")["held"] == false).then_some(()));
     node.acquire("last", &json!({})).ok();
 
-    let told: Vec<Vec<Event>> = streams.iter_mut().map(|stream| up_to(stream, "granted", "last")).collect();
-    assert_eq!((&told[1], &told[2]), (&told[0], &told[0]), "every node tells the same");
-    let ids: Vec<EventId> = told[0].iter().map(|event| event.id.as_ref().unwrap().parse().unwrap()).collect();
+    let received: Vec<Vec<Event>> = streams.iter_mut().map(|stream| up_to(stream, "granted", "last")).collect();
+    assert_eq!((&received[1], &received[2]), (&received[0], &received[0]), "every node tells the same");
+    let ids: Vec<EventId> = received[0].iter().map(|event| event.id.as_ref().unwrap().parse().unwrap()).collect();
     assert!(ids.is_sorted_by(|earlier, later| earlier < later), "{ids:?}");
-    let of = |key: &str| told[0].iter().filter(|event| event.data["key"] == key).map(said).collect::<Vec<_>>();
+    let of = |key: &str| received[0].iter().filter(|event| event.data["key"] == key).map(said).collect::<Vec<_>>();
     let (one, two, three) = (number(&first["session"]), number(&second), number(&expires["session"]));
     assert_eq!(
         of("k"),
@@ -400,16 +400,16 @@ fn slow_watcher_is_cut_off_and_others_are_not() {
     }
     socket.ask(65, &proclaim("end"));
     reader.join().unwrap();
-    let mut told = 0;
+    let mut received = 0;
     let end = loop {
         let event = slow.next().expect("the stream has an end");
         if event.name != "value" {
             break event;
         }
-        told += 1;
+        received += 1;
     };
-    assert_eq!((end.name.as_str(), &end.data["error"]), ("end", &json!("too_slow")), "after {told} events");
-    assert!(told > 0 && told < written && slow.next().is_none());
+    assert_eq!((end.name.as_str(), &end.data["error"]), ("end", &json!("too_slow")), "after {received} events");
+    assert!(received > 0 && received < written && slow.next().is_none());
     assert_eq!(metrics::value(&node.0, "palisade_watchers_cut_off_total"), 1.0);
     eventually("both have gone", || (metrics::value(&node.0, "palisade_watchers") == 0.0).then_some(()));
 }
@@ -480,9 +480,9 @@ fn websocket_has_several_watches() {
         socket.ask(8, &json!({ "watch": { "prefix": l } }));
         let session = node.open_session("both");
         let grants = [k, l].map(|key| node.acquire(key, &json!({ "session": session })).ok());
-        let mut told = [socket.receive().unwrap(), socket.receive().unwrap()];
-        told.sort_by_key(|frame| frame["id"].as_u64());
-        for (frame, (id, grant)) in told.iter().zip([7, 8].iter().zip(&grants)) {
+        let mut received = [socket.receive().unwrap(), socket.receive().unwrap()];
+        received.sort_by_key(|frame| frame["id"].as_u64());
+        for (frame, (id, grant)) in received.iter().zip([7, 8].iter().zip(&grants)) {
             let event = &frame["result"]["ok"]["watched"]["event"];
             assert_eq!(
                 (&frame["id"], &event["event"], &event["token"]),
@@ -609,9 +609,9 @@ fn rules_decide_who_is_told() {
         page.contains("palisade_watch_events_total 3").then_some(())
     });
     set(1, "other/");
-    let told = key.join().unwrap();
-    assert!(told.contains("event: granted") && !told.contains("secret"), "{told}");
-    assert!(told.contains("event: end") && told.contains("worker may not read open/a"), "{told}");
+    let received = key.join().unwrap();
+    assert!(received.contains("event: granted") && !received.contains("secret"), "{received}");
+    assert!(received.contains("event: end") && received.contains("worker may not read open/a"), "{received}");
     acquire(json!(["open/c"]));
     acquire(json!(["other/d"]));
     eventually("the other one is told", || {
@@ -619,9 +619,9 @@ fn rules_decide_who_is_told() {
         page.contains("palisade_watch_events_total 4").then_some(())
     });
     drop(cluster);
-    let told = prefix.join().unwrap();
-    assert!(told.contains("open/b") && told.contains("other/d"), "{told}");
-    assert!(!told.contains("open/c") && !told.contains("secret"), "{told}");
+    let received = prefix.join().unwrap();
+    assert!(received.contains("open/b") && received.contains("other/d"), "{received}");
+    assert!(!received.contains("open/c") && !received.contains("secret"), "{received}");
 }
 
 /// A connection that is closed in the middle of a request leaves no watch behind.

@@ -135,8 +135,8 @@ impl Adapter {
 
     /// Waits until the client has told its user that a lock is lost, and returns when that was.
     pub fn lost(&self, name: &str) -> u64 {
-        let told = self.heard.find(|line| is_loss(line, name));
-        told["at_us"].as_u64().unwrap_or_else(|| panic!("an event has its time: {told}"))
+        let loss = self.heard.find(|line| is_loss(line, name));
+        loss["at_us"].as_u64().unwrap_or_else(|| panic!("an event has its time: {loss}"))
     }
 
     /// How often it has told that.

@@ -100,7 +100,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
         timeout(GIVE_UP, busy).await.expect("the clients get on");
         sleep(Duration::from_micros(random.random_range(0..20_000))).await;
 
-        let told = block_in_place(|| {
+        let acknowledged = block_in_place(|| {
             let leader = cluster.wait_ready();
             if crash % 2 == 1 {
                 at_once(&mut cluster)
@@ -113,7 +113,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
             journal.lock().clone()
         });
         // No client has sent a request since: the state is what the disks have kept.
-        let stakes = told.check(&block_in_place(|| locks(&cluster)).locks);
+        let stakes = acknowledged.check(&block_in_place(|| locks(&cluster)).locks);
         println!("crash {crash}: {stakes:?}");
         assert!(stakes.held > 5 && stakes.released > ANSWERS / 10, "too little to lose: {stakes:?}");
         waited += stakes.waiting;

@@ -64,9 +64,9 @@ fn wider_permissions_are_taken_away_at_the_start() {
         cluster.restart(1);
         cluster.wait_ready();
         assert_eq!(open_to_others(&data), Vec::<PathBuf>::new());
-        let told =
-            eventually("it is in the log", || Some(cluster.log(1).matches(line).count()).filter(|&told| told > 0));
-        assert_eq!(told, 1, "it is said once");
+        let logged =
+            eventually("it is in the log", || Some(cluster.log(1).matches(line).count()).filter(|&logged| logged > 0));
+        assert_eq!(logged, 1, "it is said once");
         cluster.stop(1);
     }
 }

@@ -89,7 +89,7 @@ fn renewal_is_told_when_it_is_committed() {
         match holder.receive() {
             (kind, check) if kind == "check" => holder.send(&json!({ "here": check["n"] })),
             (kind, interrupted) if kind == "interrupted" => break interrupted,
-            (kind, told) => panic!("no majority has a renewal, and the client was told `{kind}`: {told}"),
+            (kind, message) => panic!("no majority has a renewal, and the client was told `{kind}`: {message}"),
         }
     };
     assert!(["leadership_lost", "no_leader"].iter().any(|code| interrupted["error"] == *code), "{interrupted}");

@@ -116,24 +116,24 @@ fn later_grant_of_the_session_is_not_that_of_the_connection() {
     post(&address, "/v1/locks/k/release", &json!({ "session": session, "token": token })).ok();
     let later = post(&address, "/v1/locks/k/acquire", &json!({ "session": session })).ok();
     assert_ne!(&later["token"], token);
-    let is_told = AtomicBool::new(false);
+    let is_over = AtomicBool::new(false);
     let lost = thread::scope(|scope| {
         scope.spawn(|| {
-            while !is_told.load(Ordering::Relaxed) {
+            while !is_over.load(Ordering::Relaxed) {
                 post(&address, &format!("{}/keepalive", session_path(session)), &json!({})).ok();
                 thread::sleep(Duration::from_millis(200));
             }
         });
         let begin = Instant::now();
-        let told = loop {
+        let message = loop {
             match client.receive() {
                 (kind, _) if kind == "check" && begin.elapsed() < Duration::from_secs(40) => {}
-                told => break told,
+                message => break message,
             }
         };
-        is_told.store(true, Ordering::Relaxed);
-        assert_eq!(told.0, "lost", "{}", told.1);
-        told.1
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(message.0, "lost", "{}", message.1);
+        message.1
     });
     assert_eq!(lost["error"], "not_holder");
     let message = lost["message"].as_str().unwrap();

@@ -39,10 +39,10 @@ fn ran_elsewhere(test: &str) -> bool {
     let mut again = Command::new("unshare");
     again.args(enter).arg(program).args(["--exact", &format!("{module}::{test}"), "--nocapture"]).env(ENTERED, "1");
     let output = again.stdin(Stdio::null()).output().expect("the test can be run");
-    let [told, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
-    println!("{told}{trouble}");
+    let [report, trouble] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
+    println!("{report}{trouble}");
     assert!(output.status.success(), "{test} failed in a mount namespace of its own");
-    assert!(told.contains("1 passed"), "{test} was not found, and did not run");
+    assert!(report.contains("1 passed"), "{test} was not found, and did not run");
     true
 }
 

@@ -172,9 +172,9 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
     clients.get_on(200).await;
 
     // The clients are idle, and every node holds exactly what they were acknowledged.
-    let told = clients.journal.lock().acknowledgements();
+    let acknowledged = clients.journal.lock().acknowledgements();
     let journal = clients.finish().await;
-    assert!(journal.acknowledgements() > told);
+    assert!(journal.acknowledgements() > acknowledged);
     block_in_place(|| {
         for id in cluster.ids() {
             wait_caught_up(&cluster, id);

@@ -104,11 +104,11 @@ impl Dead {
     pub fn watch(&self, cluster: &mut Cluster, gap: Duration, mut meanwhile: impl FnMut(&mut Cluster)) -> End {
         let promised = self.ttl + NOTICE + gap;
         let mut outage = Duration::ZERO;
-        let (mut before, mut at) = (office(cluster), self.not_after);
+        let (mut before, mut at) = (leadership(cluster), self.not_after);
         loop {
             meanwhile(cluster);
             let asked = Instant::now();
-            let now = office(cluster);
+            let now = leadership(cluster);
             if now.is_none() || now != before || (at > self.not_after && asked - at > STANDSTILL) {
                 outage += asked.saturating_duration_since(at);
             }
@@ -142,7 +142,7 @@ impl Dead {
 }
 
 /// The leader of each term, if a node says that it leads and a majority agrees.
-fn office(cluster: &Cluster) -> Option<(u16, u64)> {
+fn leadership(cluster: &Cluster) -> Option<(u16, u64)> {
     let views: Vec<StatusView> = cluster.running().into_iter().filter_map(|id| cluster.status(id)).collect();
     let leader = views.iter().find(|view| {
         let same = |other: &&StatusView| (other.term, leader(other)) == (view.term, Some(view.node));

@@ -24,12 +24,12 @@ use crate::support::{eventually, http, https, ports};
 struct Stranger {
     security: Security,
     logged: &'static str,
-    told: &'static str,
+    answer: &'static str,
 }
 
 /// Every way not to be node `claimed` of cluster `billing`.
 fn strangers(ours: &Certificates, others: &Certificates, unknown: &Certificates, claimed: u16) -> Vec<Stranger> {
-    let stranger = |security, logged, told| Stranger { security, logged, told };
+    let stranger = |security, logged, answer| Stranger { security, logged, answer };
     ours.issue_node(50, &EXPIRED);
     ours.issue_node(51, &[]);
     vec![
@@ -68,7 +68,7 @@ fn strangers(ours: &Certificates, others: &Certificates, unknown: &Certificates,
 }
 
 /// What the node told a stranger: a sentence of TLS, or the answer to its hello.
-fn told(stranger: &Stranger, address: &str, bytes: &[u8]) -> String {
+fn answer(stranger: &Stranger, address: &str, bytes: &[u8]) -> String {
     match https::exchange(address, &stranger.security, bytes) {
         // Without TLS the node says nothing that this side could read.
         Ok(_) if !stranger.security.is_tls() => String::new(),
@@ -98,8 +98,8 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     for stranger in strangers(&ours, &others, &unknown, leader) {
         let hello = Hello::between(&cluster.data(leader), leader, victim);
         // A node that dials says only the hello, and reads the answer.
-        let told = told(&stranger, &cluster.peer_addr(victim), &hello.frame());
-        assert!(told.contains(stranger.told), "{told}");
+        let answer = answer(&stranger, &cluster.peer_addr(victim), &hello.frame());
+        assert!(answer.contains(stranger.answer), "{answer}");
         let forged = |forgery| [hello.frame(), message(&before, leader, victim, forgery)].concat();
         let token = Token(grant["token"].as_u64().unwrap());
         let messages = [Forgery::NoEntry, Forgery::Break(token), Forgery::FirstEntry].map(forged);
@@ -293,8 +293,8 @@ fn stranger_cannot_replace_a_founder() {
     eventually("node 1 listens", || https::status(&addresses[0], &client));
     for stranger in strangers(&ours, &others, &unknown, 2) {
         let hello = Hello { from: 2, incarnation: 7, ..Hello::between(&data(1), 1, 1) };
-        let told = told(&stranger, &addresses[2], &hello.frame());
-        assert!(told.contains(stranger.told), "{told}");
+        let answer = answer(&stranger, &addresses[2], &hello.frame());
+        assert!(answer.contains(stranger.answer), "{answer}");
     }
     let two = start(2);
     eventually("the cluster is founded", || {

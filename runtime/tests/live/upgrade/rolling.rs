@@ -97,7 +97,7 @@ impl Watching {
     /// Begins a watch: what happens after this is shown as an event.
     async fn begin(client: &Client, key: &str) -> Watching {
         let granted = Arc::new(Mutex::new(Vec::new()));
-        let (mut watcher, told) = (client.watch(Watch::key(key)), Arc::clone(&granted));
+        let (mut watcher, grants) = (client.watch(Watch::key(key)), Arc::clone(&granted));
         loop {
             match watcher.next().await.expect("the watch begins") {
                 Watched::Listing(listing) if listing.complete => break,
@@ -110,7 +110,7 @@ impl Watching {
                 match watcher.next().await {
                     Ok(Watched::Event(event)) => {
                         if let Change::Granted { token, .. } = event.change {
-                            told.lock().push(token);
+                            grants.lock().push(token);
                         }
                     }
                     Ok(Watched::Listing(_)) => {}

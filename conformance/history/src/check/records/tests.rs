@@ -39,7 +39,7 @@ fn written(version: u64) -> End {
 
 impl Story {
     /// An operation from one millisecond to another.
-    fn tell(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
+    fn with(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
         let id = OpId(self.history.operations.len() as u64);
         let end = Some((Time(0).plus_ms(to), end));
         let client = Client::from("a");
@@ -49,7 +49,7 @@ impl Story {
     }
 
     fn unanswered(self, call: Call, from: u64) -> Story {
-        let mut story = self.tell(call, from, from, End::Info("lost".into()));
+        let mut story = self.with(call, from, from, End::Info("lost".into()));
         story.history.operations.last_mut().expect("it has one").end = None;
         story
     }
@@ -64,7 +64,7 @@ impl Story {
     /// A session has the lock from about 10 ms on, with token 1.
     fn held() -> Story {
         let open = Call::OpenSession { ttl_ms: TTL_MS };
-        let story = Story::default().tell(open, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }));
+        let story = Story::default().with(open, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }));
         story.grant("s1", 1, 9, 10)
     }
 
@@ -73,12 +73,12 @@ impl Story {
         if let Call::Acquire { session: of, .. } = &mut acquire {
             *of = Some(session.into());
         }
-        self.tell(acquire, from, to, End::Ok(Answer::Granted { session: session.into(), token }))
+        self.with(acquire, from, to, End::Ok(Answer::Granted { session: session.into(), token }))
     }
 
     fn release(self, from: u64, to: u64) -> Story {
         let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
-        self.tell(release, from, to, End::Ok(Answer::Released))
+        self.with(release, from, to, End::Ok(Answer::Released))
     }
 
     /// What the checker finds; the history must be well-formed, and nothing for others to accuse.
@@ -112,66 +112,66 @@ impl Story {
 #[test]
 fn right_answers_are_accepted() {
     Story::held()
-        .tell(append("a;", Some(1)), 20, 30, written(1))
-        .tell(append("b;", Some(1)), 31, 40, written(2))
-        .tell(read(), 41, 50, shows(2, "a;b;"))
+        .with(append("a;", Some(1)), 20, 30, written(1))
+        .with(append("b;", Some(1)), 31, 40, written(2))
+        .with(read(), 41, 50, shows(2, "a;b;"))
         .release(51, 60)
-        .tell(append("late;", Some(1)), 61, 70, End::Fail(Refusal::StaleToken))
-        .tell(write(Change::Delete, None, None), 71, 80, written(3))
-        .tell(read(), 81, 90, End::Ok(Answer::NoRecord))
-        .tell(put("c;"), 91, 100, written(4))
-        .tell(read(), 101, 110, shows(4, "c;"))
+        .with(append("late;", Some(1)), 61, 70, End::Fail(Refusal::StaleToken))
+        .with(write(Change::Delete, None, None), 71, 80, written(3))
+        .with(read(), 81, 90, End::Ok(Answer::NoRecord))
+        .with(put("c;"), 91, 100, written(4))
+        .with(read(), 101, 110, shows(4, "c;"))
         .is_accepted();
     // Changes that overlap have any order, and one without an answer may be there or not, or have removed the others.
     Story::default()
-        .tell(append("a;", None), 10, 50, written(2))
-        .tell(append("b;", None), 20, 40, written(1))
+        .with(append("a;", None), 10, 50, written(2))
+        .with(append("b;", None), 20, 40, written(1))
         .unanswered(append("c;", None), 30)
-        .tell(read(), 60, 70, shows(3, "b;a;c;"))
+        .with(read(), 60, 70, shows(3, "b;a;c;"))
         .is_accepted();
     Story::default()
-        .tell(append("a;", None), 10, 20, written(1))
+        .with(append("a;", None), 10, 20, written(1))
         .unanswered(put("b;"), 30)
-        .tell(read(), 40, 50, shows(1, "a;"))
-        .tell(append("c;", None), 60, 70, written(3))
-        .tell(read(), 80, 90, shows(3, "b;c;"))
+        .with(read(), 40, 50, shows(1, "a;"))
+        .with(append("c;", None), 60, 70, written(3))
+        .with(read(), 80, 90, shows(3, "b;c;"))
         .is_accepted();
     // Without a number each sending may be done.
     Story::default()
-        .tell(append("a;", None), 10, 20, written(2))
+        .with(append("a;", None), 10, 20, written(2))
         .sent_again()
-        .tell(read(), 30, 40, shows(2, "a;a;"))
+        .with(read(), 30, 40, shows(2, "a;a;"))
         .is_accepted();
     Story::default()
-        .tell(append("a;", None), 10, 40, written(2))
+        .with(append("a;", None), 10, 40, written(2))
         .sent_again()
-        .tell(read(), 20, 30, shows(1, "a;"))
+        .with(read(), 20, 30, shows(1, "a;"))
         .is_accepted();
     Story::default()
-        .tell(append("a;", None), 1, 5, written(1))
-        .tell(put("b;"), 10, 60, written(4))
+        .with(append("a;", None), 1, 5, written(1))
+        .with(put("b;"), 10, 60, written(4))
         .sent_again()
-        .tell(append("c;", None), 20, 30, written(3))
-        .tell(read(), 40, 50, shows(3, "b;c;"))
+        .with(append("c;", None), 20, 30, written(3))
+        .with(read(), 40, 50, shows(3, "b;c;"))
         .is_accepted();
     // A stale read may show anything that was there.
     let stale = Call::ReadRecord { record: "k".into(), stale: true };
     Story::default()
-        .tell(append("a;", None), 10, 20, written(1))
-        .tell(append("b;", None), 30, 40, written(2))
-        .tell(stale, 50, 60, shows(1, "a;"))
+        .with(append("a;", None), 10, 20, written(1))
+        .with(append("b;", None), 30, 40, written(2))
+        .with(stale, 50, 60, shows(1, "a;"))
         .is_accepted();
 }
 
 #[test]
 fn versions_that_fall_or_are_given_twice_are_found() {
     Story::default()
-        .tell(append("a;", None), 10, 20, written(2))
-        .tell(append("b;", None), 30, 40, written(1))
+        .with(append("a;", None), 10, 20, written(2))
+        .with(append("b;", None), 30, 40, written(1))
         .is_refused("a later change has a greater version");
     Story::default()
-        .tell(append("a;", None), 10, 40, written(2))
-        .tell(append("b;", None), 20, 30, written(2))
+        .with(append("a;", None), 10, 40, written(2))
+        .with(append("b;", None), 20, 30, written(2))
         .is_refused("two changes have different versions");
 }
 
@@ -179,43 +179,43 @@ fn versions_that_fall_or_are_given_twice_are_found() {
 fn changes_of_those_who_do_not_hold_the_lock_are_found() {
     Story::held()
         .release(20, 30)
-        .tell(append("late;", Some(1)), 40, 50, written(1))
+        .with(append("late;", Some(1)), 40, 50, written(1))
         .is_refused("while its grant lasts, but this one had ended");
     // The later holder is known; how the former lost the lock is not.
     Story::held()
-        .tell(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
+        .with(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
         .grant("s2", 2, TTL_MS, TTL_MS + 100)
-        .tell(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
-        .tell(append("late;", Some(1)), TTL_MS + 120, TTL_MS + 190, written(2))
+        .with(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
+        .with(append("late;", Some(1)), TTL_MS + 120, TTL_MS + 190, written(2))
         .is_refused("a former holder writes nothing after its successor");
     Story::default()
-        .tell(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
-        .tell(append("early;", Some(1)), 2, 5, written(1))
+        .with(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
+        .with(append("early;", Some(1)), 2, 5, written(1))
         .grant("s1", 1, 9, 10)
         .is_refused("after the grant of the token");
     Story::held()
-        .tell(append("a;", Some(1)), 20, 30, End::Fail(Refusal::StaleToken))
+        .with(append("a;", Some(1)), 20, 30, End::Fail(Refusal::StaleToken))
         .is_refused("a holder's change is not refused");
 }
 
 #[test]
 fn reads_of_the_past_and_of_the_future_are_found() {
     let two =
-        || Story::default().tell(append("a;", None), 10, 20, written(1)).tell(append("b;", None), 30, 40, written(2));
+        || Story::default().with(append("a;", None), 10, 20, written(1)).with(append("b;", None), 30, 40, written(2));
     let old = "a read shows what was there before it began";
-    two().tell(read(), 50, 60, shows(1, "a;")).is_refused(old);
-    two().tell(read(), 50, 60, End::Ok(Answer::NoRecord)).is_refused(old);
+    two().with(read(), 50, 60, shows(1, "a;")).is_refused(old);
+    two().with(read(), 50, 60, End::Ok(Answer::NoRecord)).is_refused(old);
     two()
         .unanswered(append("c;", None), 41)
-        .tell(read(), 50, 60, shows(3, "a;b;c;"))
-        .tell(read(), 61, 70, shows(2, "a;b;"))
+        .with(read(), 50, 60, shows(3, "a;b;c;"))
+        .with(read(), 61, 70, shows(2, "a;b;"))
         .is_refused(old);
-    let deleted = || two().tell(write(Change::Delete, None, None), 50, 60, written(3));
-    deleted().tell(read(), 70, 80, shows(2, "a;b;")).is_refused(old);
-    deleted().tell(read(), 70, 80, shows(3, "")).is_refused("that was deleted");
+    let deleted = || two().with(write(Change::Delete, None, None), 50, 60, written(3));
+    deleted().with(read(), 70, 80, shows(2, "a;b;")).is_refused(old);
+    deleted().with(read(), 70, 80, shows(3, "")).is_refused("that was deleted");
     Story::default()
-        .tell(read(), 5, 9, shows(1, "a;"))
-        .tell(append("a;", None), 10, 20, written(1))
+        .with(read(), 5, 9, shows(1, "a;"))
+        .with(append("a;", None), 10, 20, written(1))
         .is_refused("nobody made this one");
 }
 
@@ -224,9 +224,9 @@ fn contents_of_other_changes_are_found() {
     let two =
         |shown: &str| {
             Story::default()
-                .tell(append("a;", None), 10, 20, written(1))
-                .tell(append("b;", None), 30, 40, written(2))
-                .tell(read(), 50, 60, shows(2, shown))
+                .with(append("a;", None), 10, 20, written(1))
+                .with(append("b;", None), 30, 40, written(2))
+                .with(read(), 50, 60, shows(2, shown))
         };
     two("a;b;").is_accepted();
     two("b;a;").is_refused("ends with its last change");
@@ -234,28 +234,28 @@ fn contents_of_other_changes_are_found() {
     two("a;a;b;").is_refused("more often than it was written");
     two("x;b;").is_refused("texts that were written");
     Story::default()
-        .tell(append("a;", None), 10, 20, written(1))
-        .tell(put("b;"), 30, 40, written(2))
-        .tell(read(), 50, 60, shows(2, "a;b;"))
+        .with(append("a;", None), 10, 20, written(1))
+        .with(put("b;"), 30, 40, written(2))
+        .with(read(), 50, 60, shows(2, "a;b;"))
         .is_refused("a put replaces the content");
     Story::default()
-        .tell(append("a;", None), 10, 20, written(1))
-        .tell(append("b;", None), 21, 30, written(2))
-        .tell(append("c;", None), 31, 40, written(3))
-        .tell(read(), 50, 60, shows(3, "b;a;c;"))
+        .with(append("a;", None), 10, 20, written(1))
+        .with(append("b;", None), 21, 30, written(2))
+        .with(append("c;", None), 31, 40, written(3))
+        .with(read(), 50, 60, shows(3, "b;a;c;"))
         .is_refused("in the order of their versions");
     // With a number it is done once, however often it is sent.
     Story::held()
-        .tell(write(Change::Append("a;".into()), Some(1), Some(5)), 20, 30, written(1))
+        .with(write(Change::Append("a;".into()), Some(1), Some(5)), 20, 30, written(1))
         .sent_again()
-        .tell(read(), 40, 50, shows(1, "a;a;"))
+        .with(read(), 40, 50, shows(1, "a;a;"))
         .is_refused("more often than it was written");
 }
 
 #[test]
 fn malformed_texts_are_refused() {
     for text in ["", "a", "a;b;", "a;b"] {
-        let story = Story::default().tell(append(text, None), 10, 20, written(1));
+        let story = Story::default().with(append(text, None), 10, 20, written(1));
         assert!(History::from_events(story.history.events()).is_err(), "{text:?}");
     }
 }

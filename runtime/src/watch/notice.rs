@@ -9,7 +9,7 @@ use palisade_spec::lock::{Event, Key, Mode, SessionId, Token, Value};
 
 /// An event of a watch.
 #[derive(Clone, Debug)]
-pub(super) struct Told {
+pub(super) struct Notice {
     /// The event of the protocol: its number in the entry.
     source: usize,
     kind: Kind,
@@ -50,12 +50,12 @@ pub(super) fn value_bytes(event: &Event) -> usize {
 
 /// The events that watchers are told of, in order. They depend on the entry alone, so each has the same
 /// number at every node.
-pub(super) fn tell(events: &[Event]) -> Box<[Told]> {
-    let mut told = Vec::with_capacity(events.len());
+pub(super) fn notices(events: &[Event]) -> Box<[Notice]> {
+    let mut notices = Vec::with_capacity(events.len());
     let mut reasons: Vec<(SessionId, Because)> = Vec::new();
     let mut broken: Vec<Token> = Vec::new();
     for (source, event) in events.iter().enumerate() {
-        let mut add = |kind| told.push(Told { source, kind });
+        let mut add = |kind| notices.push(Notice { source, kind });
         let reason = |id: &SessionId| {
             reasons.iter().rev().find(|(session, _)| session == id).map_or(Because::Request, |(_, because)| *because)
         };
@@ -84,10 +84,10 @@ pub(super) fn tell(events: &[Event]) -> Box<[Told]> {
             Event::Denied { session, .. } => reasons.push((*session, Because::Denied)),
         }
     }
-    told.into()
+    notices.into()
 }
 
-impl Told {
+impl Notice {
     /// The key.
     pub(super) fn key<'a>(&self, events: &'a [Event]) -> &'a Key {
         key(&events[self.source]).expect("only events with a key are told")
