@@ -101,9 +101,10 @@ fn test_in(file: &Path, name: &str) -> Option<bool> {
 }
 
 /// What is wrong with `cargo test …`, given the arguments after that and the value of SCRIPT.
-fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
-    let (words, flags) = words.split_at(words.iter().position(|&word| word == "--").unwrap_or(words.len()));
-    let (package, target, filter) = match *words {
+fn wrong_with_test(script: Option<&str>, arguments: &[&str]) -> Option<String> {
+    let (arguments, flags) =
+        arguments.split_at(arguments.iter().position(|&word| word == "--").unwrap_or(arguments.len()));
+    let (package, target, filter) = match *arguments {
         ["-p", package, "--test", target] => (package, Some(target), None),
         ["-p", package, "--test", target, filter] => (package, Some(target), Some(filter)),
         ["-p", package, "--lib", filter] => (package, None, Some(filter)),
@@ -159,12 +160,12 @@ fn wrong_with_test(script: Option<&str>, words: &[&str]) -> Option<String> {
 
 /// What is wrong with a command, if anything.
 fn wrong_with(command: &str) -> Option<String> {
-    let words: Vec<&str> = command.split_whitespace().collect();
-    let (script, words) = match words.split_first() {
+    let arguments: Vec<&str> = command.split_whitespace().collect();
+    let (script, arguments) = match arguments.split_first() {
         Some((first, rest)) if first.starts_with("SCRIPT=") => (first.strip_prefix("SCRIPT="), rest),
-        _ => (None, words.as_slice()),
+        _ => (None, arguments.as_slice()),
     };
-    match words {
+    match arguments {
         ["cargo", "test", rest @ ..] => wrong_with_test(script, rest),
         ["cargo", "run", "--release", "-p", "palisade-model", "--", "check", names @ ..] => unknown(names, &models()),
         ["cargo", "run", "--release", "-p", "palisade-model", "--", "mutants", names @ ..] => {

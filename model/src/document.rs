@@ -232,11 +232,11 @@ fn add_mutants(page: &mut String, title: &str, rule: &str, lists: &[(PathBuf, St
 impl Listed {
     /// What must find the mutant, and how it shows.
     fn found_by(&self) -> String {
-        let words = self.breaks.as_ref().or(self.says.as_ref()).map(|words| match words {
+        let quoted = self.breaks.as_ref().or(self.says.as_ref()).map(|words| match words {
             Words::One(text) => format!("“{text}”"),
             Words::Several(texts) => texts.iter().map(|text| format!("“{text}”")).collect::<Vec<_>>().join(" or "),
         });
-        match (&self.model, &self.property, &self.finds, &self.test, words) {
+        match (&self.model, &self.property, &self.finds, &self.test, quoted) {
             (Some(model), Some(property), ..) => format!("`{model}`: {property}"),
             (Some(model), None, Some(finds), ..) => format!("replay of `{model}`: {finds}"),
             (.., Some(test), Some(says)) => format!("`cargo test {test}`: {says}"),

@@ -21,11 +21,11 @@ fn document() -> String {
 
 /// The output of a command line.
 fn printed(command: &str) -> String {
-    let words = command.split('"').enumerate().flat_map(|(index, part)| {
+    let arguments = command.split('"').enumerate().flat_map(|(index, part)| {
         let quoted = index % 2 == 1;
         if quoted { vec![part] } else { part.split_whitespace().collect() }
     });
-    let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).args(words).output().unwrap();
+    let output = Command::new(env!("CARGO_BIN_EXE_palisade-model")).args(arguments).output().unwrap();
     assert!(output.status.success(), "{command}: {}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap()
 }

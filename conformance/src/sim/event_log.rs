@@ -100,7 +100,7 @@ impl Note {
     /// The arrival of a request.
     pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Request) -> Note {
         let what = match ask {
-            Request::Propose { command, wait, .. } => in_words(command, *wait),
+            Request::Propose { command, wait, .. } => describe(command, *wait),
             Request::KeepAlive { session, .. } => format!("keep session {} alive", session.number),
             Request::Read(Query::Lock(key), Consistency::Linearizable, _) => format!("read {key}"),
             Request::Read(Query::Lock(key), Consistency::Stale, _) => format!("read {key}, stale"),
@@ -156,7 +156,7 @@ impl fmt::Display for Note {
 }
 
 /// A command in words.
-fn in_words(command: &Command, wait: Duration) -> String {
+fn describe(command: &Command, wait: Duration) -> String {
     match command {
         Command::Open { opening } => format!("open a session of {} ms", opening.ttl),
         Command::Close { session } => format!("close session {}", session.number),

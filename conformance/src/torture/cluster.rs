@@ -114,7 +114,7 @@ impl Cluster {
             (!self.may_trace, "slow disks and failing syncs (need root and strace)"),
             (!self.setup.skewed, "fast clocks (need libfaketime)"),
         ];
-        conditions.into_iter().filter(|(is_out, _)| *is_out).map(|(_, words)| words).collect()
+        conditions.into_iter().filter(|(is_out, _)| *is_out).map(|(_, fault)| fault).collect()
     }
 
     /// The network's losses, as text.
@@ -322,8 +322,8 @@ impl Cluster {
                     Some(Excuse::FullDisk) => "stops on a full disk",
                     Some(Excuse::FailedSync) => "stops on a failed sync",
                     None => {
-                        let (node, status, words) = (node.id, end.status.to_string(), end.log_end);
-                        return Err(Broken::Stopped { node, status, words });
+                        let (node, status, log_end) = (node.id, end.status.to_string(), end.log_end);
+                        return Err(Broken::Stopped { node, status, log_end });
                     }
                 };
                 *self.counts.entry(reason).or_default() += 1;

@@ -80,14 +80,14 @@ pub enum Broken {
     #[error("the run cannot go on: {0}")]
     Io(#[from] io::Error),
     /// A node stopped without an injected reason.
-    #[error("node {node} stopped by itself, with {status}; its log ends with\n{words}")]
+    #[error("node {node} stopped by itself, with {status}; its log ends with\n{log_end}")]
     Stopped {
         /// The node's ID.
         node: u16,
         /// Its exit status.
         status: String,
         /// The end of its log.
-        words: String,
+        log_end: String,
     },
     /// A node's sync failed, and the node did not stop.
     #[error("a sync of node {node}'s log has failed, and the node goes on; it must stop before it syncs again")]
@@ -274,8 +274,8 @@ impl fmt::Display for Report {
             writeln!(f, "ENDED EARLY: a signal ended the faults before their time")?;
         }
         writeln!(f, "faults: {}; {}", list(&mut self.faults.iter().copied()), self.lost)?;
-        for words in &self.left_out {
-            writeln!(f, "left out: {words}")?;
+        for fault in &self.left_out {
+            writeln!(f, "left out: {fault}")?;
         }
         writeln!(f, "clients: {}", list(&mut self.load.iter().copied()))?;
         writeln!(f, "operations: {}", list(&mut self.operations.iter().map(|(&name, &count)| (name, count))))?;

@@ -147,22 +147,22 @@ impl Node {
     /// The server's command line, in the node's network and with the node's clock. Each wrapper
     /// program replaces itself by the next one, so the server has the same process ID.
     fn program(&self, setup: &Setup) -> Command {
-        let mut words: Vec<OsString> = Vec::new();
+        let mut command_line: Vec<OsString> = Vec::new();
         if namespace::has_mounts() {
             // If this process is killed, the closed pipe stops a running node; this kills a frozen
             // one.
-            words.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
+            command_line.extend(["setpriv", "--pdeathsig", "KILL", "--"].map(OsString::from));
         }
         if let Some(namespace) = &self.address.namespace {
-            words.extend(["nsenter".into(), format!("--net={}", namespace.display()).into(), "--".into()]);
+            command_line.extend(["nsenter".into(), format!("--net={}", namespace.display()).into(), "--".into()]);
         }
         if self.has_fast_clock {
-            words.extend(clock::command_prefix());
+            command_line.extend(clock::command_prefix());
         }
         let previous = setup.previous.as_ref().filter(|_| self.runs_previous());
-        words.push(previous.unwrap_or(&setup.palisade).into());
-        let mut command = Command::new(&words[0]);
-        command.args(&words[1..]);
+        command_line.push(previous.unwrap_or(&setup.palisade).into());
+        let mut command = Command::new(&command_line[0]);
+        command.args(&command_line[1..]);
         command
     }
 

@@ -95,7 +95,7 @@ impl Judge {
             }
             Record::Written { writes, digest, .. } => self.written(slot, writes, digest),
         }));
-        observed.unwrap_or_else(|panic| violated!(Property::Assertions, "{}", panics::words(&*panic)))
+        observed.unwrap_or_else(|panic| violated!(Property::Assertions, "{}", panics::panic_message(&*panic)))
     }
 
     fn recovered(&mut self, slot: usize, durable: &Durable<LockTable>) -> Check {

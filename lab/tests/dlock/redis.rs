@@ -19,11 +19,11 @@ async fn redis_keeps_the_rules() {
     suite(&bench).await;
 }
 
-async fn command<T: redis::FromRedisValue>(bench: &Bench, words: &[&str]) -> T {
+async fn command<T: redis::FromRedisValue>(bench: &Bench, arguments: &[&str]) -> T {
     let client = redis::Client::open(format!("redis://{}/", bench.cluster.address(0))).unwrap();
     let mut connection = client.get_multiplexed_async_connection().await.unwrap();
-    let mut command = redis::cmd(words[0]);
-    command.arg(&words[1..]);
+    let mut command = redis::cmd(arguments[0]);
+    command.arg(&arguments[1..]);
     command.query_async(&mut connection).await.unwrap()
 }
 

@@ -139,7 +139,7 @@ impl<'a, 'b> Parts<'a, 'b> {
     }
 }
 
-macro_rules! words {
+macro_rules! hash_integers {
     ($($name:ident $type:ty),*) => { $(
         fn $name(self, value: $type) -> Result<(), Never> {
             self.word(u64::from(value))
@@ -158,7 +158,7 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
     type SerializeStruct = Parts<'a, 'b>;
     type SerializeStructVariant = Parts<'a, 'b>;
 
-    words!(serialize_bool bool, serialize_u8 u8, serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, serialize_char char);
+    hash_integers!(serialize_bool bool, serialize_u8 u8, serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, serialize_char char);
 
     fn serialize_i8(self, value: i8) -> Result<(), Never> {
         self.serialize_i64(value.into())

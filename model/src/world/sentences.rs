@@ -18,8 +18,8 @@ use super::state::State;
 pub(super) fn action<E: Environment>(action: &Action<E>) -> String {
     let (what, fault) = match action {
         Action::Step { server, stimulus: Stimulus::Deliver(message), again, fault } => {
-            let words = notation::message::<E::Machine>(message);
-            (format!("server {server} receives {words} from server {}{}", message.from, comes_again(*again)), fault)
+            let text = notation::message::<E::Machine>(message);
+            (format!("server {server} receives {text} from server {}{}", message.from, comes_again(*again)), fault)
         }
         Action::Step { server, stimulus, fault, .. } => (happens(*stimulus, &format!("server {server}")), fault),
         Action::Move { chosen, fault } => (chosen.sentence(), fault),
@@ -110,8 +110,8 @@ fn begins<E: Environment>(turn: &Turn<E>) -> String {
     let server = format!("server {}", turn.server);
     match turn.stimulus {
         Stimulus::Deliver(message) => {
-            let words = notation::message::<E::Machine>(&message);
-            format!("{server} receives {words} from server {}", message.from)
+            let text = notation::message::<E::Machine>(&message);
+            format!("{server} receives {text} from server {}", message.from)
         }
         Stimulus::Campaign => format!("{server} campaigns for term {}", turn.before.node.term().next()),
         other => happens(other, &server),
@@ -161,10 +161,10 @@ fn write<S: Machine>(output: &Output<S>) -> Option<String> {
         Persist::HardState(HardState { term, vote: None }) => format!("term {term}"),
         Persist::HardState(HardState { term, vote: Some(vote) }) => format!("its vote for {vote} in term {term}"),
         Persist::Entries(entries) => {
-            let words = notation::entries::<S>(entries);
+            let text = notation::entries::<S>(entries);
             match entries.as_slice() {
-                [one] => format!("entry {} ({words})", one.index),
-                [first, .., last] => format!("entries {} to {} ({words})", first.index, last.index),
+                [one] => format!("entry {} ({text})", one.index),
+                [first, .., last] => format!("entries {} to {} ({text})", first.index, last.index),
                 [] => unreachable!("a write of entries is never empty"),
             }
         }

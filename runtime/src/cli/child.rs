@@ -169,9 +169,9 @@ impl RunWithParent {
             // The parent died before the request above: the kernel would never send the signal.
             return ExitCode::from(76);
         }
-        let mut words = self.command.into_iter();
-        let Some(program) = words.next() else { return ExitCode::from(64) };
-        let error = std::process::Command::new(&program).args(words).exec();
+        let mut arguments = self.command.into_iter();
+        let Some(program) = arguments.next() else { return ExitCode::from(64) };
+        let error = std::process::Command::new(&program).args(arguments).exec();
         print_error(format!("cannot run {}: {error}", program.display()));
         // As in a shell: 127 not found, 126 found but not executable.
         ExitCode::from(if error.kind() == std::io::ErrorKind::NotFound { 127 } else { 126 })

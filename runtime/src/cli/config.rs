@@ -68,8 +68,8 @@ enum Values {
 }
 
 impl Values {
-    /// The words of the command line that say the same.
-    fn words(&self, option: &str) -> Vec<OsString> {
+    /// The arguments of the command line that say the same.
+    fn arguments(&self, option: &str) -> Vec<OsString> {
         match self {
             Values::Flag(false) => Vec::new(),
             Values::Flag(true) => vec![format!("--{option}").into()],
@@ -90,8 +90,8 @@ type Layer = BTreeMap<String, (Origin, Values)>;
 /// A command line, with the options that the environment and the file add to it.
 #[derive(Debug)]
 pub(super) struct Layered {
-    /// All words, the program's name first.
-    pub(super) words: Vec<OsString>,
+    /// All arguments, the program's name first.
+    pub(super) arguments: Vec<OsString>,
     /// Where the added options stand.
     origins: BTreeMap<String, Origin>,
 }
@@ -103,16 +103,16 @@ impl Layered {
     /// # Errors
     /// A sentence for each value that cannot be used, with its place.
     pub(super) fn of(
-        words: Vec<OsString>,
+        arguments: Vec<OsString>,
         environment: impl Fn(&str) -> Option<OsString>,
     ) -> Result<Layered, Vec<String>> {
-        let unchanged = |words| Ok(Layered { words, origins: BTreeMap::new() });
-        if words.get(1).is_none_or(|command| command != "serve") {
-            return unchanged(words);
+        let unchanged = |arguments| Ok(Layered { arguments, origins: BTreeMap::new() });
+        if arguments.get(1).is_none_or(|command| command != "serve") {
+            return unchanged(arguments);
         }
         let serve = serve();
         // Help was asked for: parsing prints it.
-        let Ok(given) = lenient(&serve).try_get_matches_from(&words[1..]) else { return unchanged(words) };
+        let Ok(given) = lenient(&serve).try_get_matches_from(&arguments[1..]) else { return unchanged(arguments) };
         // An empty variable counts as none: files of variables have lines without a value.
         let environment = |option: &str| {
             let name = variable(option);
@@ -140,10 +140,10 @@ impl Layered {
                 if is_overruled || is_excluded(&serve, arg, &higher) {
                     continue;
                 }
-                let words = values.words(option);
+                let arguments = values.arguments(option);
                 // A flag that is false excludes nothing.
-                here.extend((!words.is_empty()).then_some(arg));
-                added.extend(words);
+                here.extend((!arguments.is_empty()).then_some(arg));
+                added.extend(arguments);
                 origins.insert(option.to_owned(), origin);
             }
             higher.extend(here);
@@ -151,12 +151,12 @@ impl Layered {
         if !refusals.is_empty() {
             return Err(refusals);
         }
-        let mut words = words;
-        words.splice(2..2, added);
-        Ok(Layered { words, origins })
+        let mut arguments = arguments;
+        arguments.splice(2..2, added);
+        Ok(Layered { arguments, origins })
     }
 
-    /// Reports that the words cannot be parsed, and where the options stand that clap names.
+    /// Reports that the arguments cannot be parsed, and where the options stand that clap names.
     pub(super) fn refuse(&self, error: &clap::Error) -> ExitCode {
         let sources = self.sources(&summary(error));
         let _ = error.print();
@@ -253,8 +253,8 @@ fn of_variable(arg: &Arg, text: OsString) -> Result<Values, String> {
 /// Parses the values as this option's, without regard to others.
 fn parse_alone(arg: &Arg, values: &Values) -> Result<(), String> {
     let alone = clap::Command::new("serve").no_binary_name(true).disable_help_flag(true).arg(free(arg.clone()));
-    let words = values.words(arg.get_long().unwrap_or_default());
-    alone.try_get_matches_from(words).map(drop).map_err(|error| summary(&error))
+    let arguments = values.arguments(arg.get_long().unwrap_or_default());
+    alone.try_get_matches_from(arguments).map(drop).map_err(|error| summary(&error))
 }
 
 /// The name that an unknown one is probably meant to be.
@@ -334,13 +334,13 @@ impl From<Vec<String>> for Refused {
 }
 
 fn check(file: &std::path::Path, environment: impl Fn(&str) -> Option<OsString>) -> Result<(), Refused> {
-    let words = ["palisade".into(), "serve".into(), word(FILE_OPTION, file.as_os_str())];
-    let layered = Layered::of(words.into(), environment)?;
+    let arguments = ["palisade".into(), "serve".into(), word(FILE_OPTION, file.as_os_str())];
+    let layered = Layered::of(arguments.into(), environment)?;
     let refused = |message: String| {
         let sources = layered.sources(&message).map(|sources| format!(" ({sources})")).unwrap_or_default();
         vec![format!("{}: {message}{sources}", file.display())]
     };
-    let arguments = Arguments::try_parse_from(&layered.words).map_err(|error| refused(summary(&error)))?;
+    let arguments = Arguments::try_parse_from(&layered.arguments).map_err(|error| refused(summary(&error)))?;
     let Command::Serve(serve) = arguments.command else { return Ok(()) };
     block_on(serve.check())
         .map_err(|error| Refused { exit_code: error.exit_code(), refusals: refused(error.to_string()) })

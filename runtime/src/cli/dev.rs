@@ -398,8 +398,8 @@ impl Node {
 
     fn report_end(&self, status: ExitStatus) {
         outln!("node {} ended ({status}); its log is {}. To start it again:", self.id, self.log.display());
-        let words: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
-        outln!("  {} serve {}", program(), words.join(" "));
+        let quoted: Vec<String> = self.arguments.iter().map(|word| quoted(word)).collect();
+        outln!("  {} serve {}", program(), quoted.join(" "));
     }
 }
 

@@ -109,10 +109,10 @@ struct Run {
 
 impl Run {
     /// The words of the command.
-    fn words(&self) -> Option<Vec<OsString>> {
+    fn command_line(&self) -> Option<Vec<OsString>> {
         match &self.shell {
             Some(command) => Some(vec!["sh".into(), "-c".into(), command.into()]),
-            None => Some(self.command.clone()).filter(|words| !words.is_empty()),
+            None => Some(self.command.clone()).filter(|command_line| !command_line.is_empty()),
         }
     }
 }
@@ -137,10 +137,10 @@ impl Hold {
             );
             return ExitCode::from(EXIT_USAGE);
         }
-        if let Some((key, words)) = self.claim.keys.positional().split_first()
-            && let Some(word) = words.iter().find(|word| is_program(word))
+        if let Some((key, command_line)) = self.claim.keys.positional().split_first()
+            && let Some(word) = command_line.iter().find(|word| is_program(word))
         {
-            let command = words.join(" ");
+            let command = command_line.join(" ");
             print_error(format!(
                 "`palisade hold` runs no command, and {word} names a program: write palisade lock {key} -- {command}; if it is a key, \
                  write --key={word}"
@@ -163,7 +163,7 @@ impl Elect {
 
 impl Lock {
     pub(super) fn run(self) -> ExitCode {
-        if self.run.words().is_none()
+        if self.run.command_line().is_none()
             && let Some(refusal) = refuse_to_hold(&self.claim.keys)
         {
             print_error(refusal);
@@ -184,8 +184,8 @@ impl Lock {
             Ok(granted) => granted,
             Err(code) => return code,
         };
-        let end = match self.run.words() {
-            Some(words) => self.run_under(&words, guard, &enclosing, &mut signals).await,
+        let end = match self.run.command_line() {
+            Some(command_line) => self.run_under(&command_line, guard, &enclosing, &mut signals).await,
             None => End::Ended(self.keep(guard, &mut signals).await),
         };
         let code = match end {
@@ -217,7 +217,7 @@ impl Lock {
 
     async fn run_under(
         &self,
-        words: &[OsString],
+        command_line: &[OsString],
         guard: Guard,
         enclosing: &Enclosing,
         signals: &mut StopSignals,
@@ -231,10 +231,10 @@ impl Lock {
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;
-        let end = match LockedCommand::start(words, &environment) {
+        let end = match LockedCommand::start(command_line, &environment) {
             Ok(child) => self.watch(child, watchdog, &guard, signals).await,
             Err(error) => {
-                print_error(format!("cannot run {}: {error}", words[0].display()));
+                print_error(format!("cannot run {}: {error}", command_line[0].display()));
                 End::Ended(126)
             }
         };
@@ -397,18 +397,18 @@ pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
         Some(ContextValue::Strings(lacking)) => lacking.iter().any(|option| option.starts_with("--cert-key")),
         _ => false,
     };
-    let words = || std::env::args_os().skip(1).take_while(|word| word != "--");
-    if lacks_cert_key && words().any(|word| word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")) {
+    let arguments = || std::env::args_os().skip(1).take_while(|word| word != "--");
+    if lacks_cert_key && arguments().any(|word| word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")) {
         let hint = "`--key` is the key of a lock here: name the file with the key of --cert by `--cert-key`";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
         return error;
     }
-    let mut words = std::env::args_os().skip(1);
-    let command = words.next().filter(|word| word == "lock" || word == "hold" || word == "elect");
+    let mut arguments = std::env::args_os().skip(1);
+    let command = arguments.next().filter(|word| word == "lock" || word == "hold" || word == "elect");
     let is_about_the_command = matches!(error.kind(), ErrorKind::UnknownArgument | ErrorKind::MissingRequiredArgument);
     if let Some(command) = command
         && is_about_the_command
-        && !words.any(|word| word == "--")
+        && !arguments.any(|word| word == "--")
     {
         let command = command.to_string_lossy();
         let hint = match &*command {

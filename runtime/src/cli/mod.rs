@@ -4,7 +4,7 @@
 /// `head`, has all it needs. Control characters are escaped: the line may have keys, owners, and
 /// what a node answered.
 macro_rules! outln {
-    ($($words:tt)*) => { $crate::cli::print(format_args!($($words)*)) };
+    ($($text:tt)*) => { $crate::cli::print(format_args!($($text)*)) };
 }
 
 mod acl;
@@ -97,7 +97,7 @@ pub(crate) fn main() -> ExitCode {
         Ok(layered) => layered,
         Err(refusals) => return config::refuse(&refusals),
     };
-    let arguments = match Arguments::try_parse_from(&layered.words) {
+    let arguments = match Arguments::try_parse_from(&layered.arguments) {
         Ok(arguments) => arguments,
         Err(error) => return layered.refuse(&lock::with_hint(error)),
     };

@@ -420,14 +420,14 @@ mod tests {
     /// Goal: a mistake in `--id` or `--peers` is refused in words, before a cluster is founded with it.
     #[test]
     fn wrong_peers_are_refused() {
-        for (text, words) in [
+        for (text, reason) in [
             ("1=h:1,2=h:1", "nodes 1 and 2 have the same address, h:1"),
             ("1=h:1,1=h:2", "node 1 appears twice"),
             ("one=h:1", "`one` is not a node ID (an integer from 0 to 65535)"),
             ("1:h:1", "`1:h:1` does not have the form N=HOST:PORT"),
         ] {
             let refused = parse_peers(text).unwrap_err();
-            assert!(refused.contains(words), "{text}: {refused}");
+            assert!(refused.contains(reason), "{text}: {refused}");
         }
         assert_eq!(parse_peers("1=h:1,2=h:2").unwrap().len(), 2);
     }

@@ -25,8 +25,8 @@ pub enum HandshakeError {
     Io(#[from] io::Error),
 }
 
-/// How long the last words of a refused connection may take to arrive.
-const LAST_WORDS: Duration = Duration::from_secs(1);
+/// How long the alert of a refused connection may take to arrive.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(1);
 /// Bytes of a refused connection that are read and dropped meanwhile.
 const DROPPED: u64 = 64 << 10;
 
@@ -105,7 +105,7 @@ pub(super) async fn accept(acceptor: TlsAcceptor, stream: TcpStream) -> Result<S
         Err((error, mut stream)) => {
             let refusal = refusal(error, Side::Client);
             if matches!(refusal, HandshakeError::Refused(_)) {
-                let _ = timeout(LAST_WORDS, last_words(&mut stream)).await;
+                let _ = timeout(CLOSE_TIMEOUT, close_after_alert(&mut stream)).await;
             }
             Err(refusal)
         }
@@ -114,7 +114,7 @@ pub(super) async fn accept(acceptor: TlsAcceptor, stream: TcpStream) -> Result<S
 
 /// Ends a connection behind an alert. A socket that is closed with bytes unread would take the
 /// alert back.
-async fn last_words(stream: &mut TcpStream) -> io::Result<()> {
+async fn close_after_alert(stream: &mut TcpStream) -> io::Result<()> {
     stream.shutdown().await?;
     let mut rest = stream.take(DROPPED);
     tokio::io::copy(&mut rest, &mut tokio::io::sink()).await.map(|_| ())

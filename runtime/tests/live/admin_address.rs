@@ -72,15 +72,15 @@ impl Guarded {
 }
 
 /// Runs a command at an address.
-fn run(address: &str, words: &[&str]) -> Output {
-    output(palisade().args(words).args(["--endpoints", address]))
+fn run(address: &str, arguments: &[&str]) -> Output {
+    output(palisade().args(arguments).args(["--endpoints", address]))
 }
 
 #[track_caller]
-fn succeeds(address: &str, words: &[&str]) -> String {
-    let output = run(address, words);
+fn succeeds(address: &str, arguments: &[&str]) -> String {
+    let output = run(address, arguments);
     let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{words:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success(), "{arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
     said
 }
 
@@ -151,16 +151,16 @@ fn client_address_refuses_administration() {
         let status = socket.ask(100, &json!("status"))["ok"]["status"].to_string();
         assert!(!guarded.admin.iter().any(|address| status.contains(address.as_str())), "{status}");
     }
-    for words in [
+    for arguments in [
         &["members", "remove", "2"][..],
         &["transfer"],
         &["acl", "get"],
         &["unlock", "k", "--force", "--reason", "a try"],
         &["snapshot", "save", "/dev/null/nowhere"],
     ] {
-        let refused = run(&address(leader), words);
+        let refused = run(&address(leader), arguments);
         let said = String::from_utf8_lossy(&refused.stderr);
-        assert!(!refused.status.success() && said.contains("send it to the admin address"), "{words:?}: {said}");
+        assert!(!refused.status.success() && said.contains("send it to the admin address"), "{arguments:?}: {said}");
     }
 
     let after = guarded.cluster.status(leader).unwrap();
@@ -355,9 +355,9 @@ fn identities_are_checked_at_the_admin_address_too() {
     let rules = ours.beside("rules.json");
     let document = json!({ "rules": [{ "subject": "*", "prefix": "", "rights": ["acquire"] }] });
     std::fs::write(&rules, document.to_string()).unwrap();
-    let secured = |address: &str, words: &[&str]| {
+    let secured = |address: &str, arguments: &[&str]| {
         let mut command = palisade();
-        command.args(words).args(["--endpoints", &format!("https://{address}")]);
+        command.args(arguments).args(["--endpoints", &format!("https://{address}")]);
         output(command.args(Certificates::arguments(&alice)))
     };
     let set = ["acl", "set", rules.to_str().unwrap()];

@@ -12,7 +12,7 @@ use super::{Layered, is_flag, is_repeatable, options, serve, unknown_variables};
 /// Prints the effective options of `palisade serve`.
 pub(in super::super) fn print(layered: &Layered) -> ExitCode {
     unknown_variables(std::env::vars_os()).iter().for_each(print_error);
-    match Arguments::command().try_get_matches_from(&layered.words) {
+    match Arguments::command().try_get_matches_from(&layered.arguments) {
         Ok(matches) => {
             let given = matches.subcommand_matches("serve");
             given.into_iter().flat_map(|given| lines(layered, given)).for_each(|line| print_line(&line));

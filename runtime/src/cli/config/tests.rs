@@ -12,15 +12,15 @@ fn write(text: &str) -> tempfile::NamedTempFile {
     file
 }
 
-fn layered(file: &Path, words: &[&str], variables: &[(&str, &str)]) -> Result<Layered, Vec<String>> {
+fn layered(file: &Path, arguments: &[&str], variables: &[(&str, &str)]) -> Result<Layered, Vec<String>> {
     let command_line = ["palisade", "serve", "--config", file.to_str().unwrap()];
-    let command_line = command_line.into_iter().chain(words.iter().copied()).map(OsString::from).collect();
+    let command_line = command_line.into_iter().chain(arguments.iter().copied()).map(OsString::from).collect();
     let variable = |name: &str| variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).into());
     Layered::of(command_line, variable)
 }
 
 fn printed(layered: &Layered) -> String {
-    let matches = Arguments::command().try_get_matches_from(&layered.words).unwrap();
+    let matches = Arguments::command().try_get_matches_from(&layered.arguments).unwrap();
     lines(layered, matches.subcommand_matches("serve").unwrap()).join("\n")
 }
 
@@ -31,9 +31,9 @@ fn refused(text: &str, expected: &[(usize, &str)]) {
     let Refused { exit_code, refusals } = check(file.path(), |_| None).unwrap_err();
     assert_eq!(exit_code, EXIT_CONFIG);
     assert_eq!(refusals.len(), expected.len(), "{refusals:?}");
-    for (refusal, (line, words)) in refusals.iter().zip(expected) {
+    for (refusal, (line, reason)) in refusals.iter().zip(expected) {
         assert!(refusal.starts_with(&format!("{}:{line}: ", file.path().display())), "{refusal}");
-        assert!(refusal.contains(words), "{refusal}");
+        assert!(refusal.contains(reason), "{refusal}");
     }
 }
 
@@ -162,7 +162,8 @@ fn variables_of_one_node_are_those_of_serve() {
 #[test]
 fn option_overrules_what_it_excludes_in_lower_sources() {
     let file = write(NODE);
-    let joined = |words: &[&str], variables: &[(&str, &str)]| printed(&layered(file.path(), words, variables).unwrap());
+    let joined =
+        |arguments: &[&str], variables: &[(&str, &str)]| printed(&layered(file.path(), arguments, variables).unwrap());
     let join = "127.0.0.1:7400";
     for printed in [joined(&["--join", join], &[]), joined(&[], &[("PALISADE_JOIN", join)])] {
         assert!(
@@ -178,7 +179,7 @@ fn option_overrules_what_it_excludes_in_lower_sources() {
     // Options of one source that exclude one another are an operator's mistake.
     let both = [("PALISADE_JOIN", join), ("PALISADE_PEERS", "1=127.0.0.1:7501")];
     let layered = layered(file.path(), &[], &both).unwrap();
-    let error = Arguments::command().try_get_matches_from(&layered.words).unwrap_err();
+    let error = Arguments::command().try_get_matches_from(&layered.arguments).unwrap_err();
     assert_eq!(error.kind(), clap::error::ErrorKind::ArgumentConflict, "{error}");
 }
 

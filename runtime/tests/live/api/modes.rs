@@ -221,7 +221,7 @@ fn queue_is_as_long_as_the_request_accepts() {
 fn requests_that_cannot_be_meant_are_refused() {
     let (_cluster, node) = calm();
     let most = "of may be 1 to 1000000";
-    for (body, words) in [
+    for (body, reason) in [
         (json!({ "permits": 0, "of": 5 }), most),
         (json!({ "permits": 6, "of": 5 }), most),
         (json!({ "permits": 1, "of": 1_000_001 }), most),
@@ -235,10 +235,10 @@ fn requests_that_cannot_be_meant_are_refused() {
         (json!({ "reentrant": 1 }), "invalid type"),
     ] {
         let refused = node.acquire("k", &body).refused(400, "invalid");
-        assert!(refused["message"].as_str().unwrap().contains(words), "{body}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains(reason), "{body}: {refused}");
     }
     let numbered: Vec<String> = (0..33).map(|number| format!("k{number}")).collect();
-    for (body, words) in [
+    for (body, reason) in [
         (json!({}), "no `keys`"),
         (json!({ "keys": "a" }), "invalid type"),
         (json!({ "keys": [] }), "1 to 32"),
@@ -248,7 +248,7 @@ fn requests_that_cannot_be_meant_are_refused() {
         (json!({ "keys": ["a"], "key": "b" }), "unknown field `key`"),
     ] {
         let refused = node.post("/v1/acquire", &body).refused(400, "invalid");
-        assert!(refused["message"].as_str().unwrap().contains(words), "{body}: {refused}");
+        assert!(refused["message"].as_str().unwrap().contains(reason), "{body}: {refused}");
     }
     assert_eq!(node.get("/v1/locks").ok()["locks"], json!([]));
     let long: Vec<String> = (0..5).map(|number| format!("{number}").repeat(500)).collect();

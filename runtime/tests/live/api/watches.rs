@@ -543,9 +543,9 @@ fn command_prints_events() {
     let (cluster, node) = calm();
     let held = node.acquire("jobs%2Fa", &json!({ "owner": "me" })).ok();
     held_everywhere(&cluster, "jobs%2Fa");
-    let run = |words: &[&str]| {
+    let run = |arguments: &[&str]| {
         let mut command = palisade();
-        command.args(["watch", "--endpoints", &cluster.endpoints().join(",")]).args(words);
+        command.args(["watch", "--endpoints", &cluster.endpoints().join(",")]).args(arguments);
         command
     };
     let mut watching = run(&["--prefix", "jobs/", "--limit", "2"]).stdout(Stdio::piped()).spawn().unwrap();
@@ -564,8 +564,8 @@ fn command_prints_events() {
     let id = listed["id"].as_str().unwrap();
     let again = output(&mut run(&["jobs/b", "--after", id, "--limit", "1"]));
     assert_eq!(serde_json::from_slice::<Value>(&again.stdout).unwrap(), granted);
-    for words in [&[][..], &["k", "--prefix", "k"], &["k", "--after", "x"]] {
-        assert_eq!(output(&mut run(words)).status.code(), Some(2), "{words:?}");
+    for arguments in [&[][..], &["k", "--prefix", "k"], &["k", "--after", "x"]] {
+        assert_eq!(output(&mut run(arguments)).status.code(), Some(2), "{arguments:?}");
     }
 }
 

@@ -32,7 +32,7 @@ pub enum Kind {
 pub struct Program {
     /// Whose it is.
     pub kind: Kind,
-    words: Vec<PathBuf>,
+    command_line: Vec<PathBuf>,
     /// A program that was built for the tests, which goes with the last of them.
     _built: Option<Arc<Built>>,
 }
@@ -43,8 +43,8 @@ struct Built(tempfile::TempDir);
 impl Program {
     /// The command that starts it, without its options.
     pub fn command(&self) -> Command {
-        let mut command = Command::new(&self.words[0]);
-        command.args(&self.words[1..]);
+        let mut command = Command::new(&self.command_line[0]);
+        command.args(&self.command_line[1..]);
         if self.kind == Kind::Python {
             // An adapter lies beside the package, and an example does not.
             command.env("PYTHONPATH", folder("python"));
@@ -57,7 +57,7 @@ impl Kind {
     /// The client's adapter, or what is missing for it.
     pub fn program(self) -> Result<Program, String> {
         let mut built = None;
-        let words = match self {
+        let command_line = match self {
             Kind::Rust => vec![rust()?],
             Kind::Python => vec![python()?, existing(folder("python").join("adapter.py"))?],
             Kind::PythonAsyncio => {
@@ -72,13 +72,13 @@ impl Kind {
                 vec![program.0.path().join(GO_ADAPTER)]
             }
         };
-        Ok(Program { kind: self, words, _built: built })
+        Ok(Program { kind: self, command_line, _built: built })
     }
 
     /// The client's example `nightly`, a job under a lock, or what is missing for it.
     pub fn nightly(self) -> Result<Program, String> {
         let mut built = None;
-        let words = match self {
+        let command_line = match self {
             Kind::Python => vec![python()?, existing(folder("python").join("examples/nightly.py"))?],
             Kind::TypeScript => {
                 answers(Command::new("node").arg("--version"))?;
@@ -90,7 +90,7 @@ impl Kind {
             }
             Kind::Rust | Kind::PythonAsyncio => panic!("{self:?} has no such example"),
         };
-        Ok(Program { kind: self, words, _built: built })
+        Ok(Program { kind: self, command_line, _built: built })
     }
 }
 

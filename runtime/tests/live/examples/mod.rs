@@ -231,10 +231,11 @@ fn commands_have_options_and_recipes_that_exist() {
     let (mut options, mut recipes, mut wrong) = (BTreeSet::new(), 0, Vec::new());
     for block in all().iter().filter(|block| is_shell(block)) {
         let at = format!("{}:{}", block.document, block.line);
-        for words in commands_of(&block.text, "palisade") {
-            let flags = words.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next());
+        for arguments in commands_of(&block.text, "palisade") {
+            let flags =
+                arguments.iter().filter(|word| word.starts_with("--")).filter_map(|word| word.split('=').next());
             let names =
-                words.iter().take_while(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-')).take(2);
+                arguments.iter().take_while(|word| word.chars().all(|c| c.is_ascii_lowercase() || c == '-')).take(2);
             let names: Vec<_> = names.filter(|word| !word.starts_with('-')).collect();
             // The second word is a subcommand or an argument: the help of the longest command that there is counts.
             let help = (1..=names.len()).rev().find_map(|count| {
@@ -244,7 +245,7 @@ fn commands_have_options_and_recipes_that_exist() {
                 (help.status.success() && is_whole).then_some(text)
             });
             let Some(help) = help else {
-                wrong.push(format!("{at}: there is no command palisade {words:?}"));
+                wrong.push(format!("{at}: there is no command palisade {arguments:?}"));
                 continue;
             };
             for flag in flags.filter(|flag| !HIDDEN.contains(flag)) {
@@ -255,9 +256,9 @@ fn commands_have_options_and_recipes_that_exist() {
                 }
             }
         }
-        for words in commands_of(&block.text, "just").iter().filter(|words| !words.is_empty()) {
+        for arguments in commands_of(&block.text, "just").iter().filter(|arguments| !arguments.is_empty()) {
             recipes += 1;
-            let name = &words[0];
+            let name = &arguments[0];
             let is_recipe = |line: &str| line.split([' ', ':']).next() == Some(name);
             if !justfile.lines().any(is_recipe) {
                 wrong.push(format!("{at}: the justfile has no {name}"));

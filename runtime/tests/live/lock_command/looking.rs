@@ -25,8 +25,8 @@ fn fill(stage: &Stage) -> std::thread::JoinHandle<()> {
     waiter
 }
 
-fn lines(stage: &Stage, words: &[&str]) -> Vec<String> {
-    let output = output(&mut stage.palisade(words));
+fn lines(stage: &Stage, arguments: &[&str]) -> Vec<String> {
+    let output = output(&mut stage.palisade(arguments));
     expect_code(&output, 0);
     assert_eq!(text(&output.stderr), "");
     text(&output.stdout).lines().map(str::to_string).collect()
@@ -133,9 +133,9 @@ fn nothing_running_is_69() {
     let commands: [&[&str]; 4] = [&["locks"], &["locks", "--json"], &["show", "k"], &["show", "k", "--json"]];
     let running: Vec<Running> = commands
         .iter()
-        .map(|words| {
+        .map(|arguments| {
             let mut command = palisade();
-            command.args(*words).args(["--endpoints", &nobody]);
+            command.args(*arguments).args(["--endpoints", &nobody]);
             Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
         })
         .collect();
@@ -157,11 +157,12 @@ fn nothing_running_is_69() {
 fn a_reader_that_goes_away_is_no_accident() {
     let stage = Stage::set();
     let waiter = fill(&stage);
-    for words in [&["locks"] as &[&str], &["locks", "--json"], &["show", "a/1"], &["status"], &["status", "--json"]] {
+    for arguments in [&["locks"] as &[&str], &["locks", "--json"], &["show", "a/1"], &["status"], &["status", "--json"]]
+    {
         let (reader, writer) = std::io::pipe().unwrap();
         drop(reader);
-        let output = output(stage.palisade(words).stdout(writer).stderr(Stdio::piped()));
-        assert_eq!(text(&output.stderr), "", "{words:?}");
+        let output = output(stage.palisade(arguments).stdout(writer).stderr(Stdio::piped()));
+        assert_eq!(text(&output.stderr), "", "{arguments:?}");
     }
     drop(stage);
     let _ = waiter.join();

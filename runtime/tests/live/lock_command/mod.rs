@@ -37,10 +37,10 @@ impl Stage {
 
     /// `palisade WORDS…` with this cluster's endpoints. Its environment, which the processes that it
     /// starts inherit, contains the directory's name: [`Stage::processes`] finds them by it.
-    fn palisade(&self, words: &[&str]) -> Command {
+    fn palisade(&self, arguments: &[&str]) -> Command {
         let mut command = palisade();
         command
-            .args(words)
+            .args(arguments)
             .current_dir(self.directory.path())
             .env("PALISADE_ENDPOINTS", self.cluster.endpoints().join(","))
             .env("PALISADE_TEST", self.directory.path());
@@ -49,8 +49,8 @@ impl Stage {
 
     /// `palisade lock KEY FLAGS… -- sh -c SCRIPT`.
     fn lock(&self, key: &str, flags: &[&str], script: &str) -> Command {
-        let words = [&["lock", key], flags, &["--", "sh", "-c", script]].concat();
-        self.palisade(&words)
+        let arguments = [&["lock", key], flags, &["--", "sh", "-c", script]].concat();
+        self.palisade(&arguments)
     }
 
     /// Starts the same, and waits until the script runs.
@@ -117,10 +117,10 @@ fn expect_code(output: &Output, code: i32) {
 /// Expects a failure with this exit code, nothing on standard output, and one sentence on standard
 /// error.
 #[track_caller]
-fn expect_complaint(output: &Output, code: i32, words: &str) {
+fn expect_complaint(output: &Output, code: i32, reason: &str) {
     expect_code(output, code);
     let complaint = text(&output.stderr);
-    assert!(complaint.starts_with("palisade: ") && complaint.contains(words), "{complaint}");
+    assert!(complaint.starts_with("palisade: ") && complaint.contains(reason), "{complaint}");
     assert_eq!(complaint.lines().count(), 1, "one line: {complaint}");
 }
 

@@ -119,8 +119,8 @@ fn an_unreachable_cluster_is_69() {
     assert!(complaint.contains(&endpoints), "the address that was tried is named: {complaint}");
     assert!(complaint.contains("within 1000 ms"), "--wait 0s does not take ten seconds: {complaint}");
     let url = format!("http://{endpoints}/");
-    let words = ["--endpoints", &url, "--wait", "forever", "--connect-timeout", "300ms"];
-    expect_complaint(&output(&mut stage.lock("k", &words, "touch ran")), 69, "no leader answered within 300 ms");
+    let arguments = ["--endpoints", &url, "--wait", "forever", "--connect-timeout", "300ms"];
+    expect_complaint(&output(&mut stage.lock("k", &arguments, "touch ran")), 69, "no leader answered within 300 ms");
     assert!(!stage.path("ran").exists());
 }
 
@@ -149,8 +149,8 @@ fn a_command_that_would_wait_for_itself_is_64() {
 /// A command without `--` before it gets a hint.
 #[test]
 fn a_forgotten_separator_is_named() {
-    for words in [&["lock", "k", "echo", "hi"] as &[&str], &["lock", "k", "-x", "echo"]] {
-        let refused = output(palisade().args(words));
+    for arguments in [&["lock", "k", "echo", "hi"] as &[&str], &["lock", "k", "-x", "echo"]] {
+        let refused = output(palisade().args(arguments));
         expect_code(&refused, 2);
         let complaint = text(&refused.stderr);
         assert!(complaint.contains("write `--` before the command"), "{complaint}");
@@ -177,8 +177,8 @@ fn wrong_arguments_are_refused() {
         (&["lock", "k", "--ttl", "99ms", "--", "touch", "ran"], "ttl_ms is 99"),
         (&["lock", "k", "--ttl", "25h", "--", "touch", "ran"], "ttl_ms is 90000000"),
     ];
-    for (words, reason) in refused {
-        expect_complaint(&output(&mut stage.palisade(words)), 65, reason);
+    for (arguments, reason) in refused {
+        expect_complaint(&output(&mut stage.palisade(arguments)), 65, reason);
     }
     assert!(!stage.path("ran").exists());
 }
@@ -231,9 +231,9 @@ fn commands_share_a_lock() {
         running.push(Running::start(stage.lock("s", &["--permits", "2/5"], &script).stderr(Stdio::piped())));
         stage.wait_for_file(&format!("permits-{number}"));
     }
-    let words = |key: &str| -> String { text(&output(&mut stage.palisade(&["show", key])).stdout) };
-    assert!(words("r").lines().filter(|line| line.ends_with(", shared")).count() == 2, "{}", words("r"));
-    assert!(words("s").lines().filter(|line| line.ends_with(", 2 of 5 permits")).count() == 2, "{}", words("s"));
+    let shown = |key: &str| -> String { text(&output(&mut stage.palisade(&["show", key])).stdout) };
+    assert!(shown("r").lines().filter(|line| line.ends_with(", shared")).count() == 2, "{}", shown("r"));
+    assert!(shown("s").lines().filter(|line| line.ends_with(", 2 of 5 permits")).count() == 2, "{}", shown("s"));
     let locks = text(&output(&mut stage.palisade(&["locks"])).stdout);
     assert_eq!(locks.lines().count(), 1 + 4, "a line for each holder: {locks}");
 
@@ -292,8 +292,8 @@ fn candidates_lead_one_after_the_other() {
         let script =
             format!("echo $PALISADE_TOKEN > leads-{number}; {}", until(&stage.path(&format!("resign-{number}"))));
         let value = format!("host-{number}:80");
-        let words = ["elect", "group", "--value", &value, "--", "sh", "-c", &script];
-        Running::start(stage.palisade(&words).stderr(Stdio::piped()))
+        let arguments = ["elect", "group", "--value", &value, "--", "sh", "-c", &script];
+        Running::start(stage.palisade(&arguments).stderr(Stdio::piped()))
     };
     let shown = || text(&output(&mut stage.palisade(&["show", "group"])).stdout);
     let mut first = candidate(1);

@@ -15,8 +15,8 @@ use crate::support::process::{Running, output, palisade};
 /// A TTL longer than any test: with it, a lock passes on by a release only.
 const LONG: [&str; 2] = ["--ttl", "10m"];
 
-fn said(stage: &Stage, words: &[&str]) -> String {
-    let output = output(&mut stage.palisade(words));
+fn said(stage: &Stage, arguments: &[&str]) -> String {
+    let output = output(&mut stage.palisade(arguments));
     expect_code(&output, 0);
     text(&output.stdout)
 }
@@ -98,8 +98,8 @@ fn hold_refuses_a_command_among_its_keys() {
     );
     assert_eq!(stage.show("nightly")["held"], false);
 
-    let words = ["hold", "./backup.sh", "report", "jobs/report", "--key", "backup.sh"];
-    let mut holder = Running::start(&mut stage.palisade(&[&words[..], &LONG].concat()));
+    let arguments = ["hold", "./backup.sh", "report", "jobs/report", "--key", "backup.sh"];
+    let mut holder = Running::start(&mut stage.palisade(&[&arguments[..], &LONG].concat()));
     eventually("the locks are held", || (stage.show("report")["held"] == true).then_some(()));
     assert_eq!(stage.show("backup.sh")["holders"][0]["keys"].as_array().unwrap().len(), 4);
     holder.signal(Signal::TERM);
@@ -111,8 +111,8 @@ fn hold_refuses_a_command_among_its_keys() {
 fn forgotten_command_does_not_hold_the_lock() {
     let nothing = output(palisade().args(["lock", "k", "--"]));
     expect_complaint(&nothing, 2, "there is no command after `--`");
-    for words in [["lock", "k", "date"].as_slice(), &["lock", "--key", "k", "date"]] {
-        expect_complaint(&output(palisade().args(words)), 2, "write `--` before the command");
+    for arguments in [["lock", "k", "date"].as_slice(), &["lock", "--key", "k", "date"]] {
+        expect_complaint(&output(palisade().args(arguments)), 2, "write `--` before the command");
     }
 }
 
@@ -158,13 +158,13 @@ fn script_acquires_renews_and_releases() {
 #[test]
 fn keys_come_also_with_an_option() {
     let stage = Stage::set();
-    for words in [["--key", "a", "--key", "b"].as_slice(), &["a", "--key", "b"], &["--key=b", "a"]] {
+    for arguments in [["--key", "a", "--key", "b"].as_slice(), &["a", "--key", "b"], &["--key=b", "a"]] {
         let script = ["--", "sh", "-c", "echo $PALISADE_KEY"];
-        assert_eq!(said(&stage, &[&["lock"], words, &script].concat()), "a b\n");
-        let line = said(&stage, &[&["acquire"], words, &LONG].concat());
+        assert_eq!(said(&stage, &[&["lock"], arguments, &script].concat()), "a b\n");
+        let line = said(&stage, &[&["acquire"], arguments, &LONG].concat());
         let (token, session) = line.trim().split_once(' ').unwrap();
         assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [true, true]);
-        said(&stage, &[&["release", "--session", session, "--token", token], words].concat());
+        said(&stage, &[&["release", "--session", session, "--token", token], arguments].concat());
         assert_eq!([&stage.show("a")["held"], &stage.show("b")["held"]], [false, false]);
     }
     // Several keys of the option cannot be a command without `--`.
@@ -180,13 +180,13 @@ fn keys_come_also_with_an_option() {
 /// still has this name where no lock is meant.
 #[test]
 fn key_of_a_certificate_is_no_lock() {
-    let words = ["--ca", "ca.pem", "--cert", "c.pem", "--key", "c-key.pem"];
+    let arguments = ["--ca", "ca.pem", "--cert", "c.pem", "--key", "c-key.pem"];
     for command in ["lock", "hold", "acquire", "release"] {
-        let refused = output(palisade().args([command, "k"]).args(words).env_remove("PALISADE_CERT_KEY"));
+        let refused = output(palisade().args([command, "k"]).args(arguments).env_remove("PALISADE_CERT_KEY"));
         assert_eq!(refused.status.code(), Some(2), "{command}");
         assert!(text(&refused.stderr).contains("key of --cert by `--cert-key`"), "{}", text(&refused.stderr));
     }
-    let missing = output(palisade().arg("status").args(words));
+    let missing = output(palisade().arg("status").args(arguments));
     assert!(missing.status.code() == Some(64) && text(&missing.stderr).contains("ca.pem"), "{missing:?}");
 }
 

@@ -259,8 +259,8 @@ fn a_signal_that_was_ignored_stays_ignored() {
     let stage = Stage::set();
     let script = format!("touch k.started; {}; exit 8", until(&stage.path("go")));
     let lock = stage.lock("k", &LONG, &script);
-    let words = lock.get_args().map(|word| word.to_string_lossy().into_owned());
-    let quoted = words.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
+    let arguments = lock.get_args().map(|word| word.to_string_lossy().into_owned());
+    let quoted = arguments.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
     let program = lock.get_program().to_string_lossy().into_owned();
     let mut shell = std::process::Command::new("sh");
     shell.args(["-c", &format!("trap '' HUP; exec {program} {quoted}")]).current_dir(stage.path(""));

@@ -95,7 +95,7 @@ fn check_touches_neither_data_nor_ports() {
 /// file, the line and the key.
 #[test]
 fn refused_file_is_named_with_line_and_key() {
-    for (more, words) in [
+    for (more, reason) in [
         ("segment-byte = 5", ":5: segment-byte: `palisade serve` has no option --segment-byte\n"),
         (
             "min-free-byte = 5",
@@ -108,7 +108,7 @@ fn refused_file_is_named_with_line_and_key() {
         let node = Configured::new(more);
         for mut command in [node.serve(), node.check()] {
             let said = refusal(command.stderr(Stdio::piped()), 78);
-            assert!(said.contains(&format!("{}{words}", node.file().display())), "{said}");
+            assert!(said.contains(&format!("{}{reason}", node.file().display())), "{said}");
         }
         assert!(!node.has_data());
     }

@@ -19,8 +19,8 @@ pub struct Certificates {
 pub const EXPIRED: [&str; 4] = ["--valid-from", "2020-01-01T00:00:00Z", "--valid", "1day"];
 
 /// Runs `palisade cert`, and returns what it printed.
-pub fn cert<S: AsRef<OsStr>>(words: &[S]) -> String {
-    let result = output(palisade().arg("cert").args(words));
+pub fn cert<S: AsRef<OsStr>>(arguments: &[S]) -> String {
+    let result = output(palisade().arg("cert").args(arguments));
     assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
     String::from_utf8_lossy(&result.stdout).into_owned()
 }

@@ -75,9 +75,10 @@ impl Caller {
     }
 
     /// The command line, at this node.
-    fn run(&self, words: &[&str]) -> Output {
+    fn run(&self, arguments: &[&str]) -> Output {
         let mut command = palisade();
-        let (options, rest) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+        let (options, rest) =
+            arguments.split_at(arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len()));
         command.args(options).args(["--endpoints", &format!("https://{}", self.address)]);
         output(command.args(Certificates::arguments(&self.security)).args(rest))
     }
@@ -214,8 +215,8 @@ fn client_may_do_what_the_rules_permit_and_nothing_else() {
     let saved = test.run(&["snapshot", "save", ours.beside("snapshot").to_str().unwrap()]);
     assert!(saved.status.success(), "{}", said(&saved));
     alice.post(&format!("{}/break", lock("billing/nightly")), &order).ok();
-    let asked = |caller: &Caller, words: &[&str]| {
-        let asked = caller.run(&[&["acl", "test"], words].concat());
+    let asked = |caller: &Caller, arguments: &[&str]| {
+        let asked = caller.run(&[&["acl", "test"], arguments].concat());
         (asked.status.code(), said(&asked))
     };
     let (code, answer) = asked(&test, &["worker-7", "acquire", "billing/x"]);

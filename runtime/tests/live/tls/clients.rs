@@ -22,9 +22,10 @@ pub(super) fn token(certificates: &Certificates, name: &str) -> (Security, Strin
     (certificates.anonymous().with_token_file(file), line.to_owned())
 }
 
-fn run(cluster: &Cluster, id: u16, security: &Security, words: &[&str]) -> Output {
+fn run(cluster: &Cluster, id: u16, security: &Security, arguments: &[&str]) -> Output {
     let mut command = palisade();
-    let (options, rest) = words.split_at(words.iter().position(|word| *word == "--").unwrap_or(words.len()));
+    let (options, rest) =
+        arguments.split_at(arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len()));
     command.args(options).args(["--endpoints", &format!("https://{}", cluster.client_addr(id))]);
     output(command.args(Certificates::arguments(security)).args(rest))
 }
@@ -149,9 +150,9 @@ fn commands_work_through_a_follower() {
     let client = ours.client("test");
     let locked = run(&cluster, follower, &client, &["lock", "k", "--", "sh", "-c", "echo token $PALISADE_TOKEN"]);
     assert!(said(&locked).contains("token 1"), "{}", said(&locked));
-    for words in [&["status"][..], &["locks"], &["show", "k"], &["members", "list"]] {
-        let shown = run(&cluster, follower, &client, words);
-        assert!(shown.status.success(), "{words:?}: {}", said(&shown));
+    for arguments in [&["status"][..], &["locks"], &["show", "k"], &["members", "list"]] {
+        let shown = run(&cluster, follower, &client, arguments);
+        assert!(shown.status.success(), "{arguments:?}: {}", said(&shown));
     }
     let file = ours.beside("snapshot");
     let saved = run(&cluster, follower, &client, &["snapshot", "save", file.to_str().unwrap()]);
@@ -167,8 +168,8 @@ fn commands_work_through_a_follower() {
 #[test]
 fn client_names_the_file_that_it_lacks() {
     let ours = Certificates::of("billing", 1);
-    let asked = |words: &[&str]| {
-        let result = output(palisade().args(["status", "--endpoints", "https://127.0.0.1:1"]).args(words));
+    let asked = |arguments: &[&str]| {
+        let result = output(palisade().args(["status", "--endpoints", "https://127.0.0.1:1"]).args(arguments));
         (result.status.code(), said(&result))
     };
     let (code, said) = asked(&[]);

@@ -84,12 +84,12 @@ fn keys_are_private_and_stay() {
     }
     let directory = ours.file("").display().to_string();
     let before = std::fs::read(ours.file("node-1-key.pem")).unwrap();
-    for words in [
+    for arguments in [
         &["init", &directory, "--cluster", "billing"][..],
         &["node", &directory, "--id", "1", "--host", "127.0.0.1"],
         &["client", &directory, "--name", "test"],
     ] {
-        let said = refusal(palisade().arg("cert").args(words), 74);
+        let said = refusal(palisade().arg("cert").args(arguments), 74);
         assert!(said.contains("exists, and is not overwritten"), "{said}");
     }
     assert_eq!(std::fs::read(ours.file("node-1-key.pem")).unwrap(), before);
