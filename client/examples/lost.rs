@@ -26,7 +26,7 @@ async fn main() -> Result<(), Error> {
             guard.release().await?;
             println!("done, and the lock was held all the time");
         }
-        () = guard.lost() => println!("the lock may be somebody else's in a moment: stopped in the middle"),
+        () = guard.lost() => println!("another client may get the lock in a moment: stopped in the middle"),
     }
     Ok(())
 }

@@ -54,7 +54,7 @@ pub enum Wait {
     #[default]
     No,
     /// So long, then [`Error::TimedOut`](crate::Error). The call returns at the latest one
-    /// [`Options::attempt_timeout`] after the wait, whether or not anybody could be reached.
+    /// [`Options::attempt_timeout`] after the wait, whether or not a node could be reached.
     For(Duration),
     /// Until the lock is granted or the server refuses, however long the cluster is out of reach.
     Forever,

@@ -190,7 +190,7 @@ pub(crate) const LOCKS_VALUES: locks::Bounds = locks::Bounds {
 /// A transaction that changes nothing, and holds nothing.
 const WRITE: Write = Write { changes: &[], held: &[], compared: None, limit: u64::MAX };
 
-/// Changes of one record, by who holds the lock and by anybody.
+/// Changes of one record, by the lock's holder and by any client.
 pub(crate) const FENCED: [Write; 8] = [
     Write { changes: &[(0, What::Put(1))], held: &[0], ..WRITE },
     Write { changes: &[(0, What::Append(1))], held: &[0], ..WRITE },

@@ -3,7 +3,7 @@
 use crate::wire::{Change, Code, Condition, Consistency, Event, Failure, RecordChange, Transaction, Watch, Watched};
 use crate::{Client, Error};
 
-/// A latch: closed until somebody opens it, and open from then on. It is the record of its key: open when there is one.
+/// A latch: closed until a client opens it, and open from then on. It is the record of its key: open when there is one.
 ///
 /// ```no_run
 /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::Error> {
@@ -67,8 +67,8 @@ impl Latch {
         }
     }
 
-    /// Removes its record, when nobody waits for it any more. Use a key once: a node that lags behind may show a removed
-    /// latch as open.
+    /// Removes its record, when no client waits for it any more. Use a key once: a node that lags behind may show a
+    /// removed latch as open.
     ///
     /// # Errors
     /// As those of [`Client::transact`].

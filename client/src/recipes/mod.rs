@@ -1,6 +1,6 @@
 //! Small coordination, made of records and watches: nothing of it is known to the server.
 //!
-//! - [`Latch`]: closed until somebody opens it, and open from then on.
+//! - [`Latch`]: closed until a client opens it, and open from then on.
 //! - [`Barrier`]: a group goes on when all of it have arrived.
 //!
 //! Both are records of the key-value store, so they outlive the processes that made them. Waiting is a watch: it costs a

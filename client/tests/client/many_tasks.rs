@@ -16,7 +16,7 @@ const WINDOW: usize = 900;
 
 fn lock(client: &Client, key: String, options: LockOptions) -> JoinHandle<Guard> {
     let client = client.clone();
-    tokio::spawn(async move { client.lock(key, options).await.expect("everybody gets a lock") })
+    tokio::spawn(async move { client.lock(key, options).await.expect("every task gets a lock") })
 }
 
 /// Makes many tasks hold a lock each, on separate keys.
@@ -85,7 +85,7 @@ async fn waiters_keep_order_and_guards_keep_locks() {
     while acquires() < asked + 3 * TASKS {
         sleep(Duration::from_millis(50)).await;
     }
-    assert_eq!(queue(&cluster), before, "everybody has kept the place");
+    assert_eq!(queue(&cluster), before, "every waiter has kept its queue position");
 
     // The waiters are granted one after the other, in their order.
     holder.release().await.unwrap();

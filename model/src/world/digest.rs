@@ -158,7 +158,9 @@ impl<'a, 'b> ser::Serializer for &'a mut Digest<'b> {
     type SerializeStruct = Parts<'a, 'b>;
     type SerializeStructVariant = Parts<'a, 'b>;
 
-    hash_integers!(serialize_bool bool, serialize_u8 u8, serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, serialize_char char);
+    hash_integers!(
+        serialize_bool bool, serialize_u8 u8, serialize_u16 u16, serialize_u32 u32, serialize_u64 u64, serialize_char char
+    );
 
     fn serialize_i8(self, value: i8) -> Result<(), Never> {
         self.serialize_i64(value.into())

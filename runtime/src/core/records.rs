@@ -150,7 +150,7 @@ pub(super) fn answer(
     })
 }
 
-/// Who asked for a transaction; nobody if its session has ended.
+/// The principal that asked for a transaction; none if its session has ended.
 fn principal(table: &LockTable, writer: &Writer) -> Principal {
     match writer {
         Writer::Client(principal) => principal.clone(),

@@ -255,7 +255,7 @@ fn member_change(change: MemberChange) -> Result<Change, Failure> {
     })
 }
 
-/// A change of the access rules. Without TLS no client has a name, and rules would be about nobody.
+/// A change of the access rules. Without TLS no client has a name, and rules would apply to no client.
 fn set_access(document: &AccessRules, principal: &Principal) -> Result<Command, Failure> {
     if principal.is_none() {
         let message = "access control is about the names of clients, and this request has none: start all nodes with \

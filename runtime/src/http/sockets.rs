@@ -69,7 +69,7 @@ mod tests {
     use super::*;
 
     /// Goal: with access control, a break is told to those who may read the lock, and to its holder, and
-    /// nobody is told who that was.
+    /// no client is told who that was.
     #[test]
     fn break_is_told_to_readers_and_to_the_holder() {
         let broken = Broken { key: "k/1".into(), token: 7, session: 3, principal: "holder".into() };
@@ -101,7 +101,7 @@ mod tests {
             }
             all.iter().map(Vec::len).collect::<Vec<_>>()
         };
-        assert_eq!(notified(&Access::default()), [1; 5], "without access control everybody is told");
+        assert_eq!(notified(&Access::default()), [1; 5], "without access control every connection is told");
         let (prefix, subject) = (Prefix::from("k/"), Subject::Principal(Principal::from("reader")));
         let rules = Rules::new(vec![], vec![Rule { prefix, subject, rights: Rights::of([Right::Read]) }]);
         let (principal, revision) = (Principal::from("admin/eve"), Revision(0));

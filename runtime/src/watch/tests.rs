@@ -342,8 +342,8 @@ fn set_rules(source: &mut Source, rules: &[(&str, &[Right])]) {
     assert!(source.table.access() != &Access::default());
 }
 
-/// Goal: nobody is shown what the rules in force do not permit it to read, neither events nor the other keys
-/// of a claim; who follows such a key alone learns that.
+/// Goal: no watcher is shown what the rules in force do not permit it to read, neither events nor the other
+/// keys of a claim; a watcher of such a key alone learns that.
 #[test]
 fn rules_decide_what_is_shown() {
     let mut source = Source::with_sessions(1 << 20, 1);
@@ -390,7 +390,7 @@ async fn only_those_who_follow_a_key_are_woken() {
     assert_eq!(watchers.iter_mut().map(|watcher| names(watcher).len()).collect::<Vec<_>>(), [1, 1, 1, 0, 0, 0]);
     source.acquire(1, &["x"]);
     assert_eq!(woken(&mut watchers).await, [false, false, true, false, false, false]);
-    // Whoever watches quiet keys misses nothing, although the history no longer has what it was not woken for.
+    // A watcher of quiet keys misses nothing, although the history no longer has what it was not woken for.
     source.hub.shared.lock().history.begin(source.applied);
     source.acquire(1, &["jobs/b"]);
     assert_eq!(woken(&mut watchers).await, [false, true, true, true, true, false]);
@@ -518,7 +518,7 @@ fn watchers_of_a_crowded_key_stand_in_a_queue() {
     assert!(other.wait().now_or_never().is_some());
     assert_eq!(names(&mut other).len(), 1);
     assert_eq!(queue.len(), watchers.len(), "a watcher that is in the queue is not put into it again");
-    // Whoever is woken reads all events.
+    // A watcher that is woken reads all events.
     for watcher in &mut watchers {
         assert!(watcher.wait().now_or_never().is_some());
         assert_eq!(names(watcher).len(), 2);

@@ -63,7 +63,7 @@ impl Line<'_> {
 
     /// The next grant: it must go to the first waiter, for the session that the waiter asked with.
     async fn next(&mut self) -> Guard {
-        let grant = timeout(PATIENCE, self.grants.1.recv()).await.expect("somebody is granted the lock");
+        let grant = timeout(PATIENCE, self.grants.1.recv()).await.expect("a waiter is granted the lock");
         let (number, guard) = grant.expect("the line holds the other end");
         let guard = guard.expect("a client that waits forever is granted the lock");
         assert_eq!(number, self.granted, "granted in the order of arrival");
@@ -78,7 +78,7 @@ impl Line<'_> {
 /// Waits until every waiter has found the new leader and waits there.
 fn await_waiters(cluster: &Cluster, leader: u16) {
     let waiters = || metrics::sample(&cluster.client_addr(leader), "palisade_waiters");
-    eventually("everybody waits at the new leader", || (waiters() == Some(WAITERS as f64)).then_some(()));
+    eventually("all waiters are at the new leader", || (waiters() == Some(WAITERS as f64)).then_some(()));
 }
 
 /// Goal: with a queue that never empties, twenty leaders in a row are killed; the holder keeps the
@@ -246,7 +246,7 @@ fn plain_requests_find_their_queue_positions_again() {
     let (mut session, mut token) = (holder, held.token);
     for expected in sessions {
         release(&cluster, KEY, session, token);
-        let (granted, response) = grants.recv_timeout(PATIENCE).expect("somebody is granted the lock");
+        let (granted, response) = grants.recv_timeout(PATIENCE).expect("a waiter is granted the lock");
         assert_eq!(granted, expected, "granted in the order of arrival");
         let next = response.ok()["token"].as_u64().expect("a token");
         assert!(next > token, "tokens grow: {next} came after {token}");

@@ -284,7 +284,7 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
         let refused = format!("node {lost} was here before with another data directory");
         cluster.log(lost).contains(&refused).then_some(())
     });
-    assert!(cluster.status(lost).unwrap().leader.is_none(), "nobody talks to it");
+    assert!(cluster.status(lost).unwrap().leader.is_none(), "no other member talks to it");
     cluster.kill(lost);
     let new = cluster.join(leader);
     await_caught_up(&cluster, new);

@@ -69,7 +69,7 @@ fn names_of_metrics_are_found_in_expressions() {
     assert_eq!(found.into_iter().collect::<Vec<_>>(), ["palisade_a_total", "palisade_c", "process_b"]);
 }
 
-/// Goal: an alert that nobody has seen fire, or that leads to no section, is not shipped.
+/// Goal: an alert that no run has seen fire, or that leads to no section, is not shipped.
 #[test]
 fn each_alert_has_a_unit_test_and_a_runbook() {
     let (alerts, tests) = (text("packaging/prometheus/alerts.yaml"), text("packaging/prometheus/alerts_test.yaml"));

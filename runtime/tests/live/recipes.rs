@@ -27,7 +27,7 @@ async fn all(mut tasks: JoinSet<Result<(), Error>>) {
     }
 }
 
-/// Nobody passes before it is opened; then all do, also those that come later, and to open it again changes nothing.
+/// No task passes before it is opened; then all do, also those that come later, and to open it again changes nothing.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn latch_opens_once_for_all() {
     let cluster = Cluster::start_calm(3);
@@ -55,7 +55,7 @@ async fn latch_opens_once_for_all() {
     client.close().await;
 }
 
-/// A group passes when all have arrived, each counted once under its name, whoever else arrives elsewhere.
+/// A group passes when all have arrived, each counted once under its name, whatever arrives at other keys.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn barrier_passes_when_all_have_arrived() {
     const PARTIES: usize = 40;

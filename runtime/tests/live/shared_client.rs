@@ -86,7 +86,7 @@ async fn many_tasks(cluster: &Cluster) {
     order.sort_unstable();
     assert!(order.iter().map(|(_, session)| session).eq(&before), "the lock did not go through the queue in its order");
     for guard in guards {
-        guard.release().await.expect("nobody else took it");
+        guard.release().await.expect("no other session took it");
     }
     client.close().await;
 }

@@ -44,7 +44,7 @@ impl WallClocks {
             command
                 .env("LD_PRELOAD", FAKETIME)
                 .env("FAKETIME_TIMESTAMP_FILE", WallClocks::file(&path, id))
-                // Looked at whenever somebody asks for the time.
+                // Looked at whenever the process asks for the time.
                 .env("FAKETIME_NO_CACHE", "1")
                 .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
                 .env("DONT_FAKE_MONOTONIC", "1");

@@ -78,7 +78,7 @@ fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
         let mut taken = Vec::new();
         while taken.len() < 3 {
             let before = taken.len();
-            assert!(block_on(outbox.take(&mut taken)), "the end of an outbox that nobody closed");
+            assert!(block_on(outbox.take(&mut taken)), "the end of an outbox that is not closed");
             assert!(taken.len() > before, "the taker was woken for nothing");
         }
         for (producer, pushing) in (0..).zip(producers) {
@@ -89,8 +89,8 @@ fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
     });
 }
 
-/// Goal: an outbox never holds more than it may. Whoever finds it full is told so, and what was
-/// taken in is what is taken out.
+/// Goal: an outbox never holds more than it may. A sender that finds it full is told so, and
+/// what was taken in is what is taken out.
 #[test]
 fn the_bound_holds() {
     explore(PREEMPTIONS, || {
@@ -115,8 +115,8 @@ fn the_bound_holds() {
 }
 
 /// Goal: closing races with pushing and with a taker that sleeps. The taker gets exactly what was
-/// taken in before, then the end; whoever comes later is told that it is closed, and so is
-/// everybody after that.
+/// taken in before, then the end; a sender that comes later is told that it is closed,
+/// and so is every sender after that.
 #[test]
 fn a_closed_outbox_is_emptied_and_then_ends() {
     explore(PREEMPTIONS, || {

@@ -87,7 +87,7 @@ pub enum Command {
         #[serde(default)]
         principal: Principal,
     },
-    /// Replaces the access rules, if nobody has changed them since the proposer read them.
+    /// Replaces the access rules, if they have not changed since the proposer read them.
     SetAccess {
         /// The operator.
         principal: Principal,

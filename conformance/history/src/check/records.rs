@@ -253,7 +253,7 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
             return wrong("a content ends with its last change, but not this one");
         }
         None if writes().all(|write| is_certain(facts, write)) => {
-            return wrong("a read shows a change that was made before its answer, but nobody made this one");
+            return wrong("a read shows a change that was made before its answer, but no client made this one");
         }
         Some(_) | None => {}
     }

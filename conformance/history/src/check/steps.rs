@@ -344,28 +344,28 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
         }
         let mut timed = Vec::new();
-        for (operation_index, (from, to, act, seen)) in (0..).zip(self.timed) {
+        for (index, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
-                context.seen |= bit(operation_index);
+                context.seen |= bit(index);
             }
             match act {
                 Act::Ask { acquire, .. } => {
-                    context.asks[usize::from(acquire)] |= bit(operation_index);
+                    context.asks[usize::from(acquire)] |= bit(index);
                     if let Seen::Held(_) = seen {
-                        context.refusals[usize::from(acquire)] |= bit(operation_index);
+                        context.refusals[usize::from(acquire)] |= bit(index);
                     }
                 }
                 Act::GiveUp { acquire } | Act::Deny { acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(operation_index);
+                    context.refusals[usize::from(acquire)] |= bit(index);
                 }
                 Act::RefuseGone { party, acquire } => {
-                    context.refusals[usize::from(acquire)] |= bit(operation_index);
+                    context.refusals[usize::from(acquire)] |= bit(index);
                     context.reported_gone |= bit(party);
                 }
                 Act::Look { party } if seen == Seen::Lives(false) => context.reported_gone |= bit(party),
                 _ => {}
             }
-            timed.push(Timed { from, to, step: Step { operation_index, act }, seen });
+            timed.push(Timed { from, to, step: Step { index, act }, seen });
         }
         Some((timed, context))
     }

@@ -45,7 +45,7 @@ pub(super) enum Action {
     Expire(usize),
     /// A client sends its write to the resource, without another look at its clock. A stopped one is resumed.
     Write(Client),
-    /// A client writes with the greatest number there is, which nobody was granted.
+    /// A client writes with the greatest number there is, which no client was granted.
     WriteGreatest(Client),
     /// As `Write`; then it releases the lock.
     WriteAndRelease(Client),

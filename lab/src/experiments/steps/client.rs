@@ -39,7 +39,7 @@ pub(in crate::experiments) enum Order {
     Look,
     /// Write to the resource, without a look at the clock.
     Write,
-    /// Write with the greatest number there is as the token, which nobody was granted.
+    /// Write with the greatest number there is as the token, which no client was granted.
     WriteGreatest,
     /// Release the lock that the lock service granted.
     Release,

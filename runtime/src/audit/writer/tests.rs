@@ -180,7 +180,7 @@ fn unfinished_line_is_cut_off() {
 fn damaged_log_is_not_continued() {
     let (_directory, audit) = small();
     let path = file(&audit, 1);
-    let changed = fs::read_to_string(&path).unwrap().replacen("worker", "nobody", 1);
+    let changed = fs::read_to_string(&path).unwrap().replacen("worker", "forger", 1);
     fs::write(&path, changed).unwrap();
     let refused = open_on(SystemDisk::shared(), &audit).unwrap_err().to_string();
     assert!(refused.contains("is damaged") && refused.contains("line 3: its hash should be"), "{refused}");

@@ -140,7 +140,7 @@ fn a_hello_that_breaks_off_is_forgotten() {
     for mut stream in silent {
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
         let ended = stream.read(&mut [0]);
-        assert!(!matches!(ended, Ok(1..)), "nobody is told anything");
+        assert!(!matches!(ended, Ok(1..)), "the stranger is told nothing");
         assert!(
             !matches!(&ended, Err(error) if error.kind() == std::io::ErrorKind::WouldBlock),
             "it is closed in time"

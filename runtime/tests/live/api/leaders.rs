@@ -7,7 +7,7 @@ use crate::support::cluster::Cluster;
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http};
 
-const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
+const UNKNOWN_SESSION: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 /// A client that asks for it is redirected to the leader for everything that only the leader can answer, path,
 /// query and all; the rest each node answers itself.
@@ -16,9 +16,9 @@ fn a_follower_sends_clients_to_the_leader() {
     let (cluster, leader) = calm();
     for id in cluster.ids().into_iter().filter(|&id| cluster.client_addr(id) != leader.0) {
         let node = Node(cluster.client_addr(id));
-        let session = format!("/v1/sessions/{NOBODY}");
+        let session = format!("/v1/sessions/{UNKNOWN_SESSION}");
         let keepalive = format!("{session}/keepalive");
-        let release = format!(r#"{{"session":"{NOBODY}","token":1}}"#);
+        let release = format!(r#"{{"session":"{UNKNOWN_SESSION}","token":1}}"#);
         let for_the_leader = [
             ("POST", "/v1/locks/a%2Fb/acquire", "{}"),
             ("POST", "/v1/locks/a%2Fb/release", &release),
@@ -48,7 +48,7 @@ fn every_node_tells_its_own_view() {
     leader.acquire("k", &json!({})).ok();
     for id in cluster.ids() {
         let node = Node(cluster.client_addr(id));
-        let status = eventually("the node has applied the grant and knows everybody", || {
+        let status = eventually("the node has applied the grant and knows every member", || {
             let status = node.get("/v1/status").ok();
             let is_known = |member: &Value| member["client_addr"].is_string() && member["connected"] == true;
             let known = status["members"].as_array().unwrap().iter().all(is_known);
@@ -75,7 +75,7 @@ fn every_node_tells_its_own_view() {
         ];
         assert_eq!(fields(&status), expected);
         assert_eq!(fields(&status["disk"]), ["free_bytes", "low", "low_water_bytes", "obstacle"]);
-        assert!(status["snapshot"].is_null(), "nobody has taken one yet");
+        assert!(status["snapshot"].is_null(), "no snapshot was taken yet");
         assert_eq!((&status["node"], &status["sessions"]), (&json!(id), &json!(1)));
         let leads = node.0 == leader.0;
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });
@@ -104,7 +104,7 @@ fn a_node_without_a_majority_has_no_leader() {
     let leader = cluster.wait_ready();
     let session = Node(cluster.client_addr(leader)).open_session("holder");
     let body = json!({ "session": session });
-    let grant = eventually("a grant, whoever leads by now", || {
+    let grant = eventually("a grant by the node that leads by now", || {
         let leader = Node(cluster.client_addr(cluster.agreed_leader()?));
         let response = leader.acquire("k", &body);
         (response.status == 200).then(|| response.json())
@@ -143,9 +143,9 @@ fn alone(node: &Node) {
         ("GET", "/v1/locks/k", ""),
         ("GET", "/v1/locks", ""),
         ("POST", "/v1/sessions", ""),
-        ("GET", &format!("/v1/sessions/{NOBODY}"), ""),
-        ("DELETE", &format!("/v1/sessions/{NOBODY}"), ""),
-        ("POST", &format!("/v1/sessions/{NOBODY}/keepalive"), ""),
+        ("GET", &format!("/v1/sessions/{UNKNOWN_SESSION}"), ""),
+        ("DELETE", &format!("/v1/sessions/{UNKNOWN_SESSION}"), ""),
+        ("POST", &format!("/v1/sessions/{UNKNOWN_SESSION}/keepalive"), ""),
     ];
     for (method, path, body) in requests {
         let response = node.send(method, path, body);

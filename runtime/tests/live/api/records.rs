@@ -59,7 +59,7 @@ fn former_holder_writes_nothing() {
     node.change("DELETE", "report", None, b"").refused(409, "stale fencing token");
     node.change("DELETE", "report", Some(&second["token"]), b"").ok();
     node.get("/v1/kv/report").refused(404, "no_record");
-    // After a delete the old token is worth as little as before, and the record is nobody's.
+    // After a delete the old token is worth as little as before, and the record has no holder.
     node.put("report", Some(&first["token"]), "late").refused(409, "stale fencing token");
     node.put("report", None, "new").ok();
     assert_eq!(node.record("report").2, None);
@@ -72,7 +72,7 @@ fn paused_holder_writes_nothing() {
     let paused = node.acquire("report", &json!({ "ttl_ms": 2_000, "owner": "paused" })).ok();
     node.put("report", Some(&paused["token"]), "one").ok();
     eventually("its lease ends", || (node.lock("report")["held"] == false).then_some(()));
-    // Nobody else has come yet: the greatest token known there is the record's.
+    // No other client has come yet: the greatest token known there is the record's.
     let refused = node.put("report", Some(&paused["token"]), "late").refused(409, "stale fencing token");
     assert_eq!((&refused["got"], &refused["seen"]), (&paused["token"], &paused["token"]));
     let next = node.acquire("report", &json!({})).ok();
@@ -125,7 +125,7 @@ async fn guard_writes_while_it_holds_the_lock() {
     let lost = guard.transact(append("d")).await.unwrap_err();
     assert!(matches!(lost, Error::Lost) && !guard.is_valid(), "{lost}");
     assert_eq!(read().await.value.as_text(), Some("ab"));
-    // Without the lock nobody changes what a holder has written.
+    // Without the lock no client changes what a holder has written.
     let refused = client.transact(append("e")).await.unwrap_err();
     assert!(matches!(&refused, Error::Refused(failure) if failure.error == Code::StaleToken), "{refused}");
     client.close().await;

@@ -8,7 +8,7 @@ use serde_json::json;
 use super::{Node, calm, session_path};
 use crate::support::http;
 
-const NOBODY: &str = "00112233-4455-6677-8899-aabbccddeeff";
+const UNKNOWN_SESSION: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 /// Bodies that are wrong are refused, and have no effect at all.
 #[test]
@@ -47,10 +47,10 @@ fn a_wrong_body_is_refused_and_does_nothing() {
         "",
         "{}",
         r#"{"token":1}"#,
-        &format!(r#"{{"session":"{NOBODY}"}}"#),
-        &format!(r#"{{"session":"{NOBODY}","token":-1}}"#),
-        &format!(r#"{{"session":"{NOBODY}","token":"1"}}"#),
-        &format!(r#"{{"session":"{NOBODY}","token":1,"force":true}}"#),
+        &format!(r#"{{"session":"{UNKNOWN_SESSION}"}}"#),
+        &format!(r#"{{"session":"{UNKNOWN_SESSION}","token":-1}}"#),
+        &format!(r#"{{"session":"{UNKNOWN_SESSION}","token":"1"}}"#),
+        &format!(r#"{{"session":"{UNKNOWN_SESSION}","token":1,"force":true}}"#),
         r#"{"session":"me","token":1}"#,
     ];
     for body in for_a_session {
@@ -79,11 +79,11 @@ fn a_session_that_is_none_is_refused() {
         node.send("DELETE", &format!("/v1/sessions/{bad}"), "").refused(400, "invalid");
         node.send("POST", &format!("/v1/sessions/{bad}/keepalive"), "").refused(400, "invalid");
     }
-    node.get(&format!("/v1/sessions/{NOBODY}")).refused(404, "no_session");
-    node.send("POST", &format!("/v1/sessions/{NOBODY}/keepalive"), "").refused(404, "no_session");
-    node.acquire("k", &json!({ "session": NOBODY })).refused(404, "no_session");
-    node.acquire("k", &json!({ "session": NOBODY, "wait_ms": 1_000 })).refused(404, "no_session");
-    node.release("k", &json!(NOBODY), &json!(1)).refused(409, "not_holder");
+    node.get(&format!("/v1/sessions/{UNKNOWN_SESSION}")).refused(404, "no_session");
+    node.send("POST", &format!("/v1/sessions/{UNKNOWN_SESSION}/keepalive"), "").refused(404, "no_session");
+    node.acquire("k", &json!({ "session": UNKNOWN_SESSION })).refused(404, "no_session");
+    node.acquire("k", &json!({ "session": UNKNOWN_SESSION, "wait_ms": 1_000 })).refused(404, "no_session");
+    node.release("k", &json!(UNKNOWN_SESSION), &json!(1)).refused(409, "not_holder");
 }
 
 /// Paths and methods that do not exist.

@@ -66,7 +66,7 @@ fn a_keepalive_renews_the_deadline_and_silence_ends_the_session() {
         assert_eq!(response.ok(), lease);
         std::thread::sleep(std::time::Duration::from_millis(100));
     }
-    // By now it has outlived its first TTL more than twice. From here on nobody says anything.
+    // By now it has outlived its first TTL more than twice. From here on the client sends nothing.
     let ended = eventually("the lock is free", || (node.lock("k")["held"] == false).then(now));
     assert!(ended >= renewed + 2_000 - 100, "it ended {} ms after its last sign of life", ended - renewed);
     node.get(&path).refused(404, "no_session");

@@ -120,7 +120,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
         proxies.open();
     }
 
-    assert!(waited > 0, "nobody waited at any crash");
+    assert!(waited > 0, "no session waited at any crash");
 
     // Every client finishes as if nothing had happened, and nothing is left.
     ends.store(true, Ordering::Relaxed);

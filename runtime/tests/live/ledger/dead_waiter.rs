@@ -36,7 +36,7 @@ fn a_waiter_that_dies_leaves_the_queue_at_once() {
     assert_eq!(
         (&grant["session"], &grant["token"]),
         (&json!(next), &json!(held.token + 1)),
-        "nobody had it in between"
+        "no session had it in between"
     );
     let keepalive = format!("/v1/sessions/{dead}/keepalive");
     post_to_leader(&cluster.endpoints(), &keepalive, &json!({})).refused(404, "no_session");

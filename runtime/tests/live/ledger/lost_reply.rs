@@ -54,7 +54,7 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     let answer = socket.receive().expect("the connection stays");
     assert_eq!((&answer["id"], &answer["result"]["ok"]["acquired"]["token"]), (&json!(1), &json!(held.token + 2)));
     release(&cluster, KEY, next, held.token + 2);
-    assert_eq!(holder_and_queue(&lock(&cluster, KEY)), (None, vec![]), "nobody is left");
+    assert_eq!(holder_and_queue(&lock(&cluster, KEY)), (None, vec![]), "no session is left");
 }
 
 /// Goal: the lock was granted and the answer lost. A contender that asks again has the lock
@@ -101,5 +101,5 @@ fn a_contender_that_nobody_knows_of_goes_with_its_session() {
     await_queue(&cluster, &[next]);
     release(&cluster, KEY, holder, held.token);
     let answer = socket.receive().expect("the connection stays");
-    assert_eq!(answer["result"]["ok"]["acquired"]["token"], held.token + 1, "nobody was granted it in between");
+    assert_eq!(answer["result"]["ok"]["acquired"]["token"], held.token + 1, "no session was granted it in between");
 }

@@ -38,7 +38,7 @@ fn a_follower_that_lost_the_leader_deposes_no_leader() {
     }
     let (leads, lost) = (cluster.status(leader).unwrap(), cluster.status(lonely).unwrap());
     assert_eq!((leads.role.as_str(), leads.term), ("leader", term), "after {served} sessions");
-    assert!(lost.leader.is_none(), "nobody told it of the leader: this wire is cut");
+    assert!(lost.leader.is_none(), "no node told it of the leader: this wire is cut");
     wires.mend();
     assert_eq!(cluster.wait_ready(), leader, "it follows again");
     assert_eq!(cluster.status(leader).unwrap().term, term, "and has brought no later term");

@@ -118,9 +118,9 @@ fn the_flag_goes_before_the_environment() {
     }
     let all = lines(&stage, &["status", "--endpoints", &first]);
     assert_eq!(all.len(), 4, "the members that were not named are asked, too: {all:?}");
-    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
-    expect_code(&output(stage.palisade(&["status"]).env("PALISADE_ENDPOINTS", &nobody)), 69);
-    expect_code(&output(stage.palisade(&["status", "--endpoints", &first]).env("PALISADE_ENDPOINTS", &nobody)), 0);
+    let unreachable = format!("127.0.0.1:{}", ports::free(1)[0]);
+    expect_code(&output(stage.palisade(&["status"]).env("PALISADE_ENDPOINTS", &unreachable)), 69);
+    expect_code(&output(stage.palisade(&["status", "--endpoints", &first]).env("PALISADE_ENDPOINTS", &unreachable)), 0);
     expect_complaint(&output(&mut stage.palisade(&["locks", "--endpoints", "7401"])), 64, "7401");
     expect_complaint(&output(&mut stage.palisade(&["status", "--endpoints", "host:0"])), 64, "host:0");
 }
@@ -128,26 +128,29 @@ fn the_flag_goes_before_the_environment() {
 /// No node listens there: 69, and a sentence with the address.
 #[test]
 fn nothing_running_is_69() {
-    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
+    let unreachable = format!("127.0.0.1:{}", ports::free(1)[0]);
     // Each looks for a leader for a while before it gives up: they do so side by side.
     let commands: [&[&str]; 4] = [&["locks"], &["locks", "--json"], &["show", "k"], &["show", "k", "--json"]];
     let running: Vec<Running> = commands
         .iter()
         .map(|arguments| {
             let mut command = palisade();
-            command.args(*arguments).args(["--endpoints", &nobody]);
+            command.args(*arguments).args(["--endpoints", &unreachable]);
             Running::start(command.stdout(Stdio::piped()).stderr(Stdio::piped()))
         })
         .collect();
     for json in [false, true] {
-        let output = output(palisade().args(["status", "--endpoints", &nobody]).args(json.then_some("--json")));
+        let output = output(palisade().args(["status", "--endpoints", &unreachable]).args(json.then_some("--json")));
         expect_code(&output, 69);
-        assert!(text(&output.stdout).contains(&nobody), "{output:?}");
+        assert!(text(&output.stdout).contains(&unreachable), "{output:?}");
     }
     for mut running in running {
         assert_eq!(running.exit_code(), 69);
         let complaint = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
-        assert!(complaint.starts_with("palisade: no leader answered") && complaint.contains(&nobody), "{complaint}");
+        assert!(
+            complaint.starts_with("palisade: no leader answered") && complaint.contains(&unreachable),
+            "{complaint}"
+        );
         assert_eq!(std::io::read_to_string(running.0.stdout.take().unwrap()).unwrap(), "");
     }
 }

@@ -38,8 +38,8 @@ fn one_picture_is_printed_in_a_pipe() {
     assert!(hidden.contains("no lock is held") && !hidden.contains("the holder"), "{hidden}");
     std::fs::write(stage.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 0);
-    let nobody = format!("127.0.0.1:{}", ports::free(1)[0]);
-    let silent = output(palisade().args(["top", "--endpoints", &nobody]));
+    let unreachable = format!("127.0.0.1:{}", ports::free(1)[0]);
+    let silent = output(palisade().args(["top", "--endpoints", &unreachable]));
     expect_code(&silent, 69);
     assert!(text(&silent.stdout).contains("no node answers"), "{silent:?}");
 }

@@ -16,7 +16,7 @@ fn warnings(log: &str) -> Vec<&str> {
     log.lines().filter(|line| line.contains(" WARN ")).collect()
 }
 
-/// Goal: leadership that is transferred as planned alarms nobody; a leader that dies does.
+/// Goal: leadership that is transferred as planned raises no alarm; a leader that dies does.
 #[test]
 fn planned_transfer_is_no_warning() {
     let mut cluster = Cluster::start_with(3, &["--election-timeout", "2s"]);

@@ -14,7 +14,7 @@ use crate::support::process::{output, palisade};
 use crate::support::{eventually, http, metrics};
 
 fn acquire(cluster: &Cluster, leader: u16, key: &str) {
-    let body = r#"{"ttl_ms":3600000,"owner":"somebody"}"#;
+    let body = r#"{"ttl_ms":3600000,"owner":"worker"}"#;
     http::post(&cluster.client_addr(leader), &format!("/v1/locks/{key}/acquire"), body).unwrap().ok();
 }
 

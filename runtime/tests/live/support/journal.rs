@@ -116,7 +116,7 @@ impl Journal {
     /// is noted.
     pub(crate) fn joined(&mut self, key: &str, read: &LockView) -> bool {
         let line = self.line(key);
-        let Some(Change::Joining(name)) = &line.change else { panic!("nobody joins {key}") };
+        let Some(Change::Joining(name)) = &line.change else { panic!("no session joins {key}") };
         if names(read).last() != Some(name) {
             return false;
         }

@@ -85,7 +85,7 @@ impl Load {
         }
     }
 
-    /// Takes locks that nobody else wants and holds them for long.
+    /// Takes locks that no other client wants and holds them for long.
     pub(crate) async fn collect(self) {
         let mut random = self.random();
         let mut guards = Vec::new();

@@ -1,7 +1,7 @@
 //! Free ports.
 //!
 //! They lie below the range from which the system draws the local ports of outgoing connections:
-//! while a node is down, nobody's connection can take the port that it will come back to. And they
+//! while a node is down, no connection can take the port that it will come back to. And they
 //! are reserved, so that no other test of this machine takes them either: a reservation is a socket
 //! with a name that is no file, and ends with this process.
 

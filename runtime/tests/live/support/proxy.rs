@@ -140,8 +140,8 @@ impl Proxies {
 async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
     loop {
         let Ok((stream, _)) = listener.accept().await else { continue };
-        // Counted before the look: whoever has shut the proxies and finds no connection will find
-        // none later.
+        // Counted before the look: a test that has shut the proxies and finds no connection will
+        // find none later.
         shared.connections.fetch_add(1, Ordering::SeqCst);
         let (shared, node) = (Arc::clone(&shared), node.clone());
         tokio::spawn(async move {

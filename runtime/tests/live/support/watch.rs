@@ -128,7 +128,7 @@ impl Dead {
                 "still held {served:?} of served time after the last sign of life, and {outage:?} of outage; \
                  promised: {promised:?}"
             );
-            assert!(lived < PATIENCE, "nobody can be asked any more");
+            assert!(lived < PATIENCE, "no node can be asked any more");
             sleep(Duration::from_millis(10));
         }
     }

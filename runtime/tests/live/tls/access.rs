@@ -112,7 +112,7 @@ fn client_may_do_what_the_rules_permit_and_nothing_else() {
     let worker = Caller::at(&cluster, leader, &ours.client("worker-7"));
     let (alice, through_follower) = (Caller::at(&cluster, leader, &alice), Caller::at(&cluster, follower, &alice));
 
-    // Without rules everybody may do everything, but turn access control on.
+    // Without rules every client may do everything, but turn access control on.
     let grant = worker.acquire("hr/payroll", &json!({ "ttl_ms": 3_600_000 })).ok();
     let first = json!({ "revision": 0, "rules": [{ "subject": "worker-7", "prefix": "", "rights": ["admin"] }] });
     denied(
@@ -356,7 +356,7 @@ fn rules_survive_crashes_and_the_loss_of_their_administrators() {
         members.iter().any(|member| member.id == joined).then_some(())
     });
 
-    // Nobody has the certificate of `gone` or of an administrator any more: the CA's holder issues one.
+    // No client has the certificate of `gone` or of an administrator any more: the CA's holder issues one.
     let eve = Caller::at(&cluster, leader, &ours.administrator("eve"));
     let found: Value = serde_json::from_str(&said(&eve.run(&["acl", "get"]))).unwrap();
     assert_eq!((&found["revision"], &found["rules"][0]["subject"]), (&json!(1), &json!("gone")));
@@ -382,7 +382,7 @@ fn rules_survive_crashes_and_the_loss_of_their_administrators() {
     test.acquire("k", &json!({})).ok();
 }
 
-/// Goal: without TLS nobody has a name, so access control cannot be turned on; and where TLS is
+/// Goal: without TLS no client has a name, so access control cannot be turned on; and where TLS is
 /// optional, a request without it has no rights once there are rules.
 #[test]
 fn access_control_needs_names() {

@@ -5,7 +5,7 @@
 //! the longest prefix decide, and their rights are united. A rule without rights denies.
 //!
 //! Two kinds of principals are outside the rules. An administrator's certificate (`admin/alice`) has
-//! every right: only the holder of the CA's key can issue one, so that no rules lock everybody out.
+//! every right: only the holder of the CA's key can issue one, so that no rules lock all clients out.
 //! A node (`node/3`), and a client that has proved no name, have no right.
 
 mod rules;

@@ -216,7 +216,7 @@ fn reads_of_the_past_and_of_the_future_are_found() {
     Story::default()
         .with(read(), 5, 9, shows(1, "a;"))
         .with(append("a;", None), 10, 20, written(1))
-        .is_refused("nobody made this one");
+        .is_refused("no client made this one");
 }
 
 #[test]
