@@ -9,7 +9,7 @@
 A client's list is clients/CLIENT/mutants.json: `file` (in the client's folder), `old` (a text that
 occurs once in it), `new`, `why` (the rule that the mutant breaks), and `caught_by`: what must find
 it, parts with a semicolon between them. A part is a scenario of runtime/tests/live/clients
-(`clients::go::lost_is_told_before_another_client_is_granted`), or a file of unit tests and names in
+(`clients::go::loss_is_reported_before_another_client_is_granted`), or a file of unit tests and names in
 it (`engine_test.go: TestOne, TestTwo`, `tests/test_hold.py: Lease.test_one`). Any other part is a
 remark for people. Each test must first pass on the client as it is: a test that always fails finds
 nothing.

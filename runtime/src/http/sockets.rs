@@ -71,7 +71,7 @@ mod tests {
     /// Goal: with access control, a break is told to those who may read the lock, and to its holder, and
     /// no client is told who that was.
     #[test]
-    fn break_is_told_to_readers_and_to_the_holder() {
+    fn break_is_reported_to_readers_and_to_the_holder() {
         let broken = Broken { key: "k/1".into(), token: 7, session: 3, principal: "holder".into() };
         let notified = |access: &Access| {
             let sockets = Arc::new(Sockets::default());

@@ -12,7 +12,7 @@ use crate::support::websocket::WebSocket;
 /// with a later token, the holder's other locks stay its own, and a WebSocket is told at once. The
 /// server logs who broke what, and why.
 #[test]
-fn break_ends_one_grant_and_is_told() {
+fn break_ends_one_grant_and_is_reported() {
     let (cluster, node) = calm();
     let holder = node.open_session("hangs");
     let grant = node.acquire("k", &json!({ "session": holder })).ok();

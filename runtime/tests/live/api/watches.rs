@@ -571,7 +571,7 @@ fn command_prints_events() {
 
 /// With access control a client is told of what it may read, and learns when it no longer may.
 #[test]
-fn rules_decide_who_is_told() {
+fn rules_decide_which_watchers_are_notified() {
     let ours = Certificates::of("billing", 1);
     ours.issue_client("worker", &[]);
     let cluster = Cluster::start_secured(1, &[], &ours);

@@ -39,13 +39,13 @@ pub fn a_paused_client_says_that_its_lock_is_lost(program: &Program) {
 
 /// Goal: a client whose network swallows everything, while its connections stay open, tells that its
 /// lock is lost before another client is granted it.
-pub fn lost_is_told_before_another_client_is_granted(program: &Program) {
+pub fn loss_is_reported_before_another_client_is_granted(program: &Program) {
     assert_lost_in_time(program, Duration::ZERO);
 }
 
 /// Goal: the same where each answer is under way for a good part of the lease: that lasts from the
 /// moment at which the request was sent, not from the answer.
-pub fn lost_is_told_in_time_on_a_slow_network(program: &Program) {
+pub fn loss_is_reported_in_time_on_a_slow_network(program: &Program) {
     assert_lost_in_time(program, LOST / 4);
 }
 
@@ -72,7 +72,7 @@ fn assert_lost_in_time(program: &Program, delay: Duration) {
 }
 
 /// Goal: a client whose lock an operator breaks tells that it is lost, long before its TTL ends.
-pub fn a_broken_lock_is_told_to_be_lost(program: &Program) {
+pub fn broken_lock_is_reported_lost(program: &Program) {
     let (cluster, key) = (calm_cluster(), key(program, "break"));
     let client = Adapter::start(program, &cluster.endpoints());
     let granted = client.acquire("broken", &key, LONG, NOW);

@@ -70,7 +70,7 @@ fn sessions_are_resumed_at_a_new_leader() {
 /// Goal: no renewal is told before a majority has it: the lease of a client does not rest on what may never be
 /// committed.
 #[test]
-fn renewal_is_told_when_it_is_committed() {
+fn renewal_is_reported_when_it_is_committed() {
     let cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     let (mut holder, _) = Client::granted(&cluster.client_addr(leader), json!({ "key": "k", "ttl_ms": 6_000 }));

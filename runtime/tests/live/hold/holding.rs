@@ -80,7 +80,7 @@ fn release_of_a_lost_lock_says_that_it_was_lost() {
 /// Goal: a holder whose lock another request with its credential has released is told at its next renewal, although its
 /// process answers and its session lives; the other holders are renewed.
 #[test]
-fn release_by_another_request_is_told_at_the_next_renewal() {
+fn release_by_another_request_is_reported_at_the_next_renewal() {
     let (_cluster, address) = node();
     // The first one and the third answer nothing while the second is told, and must not expire.
     let semaphore = json!({ "key": "s", "permits": 1, "of": 3, "ttl_ms": 9_000, "wait_ms": 60_000 });
@@ -143,7 +143,7 @@ fn later_grant_of_the_session_is_not_that_of_the_connection() {
 
 /// Goal: a broken grant is told to its holder at once, with a TTL of a day.
 #[test]
-fn broken_grant_is_told_at_once() {
+fn broken_grant_is_reported_at_once() {
     let (_cluster, address) = node();
     let (mut client, grant) = Client::granted(&address, json!({ "keys": ["a", "b"], "ttl_ms": 86_400_000 }));
     let (other, _) = Client::granted(&address, json!({ "key": "other", "ttl_ms": 86_400_000 }));

@@ -194,8 +194,8 @@ fn full_disks_refuse_what_is_new_and_nothing_else() {
 /// know, and counted. As soon as there is space, it is prepared, and the log goes on as if nothing
 /// had been.
 #[test]
-fn a_segment_that_cannot_be_prepared_is_told_and_tried_again() {
-    if ran_elsewhere("a_segment_that_cannot_be_prepared_is_told_and_tried_again") {
+fn segment_that_cannot_be_prepared_is_reported_and_tried_again() {
+    if ran_elsewhere("segment_that_cannot_be_prepared_is_reported_and_tried_again") {
         return;
     }
     let cluster = start(1, &["--segment-bytes", "1048576", "--min-free-bytes", "0"]);
