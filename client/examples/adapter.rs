@@ -29,7 +29,7 @@ struct Request {
 #[derive(Deserialize)]
 #[serde(tag = "do", rename_all = "snake_case")]
 enum Command {
-    Acquire(Box<Ask>),
+    Acquire(Box<AcquireCommand>),
     State { name: String },
     Release { name: String },
     Cancel { name: String },
@@ -39,7 +39,7 @@ enum Command {
 
 /// What a lock is asked for with. `name` is what later commands call it.
 #[derive(Deserialize)]
-struct Ask {
+struct AcquireCommand {
     name: String,
     #[serde(rename = "key", alias = "keys")]
     keys: Keys,
@@ -55,7 +55,7 @@ struct Ask {
     value: Option<String>,
 }
 
-impl Ask {
+impl AcquireCommand {
     fn options(self) -> Result<LockOptions, Refusal> {
         let mut options = LockOptions::default().ttl(Duration::from_millis(self.ttl_ms)).owner(self.owner);
         if self.wait_ms > 0 {
@@ -148,8 +148,8 @@ impl Adapter {
         self.claims.lock().get(name).cloned().ok_or_else(|| invalid(format!("no claim has the name {name}")))
     }
 
-    async fn acquire(&self, ask: Ask) -> Result<Value, Refusal> {
-        let (name, keys, options) = (ask.name.clone(), ask.keys.clone(), ask.options()?);
+    async fn acquire(&self, command: AcquireCommand) -> Result<Value, Refusal> {
+        let (name, keys, options) = (command.name.clone(), command.keys.clone(), command.options()?);
         let claim = Arc::new(Claim::default());
         self.claims.lock().insert(name.clone(), Arc::clone(&claim));
         let granted = async {
@@ -197,7 +197,7 @@ impl Adapter {
     /// Does a command; `None` if it is the last one.
     async fn carry_out(&self, command: Command) -> Option<Result<Value, Refusal>> {
         Some(match command {
-            Command::Acquire(ask) => self.acquire(*ask).await,
+            Command::Acquire(command) => self.acquire(*command).await,
             Command::State { name } => self.state(&name).await,
             Command::Release { name } => self.release(&name).await,
             Command::Cancel { name } => self.claim(&name).map(|claim| {

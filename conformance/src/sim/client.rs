@@ -8,7 +8,7 @@
 //! leader, until it knows the outcome; the exactly-once rule requires that (docs/protocol.md).
 
 mod answers;
-mod asked;
+mod lock_spec;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,7 +29,7 @@ use super::history_recorder::{self, HistoryRecorder};
 use super::judge::SharedJudge;
 use super::resource::Resource;
 use super::tally::Tally;
-use asked::{Asked, any_key, wire_keys};
+use lock_spec::{LockSpec, any_key, wire_keys};
 
 /// Time that a client waits for an answer beyond the requested wait.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -101,7 +101,7 @@ struct Session {
 
 #[derive(Debug)]
 struct Held {
-    asked: Asked,
+    spec: LockSpec,
     token: Token,
     session: SessionId,
     /// How many releases give it up; `None` if that is not certain.
@@ -144,8 +144,8 @@ struct Renewal {
 enum Operation {
     Open,
     Close,
-    Acquire { asked: Asked, wait: Duration },
-    Once { asked: Asked, wait: Duration },
+    Acquire { spec: LockSpec, wait: Duration },
+    Once { spec: LockSpec, wait: Duration },
     Release { keys: Keys, token: Token, session: SessionId },
     Withdraw { keys: Keys },
     Read { key: Key, consistency: Consistency },
@@ -238,8 +238,8 @@ impl Client {
             && held.access_at <= now
         {
             held.access_at = now + env.rng.random_range(5..120) * Duration::from_millis(1);
-            if let Some(reads) = held.asked.access_reads() {
-                let keys = held.asked.keys.as_slice();
+            if let Some(reads) = held.spec.access_reads() {
+                let keys = held.spec.keys.as_slice();
                 let key = &keys[env.rng.random_range(0..keys.len())];
                 let call = Call::Access { key: history_recorder::key(key), token: held.token.0, reads };
                 let op = env.history.invoke(&self.name, now, call);
@@ -266,8 +266,8 @@ impl Client {
             if held.until > now && !env.closing {
                 return if rng.random_bool(0.3) { Some(self.write_as_holder(rng)) } else { self.acquire_again(rng) };
             }
-            let Held { asked, token, session, .. } = held;
-            return Some(Operation::Release { keys: asked.keys.clone(), token: *token, session: *session });
+            let Held { spec, token, session, .. } = held;
+            return Some(Operation::Release { keys: spec.keys.clone(), token: *token, session: *session });
         }
         if self.idle_until > now {
             return None;
@@ -277,7 +277,7 @@ impl Client {
             self.idle_until = now + Duration::from_secs(1);
             return None;
         }
-        let (key, asked) = (any_key(rng), Asked::draw(rng));
+        let (key, spec) = (any_key(rng), LockSpec::draw(rng));
         let wait = |rng: &mut SmallRng| Duration::from_millis(rng.random_range(100..6000));
         let operation = match rng.random_range(0..if env.has_access_control { 27 } else { 26 }) {
             23..=24 => self.write_late_or_without_a_lock(rng),
@@ -291,14 +291,14 @@ impl Client {
             },
             26 => self.change_of_rules(env),
             22 => Operation::ReadRecord { record: key, consistency: Consistency::Linearizable },
-            0 => Operation::Once { asked, wait: wait(rng) },
-            1 => Operation::Once { asked, wait: Duration::ZERO },
+            0 => Operation::Once { spec, wait: wait(rng) },
+            1 => Operation::Once { spec, wait: Duration::ZERO },
             2 => Operation::Read { key, consistency: Consistency::Stale },
             3..=4 => Operation::Read { key, consistency: Consistency::Linearizable },
             _ if self.session.is_none() => Operation::Open,
             5 => Operation::Close,
-            6..=8 => Operation::Acquire { asked, wait: Duration::ZERO },
-            _ => Operation::Acquire { asked, wait: wait(rng) },
+            6..=8 => Operation::Acquire { spec, wait: Duration::ZERO },
+            _ => Operation::Acquire { spec, wait: wait(rng) },
         };
         Some(operation)
     }
@@ -306,18 +306,18 @@ impl Client {
     /// Sometimes a holder acquires what it holds once more, or as it may not.
     fn acquire_again(&self, rng: &mut SmallRng) -> Option<Operation> {
         let held = self.held.as_ref().filter(|held| self.session.as_ref().is_some_and(|own| own.id == held.session))?;
-        let asked = match rng.random_range(0..20) {
-            0..3 if held.asked.reentrant => held.asked.clone(),
-            3 => held.asked.conflicting(),
+        let spec = match rng.random_range(0..20) {
+            0..3 if held.spec.reentrant => held.spec.clone(),
+            3 => held.spec.conflicting(),
             _ => return None,
         };
-        Some(Operation::Acquire { asked, wait: Duration::ZERO })
+        Some(Operation::Acquire { spec, wait: Duration::ZERO })
     }
 
     /// A change of the record of a lock that it holds.
     fn write_as_holder(&self, rng: &mut SmallRng) -> Operation {
         let held = self.held.as_ref().expect("it holds a lock");
-        let keys = held.asked.keys.as_slice();
+        let keys = held.spec.keys.as_slice();
         let record = keys[rng.random_range(0..keys.len())].clone();
         let session = self.session.as_ref().map(|own| own.id).filter(|own| *own == held.session);
         Operation::Write { record, change: self.draw_change(rng), token: Some(held.token), session }
@@ -404,13 +404,13 @@ impl Client {
             pending.in_doubt = true;
             env.tally.repetitions += 1;
         }
-        if let Operation::Acquire { asked, wait } = &pending.operation
+        if let Operation::Acquire { spec, wait } = &pending.operation
             && !wait.is_zero()
             && now > pending.begun
             && now >= pending.begun + *wait
         {
             env.history.info(pending.op, now, "not answered in time, and given up");
-            return self.begin(Operation::Withdraw { keys: asked.keys.clone() }, env, actions);
+            return self.begin(Operation::Withdraw { keys: spec.keys.clone() }, env, actions);
         }
         let Some((ask, wait)) = self.ask(&pending, env) else {
             return env.history.info(pending.op, now, "the session is lost");
@@ -431,8 +431,8 @@ impl Client {
         match operation {
             Operation::Open => Call::OpenSession { ttl_ms },
             Operation::Close => Call::CloseSession { session: own() },
-            Operation::Acquire { asked, wait } => asked.call(Some(own()), number, *wait, None),
-            Operation::Once { asked, wait } => asked.call(None, None, *wait, Some(ttl_ms)),
+            Operation::Acquire { spec, wait } => spec.call(Some(own()), number, *wait, None),
+            Operation::Once { spec, wait } => spec.call(None, None, *wait, Some(ttl_ms)),
             Operation::Release { keys, token, session } => {
                 let (keys, session) = (history_recorder::keys(keys), history_recorder::session(*session));
                 Call::Release { keys, session, token: token.0, number }
@@ -476,14 +476,14 @@ impl Client {
                 Command::Open { opening: opening(secret, self.ttl) }
             }
             Operation::Close => Command::Close { session: self.identity(session?) },
-            Operation::Acquire { asked, wait: longest } => {
+            Operation::Acquire { spec, wait: longest } => {
                 let wait = (pending.begun + longest).saturating_sub(env.now);
-                let options = asked.options(Some(session?), wait, ttl_ms(self.ttl));
-                return Some((self.translated(Op::Acquire { keys: wire_keys(&asked.keys), options, number }), wait));
+                let options = spec.options(Some(session?), wait, ttl_ms(self.ttl));
+                return Some((self.translated(Op::Acquire { keys: wire_keys(&spec.keys), options, number }), wait));
             }
-            Operation::Once { asked, wait } => {
-                let options = asked.options(None, wait, ttl_ms(self.ttl));
-                let request = self.translated(Op::Acquire { keys: wire_keys(&asked.keys), options, number: None });
+            Operation::Once { spec, wait } => {
+                let options = spec.options(None, wait, ttl_ms(self.ttl));
+                let request = self.translated(Op::Acquire { keys: wire_keys(&spec.keys), options, number: None });
                 return Some((with_secret(request, draw(env.rng), self.principal.as_str()), wait));
             }
             Operation::Release { keys, token, session } => {

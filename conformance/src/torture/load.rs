@@ -13,7 +13,7 @@
 //! sessions themselves, number and repeat their requests, and record all of them. Some clients only
 //! [read](plain), and now and then break the grant that they have read, as operators do.
 
-mod asked;
+mod lock_spec;
 mod plain;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -30,7 +30,7 @@ use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use super::operator::block_on;
-use asked::{Asked, KEYS};
+use lock_spec::{KEYS, LockSpec};
 use palisade_history::{self as history, Answer, Call, Change, Recorder, Refusal};
 
 /// Counts of operations and outcomes.
@@ -94,14 +94,14 @@ fn increment(counter: &AtomicU64) {
 }
 
 impl Counts {
-    fn count_grant(&self, asked: &Asked) {
+    fn count_grant(&self, spec: &LockSpec) {
         increment(&self.grants);
-        match asked.mode {
+        match spec.mode {
             history::Mode::Exclusive => {}
             history::Mode::Shared => increment(&self.shared),
             history::Mode::Semaphore { .. } => increment(&self.permits),
         }
-        if asked.keys.len() > 1 {
+        if spec.keys.len() > 1 {
             increment(&self.several);
         }
     }
@@ -183,14 +183,14 @@ impl Load {
     async fn lock_once(&self, client: &Client, random: &mut SmallRng, number: u64) {
         let ttl = Duration::from_millis(random.random_range(400..1500));
         let wait_ms = if random.random_bool(0.3) { 0 } else { random.random_range(50..3000) };
-        let asked = Asked::draw(random, wait_ms > 0);
+        let spec = LockSpec::draw(random, wait_ms > 0);
         let name = history::Client::from(format!("client-{number}").as_str());
-        let mut options = asked.options().ttl(ttl).owner(name.to_string());
+        let mut options = spec.options().ttl(ttl).owner(name.to_string());
         if wait_ms > 0 {
             options = options.wait(Duration::from_millis(wait_ms));
         }
         let ttl_ms = u64::try_from(ttl.as_millis()).ok();
-        let (keys, mode, max_queue) = (asked.history_keys(), asked.mode, asked.max_queue);
+        let (keys, mode, max_queue) = (spec.history_keys(), spec.mode, spec.max_queue);
         let call =
             Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false };
         let pending = self.recorder.invoke(&name, call);
@@ -198,23 +198,22 @@ impl Load {
         // later releases by itself what it may have claimed. Some clients give up early, and with
         // that their queue position.
         let timeout_ms = if random.random_bool(0.1) { random.random_range(1..200) } else { 60_000 };
-        let Ok(outcome) = timeout(Duration::from_millis(timeout_ms), client.lock(&asked.keys[..], options)).await
-        else {
+        let Ok(outcome) = timeout(Duration::from_millis(timeout_ms), client.lock(&spec.keys[..], options)).await else {
             return increment(&self.counts.abandoned);
         };
         match outcome {
             Ok(guard) => {
-                self.counts.count_grant(&asked);
+                self.counts.count_grant(&spec);
                 pending.ok(Answer::Granted { session: session(&guard), token: guard.token() });
-                if guard.keys() != asked.keys {
-                    self.complaints.lock().push(format!("{name} asked for {:?}, and holds {guard:?}", asked.keys));
+                if guard.keys() != spec.keys {
+                    self.complaints.lock().push(format!("{name} asked for {:?}, and holds {guard:?}", spec.keys));
                 }
-                self.hold(guard, &asked, &name, random, ttl).await;
+                self.hold(guard, &spec, &name, random, ttl).await;
             }
             Err(Error::Held { holder, .. }) => {
                 self.counts.count_held(wait_ms > 0);
                 if wait_ms > 0 && max_queue.is_none() {
-                    self.complaints.lock().push(format!("{name} would wait for {:?}, and was refused", asked.keys));
+                    self.complaints.lock().push(format!("{name} would wait for {:?}, and was refused", spec.keys));
                 }
                 pending.fail(Refusal::Held { token: holder.map(|holder| holder.token) });
                 sleep(Duration::from_millis(random.random_range(0..20))).await;
@@ -233,13 +232,13 @@ impl Load {
     async fn hold(
         &self,
         mut guard: Guard,
-        asked: &Asked,
+        spec: &LockSpec,
         name: &history::Client,
         random: &mut SmallRng,
         ttl: Duration,
     ) {
-        let key = &asked.keys[random.random_range(0..asked.keys.len())];
-        let access = |guard: &Guard| self.access(key, asked, guard.token(), name, || guard.is_valid());
+        let key = &spec.keys[random.random_range(0..spec.keys.len())];
+        let access = |guard: &Guard| self.access(key, spec, guard.token(), name, || guard.is_valid());
         access(&guard);
         if random.random_bool(0.02) {
             increment(&self.counts.pauses);
@@ -251,7 +250,7 @@ impl Load {
         if random.random_bool(0.4) {
             self.write_record(&mut guard, key, name, random).await;
         }
-        let (keys, session, token) = (asked.history_keys(), session(&guard), guard.token());
+        let (keys, session, token) = (spec.history_keys(), session(&guard), guard.token());
         let pending = self.recorder.invoke(name, Call::Release { keys, session, token, number: None });
         if random.random_bool(0.1) {
             // Released in the background: no answer is recorded.
@@ -300,8 +299,8 @@ impl Load {
 
     /// Writes to the resource, or reads it. The client believes that it holds the lock; within its lease it
     /// must be right, unless an operator has broken its grant: the holder learns of that later.
-    fn access(&self, key: &str, asked: &Asked, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
-        let Some(reads) = asked.access_reads() else { return };
+    fn access(&self, key: &str, spec: &LockSpec, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
+        let Some(reads) = spec.access_reads() else { return };
         let mut resource = self.resource.lock();
         let access = self.recorder.invoke(name, Call::Access { key: key.into(), token, reads });
         let highest = resource.entry(key.to_owned()).or_default();
@@ -347,10 +346,10 @@ impl Load {
             let mut waiters = tokio::task::JoinSet::new();
             let mut random = SmallRng::seed_from_u64(0);
             for waiter in 0..each * KEYS {
-                let (client, asked) = (client.clone(), Asked::of_key(waiter % KEYS, &mut random));
+                let (client, spec) = (client.clone(), LockSpec::of_key(waiter % KEYS, &mut random));
                 waiters.spawn(async move {
-                    let options = asked.options().ttl(Duration::from_secs(5)).wait(bound);
-                    client.lock(&asked.keys[..], options).await?.release().await
+                    let options = spec.options().ttl(Duration::from_secs(5)).wait(bound);
+                    client.lock(&spec.keys[..], options).await?.release().await
                 });
             }
             while let Some(outcome) = waiters.join_next().await {

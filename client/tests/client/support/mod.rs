@@ -154,7 +154,7 @@ impl Cluster {
     pub(crate) fn elect(&self, leader: Option<usize>) {
         let mut state = self.state();
         let Some(old) = std::mem::replace(&mut state.leader, leader) else { return };
-        let failure = Failure::new(Code::LeadershipLost, "the leader lost its office");
+        let failure = Failure::new(Code::LeadershipLost, "the leader lost leadership");
         for Waiting { line, id, .. } in std::mem::take(&mut state.waiting) {
             state.answer(line, id, Err(failure.clone()));
         }

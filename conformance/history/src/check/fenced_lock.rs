@@ -65,7 +65,7 @@ pub(super) struct Step {
 pub(super) enum Act {
     /// An acquire arrives. `acquire` is its index among the acquires; it waits where the queue has fewer
     /// waiters than `max_queue`. `is_own`: it named no session, so it makes the claim of its answer itself.
-    Ask { party: Party, acquire: u8, mode: Mode, max_queue: u32, is_own: bool },
+    Acquire { party: Party, acquire: u8, mode: Mode, max_queue: u32, is_own: bool },
     /// An acquire is answered with its grant.
     Granted { acquire: u8 },
     /// An acquire's wait ends without a grant.
@@ -142,7 +142,7 @@ pub(super) struct SearchContext {
     /// The steps with a known outcome.
     pub(super) seen: Set,
     /// The steps with which each acquire arrives.
-    pub(super) asks: Vec<Set>,
+    pub(super) arrivals: Vec<Set>,
     /// The steps with which each acquire is refused: after them none of its sendings has an effect.
     pub(super) refusals: Vec<Set>,
     visited: RefCell<HashSet<(Set, State)>>,
@@ -154,8 +154,8 @@ pub(super) struct SearchContext {
 impl SearchContext {
     /// With the acquires' tokens; the rest is empty.
     pub(super) fn new(tokens: Vec<Option<u64>>) -> SearchContext {
-        let (asks, refusals) = (vec![0; tokens.len()], vec![0; tokens.len()]);
-        SearchContext { tokens, asks, refusals, ..SearchContext::default() }
+        let (arrivals, refusals) = (vec![0; tokens.len()], vec![0; tokens.len()]);
+        SearchContext { tokens, arrivals, refusals, ..SearchContext::default() }
     }
 }
 
@@ -238,18 +238,18 @@ impl FencedLock {
 
     fn act(&mut self, act: &Act, seen: &Seen) -> Result<(), Misfit> {
         match (act, seen) {
-            (Act::Ask { acquire, .. }, Seen::Unknown)
+            (Act::Acquire { acquire, .. }, Seen::Unknown)
                 if self.done & self.context.refusals[usize::from(*acquire)] != 0 =>
             {
                 Ok(())
             }
-            (Act::Ask { party, acquire, mode, max_queue, is_own }, seen) => {
+            (Act::Acquire { party, acquire, mode, max_queue, is_own }, seen) => {
                 require(!is_own || !self.has_claim(*party))?;
-                self.ask(*party, *acquire, *mode, *max_queue, seen)
+                self.acquire(*party, *acquire, *mode, *max_queue, seen)
             }
             (Act::Granted { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
-                require(self.done & self.context.asks[usize::from(*acquire)] != 0)?;
+                require(self.done & self.context.arrivals[usize::from(*acquire)] != 0)?;
                 require(self.state.granted & bit(*acquire) == 0)?;
                 self.leave(*acquire)
             }
@@ -317,7 +317,7 @@ impl FencedLock {
         self.state.holders.iter().chain(&self.state.queue).any(|claim| claim.party == party)
     }
 
-    fn ask(&mut self, party: Party, acquire: u8, mode: Mode, max_queue: u32, seen: &Seen) -> Result<(), Misfit> {
+    fn acquire(&mut self, party: Party, acquire: u8, mode: Mode, max_queue: u32, seen: &Seen) -> Result<(), Misfit> {
         // An acquire of a key whose holders are due first ends them.
         self.end_due_holders()?;
         if self.is_gone(party) {

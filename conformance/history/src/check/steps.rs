@@ -255,7 +255,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         let max_queue = if wait_ms > 0 { max_queue.unwrap_or(u32::MAX) } else { 0 };
         let is_own =
             operation.call.session().is_none() && operation.answer().is_some() && !operation.was_disconnected();
-        let ask = Act::Ask { party, acquire, mode, max_queue, is_own };
+        let arrival = Act::Acquire { party, acquire, mode, max_queue, is_own };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
             Note::Queued { ahead } => Some((*time, ahead.map_or(Seen::Done, Seen::Queued))),
             Note::Disconnected => None,
@@ -270,7 +270,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             (None, Some(End::Ok(_) | End::Fail(_))) => (to, Seen::Done),
         };
-        self.add(from, asked, ask.clone(), seen);
+        self.add(from, asked, arrival.clone(), seen);
         match end {
             Some(End::Ok(_)) if wait_ms > 0 => self.add(from, to, Act::Granted { acquire }, Seen::Done),
             Some(End::Fail(Refusal::Timeout)) => self.add(gives_up.min(to), to, Act::GiveUp { acquire }, Seen::Done),
@@ -288,13 +288,13 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
         if operation.was_disconnected() {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
-            self.add(from, Time::NEVER, ask, Seen::Unknown);
+            self.add(from, Time::NEVER, arrival, Seen::Unknown);
         }
         if let Some(&acquire) = self.echoes.get(&operation_index) {
             let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
-            let ask = Act::Ask { party, acquire, mode, max_queue, is_own: false };
-            self.add(from, Time::NEVER, ask, Seen::Unknown);
+            let arrival = Act::Acquire { party, acquire, mode, max_queue, is_own: false };
+            self.add(from, Time::NEVER, arrival, Seen::Unknown);
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
     }
@@ -349,8 +349,8 @@ impl<'f, 'h> Steps<'f, 'h> {
                 context.seen |= bit(index);
             }
             match act {
-                Act::Ask { acquire, .. } => {
-                    context.asks[usize::from(acquire)] |= bit(index);
+                Act::Acquire { acquire, .. } => {
+                    context.arrivals[usize::from(acquire)] |= bit(index);
                     if let Seen::Held(_) = seen {
                         context.refusals[usize::from(acquire)] |= bit(index);
                     }

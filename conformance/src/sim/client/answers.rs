@@ -17,7 +17,7 @@ use super::super::clock::slowest;
 use super::super::history_recorder;
 use super::super::host::Reply;
 use super::super::tally::Tally;
-use super::asked::{Asked, wire_keys};
+use super::lock_spec::{LockSpec, wire_keys};
 use super::{Client, Environment, Held, Operation, PendingOperation, Renewal, Session};
 
 impl Client {
@@ -94,27 +94,27 @@ impl Client {
                 self.session = Some(Session { id, number: 0, alive: sent, renew_at });
                 Ok(())
             }
-            (Operation::Acquire { asked, .. } | Operation::Once { asked, .. }, Answer::Acquired(acquired)) => {
+            (Operation::Acquire { spec, .. } | Operation::Once { spec, .. }, Answer::Acquired(acquired)) => {
                 let (session, token) = (acquired.session, Token(acquired.token));
                 let holder = self.identity(session);
                 judge.client_leased(holder, pending.begun, slowest(self.ttl));
-                count_grant(asked, env.tally);
-                let waited = waited(pending, asked)
+                count_grant(spec, env.tally);
+                let waited = waited(pending, spec)
                     .map_or(Ok(()), |(number, max_queue)| judge.clients.client_waited(holder, number, max_queue));
-                let again = self.held.as_ref().filter(|held| held.token == token && held.asked == *asked);
+                let again = self.held.as_ref().filter(|held| held.token == token && held.spec == *spec);
                 let holds = again.map_or(Some(1), |held| held.holds.map(|holds| holds + 1));
                 env.tally.holds_added += u64::from(again.is_some());
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
-                let asked = asked.clone();
+                let spec = spec.clone();
                 let check = waited.and_then(|()| {
-                    if acquired.keys != wire_keys(&asked.keys) {
-                        let detail = format!("an acquire of {} was answered as one of {}", asked.keys, acquired.keys);
+                    if acquired.keys != wire_keys(&spec.keys) {
+                        let detail = format!("an acquire of {} was answered as one of {}", spec.keys, acquired.keys);
                         return violated!(Property::AnswersMatchRequests, "{detail}");
                     }
-                    judge.clients.client_granted(&asked.keys, asked.mode, holder, token)
+                    judge.clients.client_granted(&spec.keys, spec.mode, holder, token)
                 });
-                self.former = Some((asked.keys.first().clone(), token));
-                self.held = Some(Held { asked, token, session, holds, until, access_at: env.now });
+                self.former = Some((spec.keys.first().clone(), token));
+                self.held = Some(Held { spec, token, session, holds, until, access_at: env.now });
                 check
             }
             (Operation::Release { keys, token, .. }, answer @ (Answer::Released | Answer::StillHeld { .. })) => {
@@ -268,9 +268,9 @@ impl Client {
 impl Client {
     /// If an acquire of what the client holds fails, an earlier attempt may have added a hold.
     fn doubt_holds(&mut self, pending: &PendingOperation) {
-        if let (Operation::Acquire { asked, .. }, Some(held)) = (&pending.operation, &mut self.held)
+        if let (Operation::Acquire { spec, .. }, Some(held)) = (&pending.operation, &mut self.held)
             && pending.in_doubt
-            && *asked == held.asked
+            && *spec == held.spec
         {
             held.holds = None;
         }
@@ -278,15 +278,15 @@ impl Client {
 
     /// An acquire that waits is refused only where the queue is longer than it permits.
     fn check_held(&self, pending: &PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
-        let (Operation::Acquire { asked, wait } | Operation::Once { asked, wait }) = &pending.operation else { return };
+        let (Operation::Acquire { spec, wait } | Operation::Once { spec, wait }) = &pending.operation else { return };
         if wait.is_zero() {
             return;
         }
-        let is_long = asked.max_queue.is_some_and(|max_queue| failure.queue >= Some(max_queue.into()));
+        let is_long = spec.max_queue.is_some_and(|max_queue| failure.queue >= Some(max_queue.into()));
         if is_long {
             env.tally.short_queues += 1;
         } else {
-            let detail = format!("{asked:?} was refused with a queue of {:?}, and waits", failure.queue);
+            let detail = format!("{spec:?} was refused with a queue of {:?}, and waits", failure.queue);
             env.judge.lock().note(violated!(Property::AnswersMatchRequests, "{detail}"));
         }
     }
@@ -319,8 +319,8 @@ impl Client {
     }
 
     fn check_wait(&self, pending: &PendingOperation, env: &mut Environment<'_>) {
-        let Operation::Acquire { asked, .. } = &pending.operation else { return };
-        if let (Some((number, max_queue)), Some(session)) = (waited(pending, asked), &self.session) {
+        let Operation::Acquire { spec, .. } = &pending.operation else { return };
+        if let (Some((number, max_queue)), Some(session)) = (waited(pending, spec), &self.session) {
             let mut judge = env.judge.lock();
             let check = judge.clients.client_waited(self.identity(session.id), number, max_queue);
             judge.note(check);
@@ -329,15 +329,15 @@ impl Client {
 }
 
 /// The number of an acquire that waits in a bounded queue only, and the bound.
-fn waited(pending: &PendingOperation, asked: &Asked) -> Option<(Sequence, u32)> {
-    Some((pending.number?, asked.max_queue?))
+fn waited(pending: &PendingOperation, spec: &LockSpec) -> Option<(Sequence, u32)> {
+    Some((pending.number?, spec.max_queue?))
 }
 
-fn count_grant(asked: &Asked, tally: &mut Tally) {
+fn count_grant(spec: &LockSpec, tally: &mut Tally) {
     tally.grants_heard += 1;
-    tally.grants_shared += u64::from(asked.mode == Mode::SHARED);
-    tally.grants_of_permits += u64::from(asked.mode.as_semaphore().is_some());
-    tally.grants_of_several += u64::from(asked.keys.count() > 1);
+    tally.grants_shared += u64::from(spec.mode == Mode::SHARED);
+    tally.grants_of_permits += u64::from(spec.mode.as_semaphore().is_some());
+    tally.grants_of_several += u64::from(spec.keys.count() > 1);
 }
 
 fn lock_state(view: &LockView) -> LockState {

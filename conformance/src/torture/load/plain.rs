@@ -15,7 +15,7 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
-use super::asked::{Asked, KEYS, any_key, key};
+use super::lock_spec::{KEYS, LockSpec, any_key, key};
 use super::{Load, increment, wire_change};
 use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
 
@@ -40,7 +40,7 @@ enum Attempted {
 /// An acquire of a session with this time-to-live.
 #[derive(Clone, Copy)]
 struct Acquire<'a> {
-    asked: &'a Asked,
+    spec: &'a LockSpec,
     session: SessionId,
     ttl: Duration,
     wait_ms: u64,
@@ -154,9 +154,9 @@ impl<'f> Connection<'f> {
     /// usable.
     async fn lock_once(&mut self, session: SessionId, ttl: Duration, number: &mut u64) -> bool {
         let wait_ms = if self.random.random_bool(0.2) { 0 } else { self.random.random_range(50..2_500) };
-        let asked = Asked::draw(&mut self.random, wait_ms > 0);
+        let spec = LockSpec::draw(&mut self.random, wait_ms > 0);
         let reentrant = self.random.random_bool(0.3);
-        let request = Acquire { asked: &asked, session, ttl, wait_ms, reentrant };
+        let request = Acquire { spec: &spec, session, ttl, wait_ms, reentrant };
         let Some((token, mut good_until)) = self.acquire(request, number).await else { return false };
         let Some(token) = token else { return true };
         let mut holds = 1;
@@ -174,8 +174,8 @@ impl<'f> Connection<'f> {
             }
         }
         let (load, name) = (self.load, self.name.clone());
-        let key = asked.keys[self.random.random_range(0..asked.keys.len())].clone();
-        let access = || load.access(&key, &asked, token, &name, || Instant::now() < good_until);
+        let key = spec.keys[self.random.random_range(0..spec.keys.len())].clone();
+        let access = || load.access(&key, &spec, token, &name, || Instant::now() < good_until);
         access();
         if self.random.random_bool(0.03) {
             increment(&load.counts.pauses);
@@ -188,7 +188,7 @@ impl<'f> Connection<'f> {
             self.write_record(&key, session, token, number).await;
         }
         for left in (0..holds).rev() {
-            if !self.release(&asked, session, token, number, left).await {
+            if !self.release(&spec, session, token, number, left).await {
                 return false;
             }
         }
@@ -198,29 +198,29 @@ impl<'f> Connection<'f> {
     /// `None` if the session is no longer usable; otherwise the token, if granted, and the time
     /// until which the client relies on the lease.
     async fn acquire(&mut self, request: Acquire<'_>, number: &mut u64) -> Option<(Option<u64>, Instant)> {
-        let Acquire { asked, session, ttl, wait_ms, reentrant } = request;
+        let Acquire { spec, session, ttl, wait_ms, reentrant } = request;
         *number += 1;
         let call = Call::Acquire {
-            keys: asked.history_keys(),
+            keys: spec.history_keys(),
             session: Some(session_name(session)),
             number: Some(*number),
             wait_ms,
             ttl_ms: None,
-            mode: asked.mode,
-            max_queue: asked.max_queue,
+            mode: spec.mode,
+            max_queue: spec.max_queue,
             reentrant,
         };
         let pending = self.load.recorder.invoke(&self.name, call);
         // The same margin as in the Rust client.
         let good_until = Instant::now() + ttl.saturating_sub(margin(ttl));
-        let options = asked.wire_options(session, wait_ms, reentrant);
-        let op = Op::Acquire { keys: asked.keys[..].into(), options, number: Some(*number) };
+        let options = spec.wire_options(session, wait_ms, reentrant);
+        let op = Op::Acquire { keys: spec.keys[..].into(), options, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::from_millis(wait_ms)).await {
             Attempted::Done(wire::Answer::Acquired(acquired)) => {
-                counts.count_grant(asked);
-                if acquired.keys.as_slice() != asked.keys {
-                    let complaint = format!("{} asked for {:?}, and holds {}", self.name, asked.keys, acquired.keys);
+                counts.count_grant(spec);
+                if acquired.keys.as_slice() != spec.keys {
+                    let complaint = format!("{} asked for {:?}, and holds {}", self.name, spec.keys, acquired.keys);
                     self.load.complaints.lock().push(complaint);
                 }
                 pending.ok(Answer::Granted { session: session_name(session), token: acquired.token });
@@ -324,13 +324,13 @@ impl<'f> Connection<'f> {
     }
 
     /// Releases a lock, so that it is held so many times still. `false` if the session is no longer usable.
-    async fn release(&mut self, asked: &Asked, session: SessionId, token: u64, number: &mut u64, left: u32) -> bool {
+    async fn release(&mut self, spec: &LockSpec, session: SessionId, token: u64, number: &mut u64, left: u32) -> bool {
         *number += 1;
-        let (keys, holder) = (asked.history_keys(), session_name(session));
+        let (keys, holder) = (spec.history_keys(), session_name(session));
         let call = Call::Release { keys, session: holder, token, number: Some(*number) };
         let pending = self.load.recorder.invoke(&self.name, call);
         let grant = wire::Release { session, token };
-        let op = Op::Release { keys: asked.keys[..].into(), grant, number: Some(*number) };
+        let op = Op::Release { keys: spec.keys[..].into(), grant, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Released) if left == 0 => {

@@ -394,7 +394,7 @@ fn refused_reads_make_no_later_leader_stale() {
 }
 
 /// Goal: the age is a true upper bound. Answers that followers sent before they left, and that
-/// arrive late and again and again, keep the leader in office; they do not make its state younger,
+/// arrive late and again and again, renew its leadership; they do not make its state younger,
 /// because the followers may have elected another leader since.
 #[test]
 fn late_answers_make_no_state_younger() {

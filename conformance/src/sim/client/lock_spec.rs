@@ -19,7 +19,7 @@ const SIZE: u32 = 3;
 
 /// What an acquire asks for.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) struct Asked {
+pub(super) struct LockSpec {
     pub(super) keys: Keys,
     pub(super) mode: Mode,
     /// The length that a queue may reach with it.
@@ -34,10 +34,10 @@ pub(super) fn any_key(rng: &mut SmallRng) -> Key {
     Key::from(keys[rng.random_range(0..keys.len())])
 }
 
-impl Asked {
+impl LockSpec {
     /// Draws what to ask for: mostly a lock as a reader or a writer, or permits of the semaphore; sometimes
     /// both locks together; and now and then a key as what it is not, which is refused while it is used.
-    pub(super) fn draw(rng: &mut SmallRng) -> Asked {
+    pub(super) fn draw(rng: &mut SmallRng) -> LockSpec {
         let semaphore = |permits, of| Mode::semaphore(permits, of).expect("such a semaphore exists");
         let shared_or_exclusive = |rng: &mut SmallRng| [Mode::SHARED, Mode::EXCLUSIVE][rng.random_range(0..2)];
         let (keys, mode) = match rng.random_range(0..40) {
@@ -49,13 +49,13 @@ impl Asked {
         };
         let keys = Keys::new(keys.into_iter().map(Key::from).collect()).expect("each key occurs once");
         let max_queue = rng.random_bool(0.25).then(|| rng.random_range(1..3));
-        Asked { keys, mode, max_queue, reentrant: rng.random_bool(0.3) }
+        LockSpec { keys, mode, max_queue, reentrant: rng.random_bool(0.3) }
     }
 
     /// The first of these keys in another mode: the session that holds them may not ask for that.
-    pub(super) fn conflicting(&self) -> Asked {
+    pub(super) fn conflicting(&self) -> LockSpec {
         let mode = if self.mode == Mode::SHARED { Mode::EXCLUSIVE } else { Mode::SHARED };
-        Asked { keys: self.keys.first().clone().into(), mode, max_queue: None, reentrant: false }
+        LockSpec { keys: self.keys.first().clone().into(), mode, max_queue: None, reentrant: false }
     }
 
     /// A client that holds this lock makes accesses: only reads, where it shares the lock; none with permits

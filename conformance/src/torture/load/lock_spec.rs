@@ -15,7 +15,7 @@ const SIZE: u32 = 3;
 
 /// What an acquire asks for.
 #[derive(Clone, Debug)]
-pub(super) struct Asked {
+pub(super) struct LockSpec {
     pub(super) keys: Vec<String>,
     pub(super) mode: history::Mode,
     /// The longest queue that it joins.
@@ -30,20 +30,20 @@ pub(super) fn any_key(random: &mut SmallRng) -> String {
     key(random.random_range(0..KEYS))
 }
 
-impl Asked {
-    pub(super) fn draw(random: &mut SmallRng, waits: bool) -> Asked {
+impl LockSpec {
+    pub(super) fn draw(random: &mut SmallRng, waits: bool) -> LockSpec {
         let first = random.random_range(0..KEYS);
-        let mut asked = Asked::of_key(first, random);
+        let mut spec = LockSpec::of_key(first, random);
         if first < LOCKS && random.random_bool(0.2) {
-            asked.keys.push(key((first + random.random_range(1..LOCKS)) % LOCKS));
-            asked.keys.sort_unstable();
+            spec.keys.push(key((first + random.random_range(1..LOCKS)) % LOCKS));
+            spec.keys.sort_unstable();
         }
-        asked.max_queue = (waits && random.random_bool(0.2)).then(|| random.random_range(1..4));
-        asked
+        spec.max_queue = (waits && random.random_bool(0.2)).then(|| random.random_range(1..4));
+        spec
     }
 
     /// One key, and any queue.
-    pub(super) fn of_key(number: usize, random: &mut SmallRng) -> Asked {
+    pub(super) fn of_key(number: usize, random: &mut SmallRng) -> LockSpec {
         let mode = if number == LOCKS {
             history::Mode::Semaphore { permits: random.random_range(1..=SIZE), of: SIZE }
         } else if random.random_bool(0.4) {
@@ -51,7 +51,7 @@ impl Asked {
         } else {
             history::Mode::Exclusive
         };
-        Asked { keys: vec![key(number)], mode, max_queue: None }
+        LockSpec { keys: vec![key(number)], mode, max_queue: None }
     }
 
     /// As the Rust client takes it.
