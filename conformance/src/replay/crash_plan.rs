@@ -120,7 +120,7 @@ pub fn plan(crash: Crash, outputs: &[Output<LockTable>], salt: usize) -> Plan {
     }
 }
 
-/// The number of the step's frame that contains the write at `place` in these outputs.
+/// The number of the step's frame that contains the write at `position` in these outputs.
 fn frame_of(outputs: &[Output<LockTable>], position: usize) -> usize {
     let (mut frame, mut is_open) = (0, false);
     for write in outputs[..=position].iter().filter_map(write) {
