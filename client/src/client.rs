@@ -61,7 +61,7 @@ impl Client {
     /// once, it takes all locks together, under one token, or none: calls that name the same keys in another order do not
     /// wait for one another in a circle.
     ///
-    /// Dropping the future gives the claim up, in the background: a place in the queue is withdrawn, a lock that was
+    /// Dropping the future gives the claim up, in the background: a queue position is withdrawn, a lock that was
     /// granted just then is released.
     ///
     /// # Errors

@@ -45,7 +45,7 @@ impl Security {
     }
 
     /// Asks the node at `endpoint` many things over one connection, each once, and up to `at_once` before they are
-    /// answered. Each outcome goes to `answered` with its question's place, from 0 on, in the order in which they come.
+    /// answered. Each outcome goes to `answered` with its question's index, from 0 on, in the order in which they come.
     ///
     /// # Errors
     /// [`Error::BadEndpoint`]; [`Error::Unauthenticated`] if one of the two refuses the other; [`Error::Unreachable`] if the

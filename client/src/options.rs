@@ -19,7 +19,7 @@ pub struct Options {
     /// How long a node may take to accept a connection. 1 s.
     pub dial_timeout: Duration,
     /// How long a waiting acquire goes unanswered before it is asked for again (under the same number, and with the
-    /// same place in the queue), to notice an answer that was lost; doubled each time, up to 16 times as long (32 s). 2 s.
+    /// same queue position), to notice an answer that was lost; doubled each time, up to 16 times as long (32 s). 2 s.
     pub ask_again: Duration,
     /// How long a connection in use may be silent before it is probed; if nothing is heard for an `attempt_timeout`
     /// after that, it is given up. 2 s.

@@ -7,7 +7,7 @@
 //! exactly as if an operator had typed it. Before that, each value is parsed alone, so that a
 //! refusal names the variable, or the file and the line.
 //!
-//! A value is left out if clap refuses its option beside one that a higher place gives: `--join`
+//! A value is left out if clap refuses its option beside one that a higher source gives: `--join`
 //! overrules the `peers` of a file. Options of one place that exclude one another are refused.
 
 mod file;
@@ -101,7 +101,7 @@ impl Layered {
     /// another command than `serve` stays as it is.
     ///
     /// # Errors
-    /// A sentence for each value that cannot be used, with its place.
+    /// A sentence for each value that cannot be used, with its source.
     pub(super) fn of(
         arguments: Vec<OsString>,
         environment: impl Fn(&str) -> Option<OsString>,
@@ -204,7 +204,7 @@ fn is_on_command_line(given: &ArgMatches, arg: &Arg) -> bool {
     given.value_source(arg.get_id().as_str()) == Some(ValueSource::CommandLine)
 }
 
-/// Whether clap refuses the option beside one of those that a higher place gives.
+/// Whether clap refuses the option beside one of those that a higher source gives.
 fn is_excluded(serve: &clap::Command, arg: &Arg, higher: &[&Arg]) -> bool {
     let are_exclusive = |one: &Arg, other: &Arg| {
         let excluded = serve.get_arg_conflicts_with(one);

@@ -271,7 +271,7 @@ fn under<K: Ord, T>(run: &[(K, T)], key: &K) -> usize {
 }
 
 /// Inserts an item. A full run is split: it keeps its lower half and the upper half is returned. If
-/// the item's place is the first or one of the last `ROOM`, the run is split at that place instead,
+/// the item's position is the first or one of the last `ROOM`, the run is split at that position instead,
 /// so that keys that come in order fill one node after another. A run without spare capacity grows
 /// by at most `ROOM` items, because most runs never become full.
 fn put<K, T>(run: &mut Run<K, T>, position: usize, item: (K, T)) -> Option<Run<K, T>> {

@@ -105,7 +105,7 @@ fn holders_have_at_most_all_permits() {
 }
 
 /// Several locks are acquired under one token or not at all, and released together. A waiting claim
-/// keeps its place at every key, in one order with all others.
+/// keeps its queue position at every key, in one order with all others.
 #[test]
 fn several_locks_are_one_grant() {
     let (_cluster, node) = calm();

@@ -62,7 +62,7 @@ fn return_without(cluster: &mut Cluster, leader: u16) {
 
 /// Goal: `kill -9` of all three nodes in the middle of everything, five times over, in the same
 /// instant or the leader last. Every grant that was acknowledged and not released is still held by
-/// the same session with the same token; every place in a queue that was shown is still there, in
+/// the same session with the same token; every queue position that was shown is still there, in
 /// the same order; every acknowledged release has happened; no token is issued twice. And the
 /// clients, who know nothing of all this, go on where they were.
 ///
