@@ -11,7 +11,7 @@ mod support;
 use std::error::Error;
 
 use goldenscript::{Command, Context, Runner};
-use palisade_spec::checker::{Applied, Checked};
+use palisade_spec::checker::{Checked, Execution};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use support::machine::Scripted;
@@ -38,7 +38,7 @@ impl TableScript {
             Payload::Command(command) => Some(command),
             Payload::Noop | Payload::Members(_) => None,
         };
-        let entry = Applied { before: &before, at: self.now, command, outcome: &outcome, after: &self.table };
+        let entry = Execution { before: &before, at: self.now, command, outcome: &outcome, after: &self.table };
         let observer = self.observer.get_or_insert_with(|| before.observer());
         LockTable::check_entry(observer, &entry, true).map_err(|violation| violation.to_string())?;
         Ok(LockTable::show_outcome(&outcome))

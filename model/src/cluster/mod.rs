@@ -21,7 +21,7 @@ mod show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use palisade_spec::checker::{Checked, execute};
+use palisade_spec::checker::{Checked, Execution, execute, lock_entry};
 use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
@@ -30,7 +30,6 @@ use stateright::Property;
 
 pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
-use crate::locks::judge;
 use crate::world::{Answer, Applied, Environment, History, Ref, Replica, ServerRequest, World};
 
 /// Bounds on the clients, their sessions, and the time that passes.
@@ -281,7 +280,8 @@ impl Environment for Surroundings {
             earlier.flat_map(|lock| lock.holders.iter().map(|holder| holder.token)).max().unwrap_or_default();
         let mut table = before.clone();
         let outcome = execute(&mut table, entry.stamp, &entry.payload);
-        judge(before, entry.stamp, &entry.payload, &outcome, after, &mut greatest, LockTable::check_state)
+        lock_entry(&Execution::new(before, entry.stamp, &entry.payload, &outcome, after), &mut greatest, true)?;
+        after.check_state()
     }
 
     fn judge(&self, history: &History<LockTable>) -> Check {

@@ -6,21 +6,17 @@
 //! overtake an earlier one, which then arrives late. A request without a number may arrive at any
 //! moment, and so may a stranger's request in the name of a session (`requests.rs`).
 
-mod answers;
 mod denials;
-mod entry_step;
-mod judge;
 mod properties;
 mod requests;
 mod show;
-mod store_answers;
 mod writes;
 
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use palisade_spec::checker::{Checked, execute};
+use palisade_spec::checker::{Checked, Execution, execute, lock_entry};
 use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token, Value,
@@ -31,7 +27,6 @@ use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
 
-pub use self::judge::judge;
 use self::requests::Requests;
 pub use self::requests::{Request, Start};
 pub use self::writes::{Compared, What, Write};
@@ -245,8 +240,13 @@ impl Locks {
             let mut greatest = state.greatest;
             let outcome = execute(&mut table, state.now, &payload);
             let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
-            let check = |after: &LockTable| (*self.checked.get([table.key(), 0, 0, 0], || after.check_state())).clone();
-            let judged = judge(&state.table, state.now, &payload, &outcome, &table, &mut greatest, check);
+            let execution = Execution::<LockTable>::new(&state.table, state.now, &payload, &outcome, &table);
+            // An unchanged table was checked when it came about.
+            let check_table = || match table == state.table {
+                true => Ok(()),
+                false => (*self.checked.get([table.key(), 0, 0, 0], || table.check_state())).clone(),
+            };
+            let judged = lock_entry(&execution, &mut greatest, true).and_then(|()| check_table());
             let violation = judged.err().map(leak);
             let is_new = |id: &&SessionId| state.table.session(**id).is_none();
             let opened = table.sessions().keys().filter(is_new).last().map(|id| id.number);

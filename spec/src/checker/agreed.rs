@@ -6,7 +6,7 @@
 use alloc::collections::VecDeque;
 use core::time::Duration;
 
-use super::machine::{Applied, Checked, execute};
+use super::machine::{Checked, Execution, execute};
 use crate::invariants::{Check, Committed, Property, members_survive_compaction, snapshot_matches_log};
 use crate::raft::{Entry, Index, Log, Members, Node, Payload, Position, Snapshot, Stamp, StateMachine, Term};
 use crate::{require, violated};
@@ -154,17 +154,13 @@ impl<S: Checked> Reference<S> {
         require!(Property::StampsOnlyGrow, at >= was, "entry {} has stamp {at}, after {was}", entry.index)?;
         let before = self.machine.clone();
         let outcome = execute(&mut self.machine, at, &entry.payload);
-        let command = match &entry.payload {
-            Payload::Command(command) => Some(command),
-            Payload::Noop | Payload::Members(_) => None,
-        };
-        let applied = Applied { before: &before, at, command, outcome: &outcome, after: &self.machine };
+        let execution = Execution::new(&before, at, &entry.payload, &outcome, &self.machine);
         let cost = before.size().max(self.machine.size());
         let least = cost.max(whole_up_to);
         self.budget = (self.budget + whole_up_to.saturating_mul(whole_up_to) / least.max(1)).min(least);
         let whole = self.budget >= cost;
         self.budget -= if whole { cost } else { 0 };
-        S::check_entry(&mut self.observer, &applied, whole)?;
+        S::check_entry(&mut self.observer, &execution, whole)?;
         self.executed = (self.executed.0 + 1, self.executed.1 + u64::from(whole));
         if let Payload::Members(_) = entry.payload {
             self.changes.insert(entry.index, entry.clone());

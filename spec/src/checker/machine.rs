@@ -18,7 +18,7 @@ pub trait Checked: StateMachine {
     ///
     /// # Errors
     /// The first violation.
-    fn check_entry(observer: &mut Self::Observer, entry: &Applied<'_, Self>, whole: bool) -> Check;
+    fn check_entry(observer: &mut Self::Observer, entry: &Execution<'_, Self>, whole: bool) -> Check;
 
     /// Checks a whole state by itself.
     ///
@@ -29,7 +29,7 @@ pub trait Checked: StateMachine {
 
 /// The execution of one entry, with the states before and after it.
 #[derive(Debug)]
-pub struct Applied<'a, S: StateMachine> {
+pub struct Execution<'a, S: StateMachine> {
     /// The state before.
     pub before: &'a S,
     /// The entry's stamp.
@@ -40,6 +40,23 @@ pub struct Applied<'a, S: StateMachine> {
     pub outcome: &'a S::Outcome,
     /// The state after.
     pub after: &'a S,
+}
+
+impl<'a, S: StateMachine> Execution<'a, S> {
+    /// The execution of an entry with this payload.
+    pub fn new(
+        before: &'a S,
+        at: Stamp,
+        payload: &'a Payload<S::Command>,
+        outcome: &'a S::Outcome,
+        after: &'a S,
+    ) -> Execution<'a, S> {
+        let command = match payload {
+            Payload::Command(command) => Some(command),
+            Payload::Noop | Payload::Members(_) => None,
+        };
+        Execution { before, at, command, outcome, after }
+    }
 }
 
 /// Executes an entry. Deliberately not [`StateMachine::apply_payload`]: a check must not rely on

@@ -56,7 +56,8 @@ use core::time::Duration;
 
 pub use agreed::{Agreed, Reference};
 pub use cluster::{ClusterChecker, Counts};
-pub use machine::{Applied, Checked, execute};
+pub use lock_table::lock_entry;
+pub use machine::{Checked, Execution, execute};
 
 use crate::raft::{Message, StateMachine};
 #[cfg(doc)]

@@ -5,6 +5,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use super::transactions_are_whole::bytes;
 use super::{Check, Property};
 use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, RECORD_BYTES, Record, Sequence, SessionId, Token};
+use crate::raft::StateMachine;
 use crate::require;
 
 const NAME: Property = Property::TableSoundness;
@@ -33,6 +34,8 @@ pub fn table_is_sound(table: &LockTable) -> Check {
         }
     }
     require!(NAME, table.deadlines().len() == table.sessions().len(), "a deadline without a session")?;
+    let (first, next) = (table.sessions().values().map(|session| session.deadline).min(), table.next_deadline());
+    require!(NAME, next == first, "the next deadline is {first:?}, not {next:?}")?;
     let mut contended = BTreeMap::new();
     for lock in table.locks().values().filter(|lock| !lock.queue.is_empty()) {
         if let Some(holder) = lock.holders.first() {

@@ -1,6 +1,6 @@
 //! The smallest state machine that shows order and time: a list of words, some of which expire.
 
-use palisade_spec::checker::{Applied, Checked};
+use palisade_spec::checker::{Checked, Execution};
 use palisade_spec::invariants::Check;
 use palisade_spec::raft::{Stamp, StateMachine};
 
@@ -53,7 +53,7 @@ impl Checked for Slate {
         self.words.len()
     }
 
-    fn check_entry(_: &mut (), _: &Applied<'_, Slate>, _: bool) -> Check {
+    fn check_entry(_: &mut (), _: &Execution<'_, Slate>, _: bool) -> Check {
         Ok(())
     }
 

@@ -1,12 +1,12 @@
 //! What a transaction of the store must be answered, by the rules and not by the table's code.
 
-use std::collections::BTreeMap;
+use alloc::collections::BTreeMap;
 
-use palisade_spec::lock::{
+use crate::lock::{
     Change, Condition, Key, LockTable, RECORD_BYTES, Record, Reply, Right, Sequence, SessionId, Transaction, Writer,
 };
 
-use super::entry_step::{Standing, Step};
+use super::{Standing, Step};
 
 impl Step<'_> {
     /// The only reply to a transaction that is true.

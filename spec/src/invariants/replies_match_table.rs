@@ -1,16 +1,14 @@
-//! Checks that a command's reply matches the table.
+//! Replies match the table: a command's reply says what the table has.
 
-use palisade_spec::invariants::{Check, Property, permitted};
-use palisade_spec::lock::{
+use super::{Check, Property, Standing, Step, permitted};
+use crate::lock::{
     Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Principal, Reply, Right, Sequence,
     SessionId, Token,
 };
-use palisade_spec::require;
-
-use super::entry_step::{Standing, Step};
+use crate::require;
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
-pub(super) fn reply_matches_table(step: &Step<'_>) -> Check {
+pub fn replies_match_table(step: &Step<'_>) -> Check {
     let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
     let matches = match (command, reply) {
         (None, reply) => reply.is_none() && step.opens_none(),
@@ -90,9 +88,13 @@ impl Step<'_> {
 
     /// Whether the session waits for all the keys, as the request asked, and is behind so many at most.
     fn waits(&self, request: &LockRequest, id: SessionId, ahead: u64) -> bool {
+        self.stands(request, id, None) && self.ahead(&request.keys, id) == Some(ahead)
+    }
+
+    /// The number of waiters before a session; of several keys, the greatest number.
+    fn ahead(&self, keys: &Keys, id: SessionId) -> Option<u64> {
         let position = |key: &Key| self.after.lock(key)?.queue.iter().position(|waiter| waiter.session == id);
-        let most = request.keys.iter().filter_map(position).max();
-        self.stands(request, id, None) && most.is_some_and(|most| most as u64 == ahead)
+        keys.iter().filter_map(position).max().map(|most| most as u64)
     }
 
     fn stands(&self, request: &LockRequest, id: SessionId, token: Option<Token>) -> bool {
@@ -114,15 +116,15 @@ impl Step<'_> {
     /// What a request gets if its session has no claim on the keys.
     fn turn(&self, request: &LockRequest) -> Turn {
         for key in &request.keys {
-            if let Some(first) = Standing::all(self.found, key).next()
+            if let Some(first) = Standing::all(&self.found, key).next()
                 && first.mode.of() != request.mode.of()
             {
                 return Turn::OtherSize(key.clone(), first.mode);
             }
         }
-        let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, None);
+        let is_behind = |key: &&Key| is_behind(&self.found, key, request.mode, None);
         let Some(blocked) = request.keys.iter().find(is_behind) else { return Turn::Now };
-        let is_full = |key: &&Key| queue(self.found, key) >= u64::from(request.max_queue);
+        let is_full = |key: &&Key| queue(&self.found, key) >= u64::from(request.max_queue);
         match request.keys.iter().find(is_full) {
             _ if !request.waits() => Turn::Held(blocked.clone()),
             Some(full) => Turn::Held(full.clone()),
@@ -168,11 +170,13 @@ impl Step<'_> {
         }
         let claim = Standing::of(self.after, requester, request.keys.first());
         if self.is_repeated(requester, sequence) {
-            let its_own = claim.filter(|claim| claim.sequence == sequence);
+            // The client may have given the number to another request, for other keys.
+            let is_its_own = |claim: &Standing<'_>| claim.sequence == sequence && claim.keys == request.keys.as_slice();
+            let its_own = claim.filter(is_its_own);
             return match (its_own.map(|claim| claim.token), reply) {
                 (Some(Some(held)), Reply::Granted { session, token }) => (*session, *token) == (requester, held),
                 (Some(None), Reply::Queued { session, ahead }) => {
-                    *session == requester && self.waits(request, requester, *ahead)
+                    *session == requester && self.ahead(&request.keys, requester) == Some(*ahead)
                 }
                 (None, reply) => *reply == Reply::Gone,
                 _ => false,
@@ -199,7 +203,7 @@ impl Step<'_> {
             }
             _ => false,
         };
-        let had = request.keys.iter().find_map(|key| Some((key, Standing::of(self.found, requester, key)?)));
+        let had = request.keys.iter().find_map(|key| Some((key, Standing::of(&self.found, requester, key)?)));
         match had {
             Some((key, had)) if !is_as_asked(&had, request) => {
                 *reply == Reply::OtherClaim { key: key.clone() }
@@ -209,7 +213,7 @@ impl Step<'_> {
             Some(_) if request.waits() => is_queued(),
             // It waited, and gives that up: the reply names the first key at which its turn had not come.
             Some(_) => {
-                let is_behind = |key: &&Key| is_behind(self.found, key, request.mode, Some(requester));
+                let is_behind = |key: &&Key| is_behind(&self.found, key, request.mode, Some(requester));
                 let blocked = request.keys.iter().find(is_behind);
                 claim.is_none() && blocked.is_some_and(|key| self.is_held(key, reply))
             }
@@ -224,8 +228,8 @@ impl Step<'_> {
     /// Whether the reply to a break is true, and the session ends if that was its only claim. The rules must
     /// permit it for all keys of the grant. Another property judges what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
-        let held = Standing::all(self.found, key).find(|claim| claim.token == Some(token));
-        let keys = held.map_or(std::slice::from_ref(key), |claim| claim.keys);
+        let held = Standing::all(&self.found, key).find(|claim| claim.token == Some(token));
+        let keys = held.map_or(core::slice::from_ref(key), |claim| claim.keys);
         if !keys.iter().all(|key| self.permits(Some(principal), Right::Break, key)) {
             return *reply == Reply::Denied;
         }
@@ -251,8 +255,8 @@ impl Step<'_> {
     ) -> bool {
         let is_repeated = self.is_repeated(requester, sequence);
         let lives = self.lives(requester);
-        let had = Standing::of(self.found, requester, keys.first())
-            .filter(|_| Step::has_claim(self.found, requester, keys, claim));
+        let had = Standing::of(&self.found, requester, keys.first())
+            .filter(|_| Step::has_claim(&self.found, requester, keys, claim));
         let has = |key| Standing::of(self.after, requester, key);
         match (reply, had) {
             (Reply::Released, Some(had)) => {
