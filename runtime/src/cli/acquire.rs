@@ -12,7 +12,7 @@ use palisade_client::{Error, Guard};
 use serde::Serialize;
 
 use super::claim::{Claim, Granted, LockKeys, Reach};
-use super::connect::{self, Endpoints, without_key_alias};
+use super::connect::{self, Endpoints};
 use super::lock::EXIT_LOST;
 use super::show::print_json;
 use super::signals::StopSignals;
@@ -24,7 +24,6 @@ use super::{block_on, print_error};
 /// the end of its TTL, unless `palisade session renew` renews it. The session is a secret: a program that
 /// has it can release the lock. The exit codes are those of `palisade lock`.
 #[derive(Debug, Args)]
-#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Acquire {
     #[command(flatten)]
     claim: Claim,
@@ -45,7 +44,6 @@ pub(super) struct Acquire {
 /// The exit code is 76 if the session does not hold the lock with this token (any more): another client may
 /// have held it meanwhile. Otherwise the exit codes are those of `palisade lock`.
 #[derive(Debug, Args)]
-#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Release {
     #[command(flatten)]
     keys: LockKeys,

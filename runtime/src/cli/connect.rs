@@ -3,7 +3,7 @@
 
 use std::path::PathBuf;
 
-use clap::{Arg, Args};
+use clap::Args;
 use palisade_client::wire::{Code, Failure};
 use palisade_client::{Client, DEFAULT_ENDPOINTS, Error, Options, Security, parse_endpoints};
 
@@ -24,23 +24,11 @@ pub(super) struct Endpoints {
     #[arg(long, value_name = "FILE", env = "PALISADE_CERT", requires_all = ["ca", "cert_key"], help_heading = "TLS")]
     cert: Option<PathBuf>,
     /// The key of --cert
-    #[arg(
-        long,
-        alias = "key",
-        value_name = "FILE",
-        env = "PALISADE_CERT_KEY",
-        requires = "cert",
-        help_heading = "TLS"
-    )]
+    #[arg(long, value_name = "FILE", env = "PALISADE_CERT_KEY", requires = "cert", help_heading = "TLS")]
     cert_key: Option<PathBuf>,
     /// A file with this client's bearer token
     #[arg(long, value_name = "FILE", env = "PALISADE_TOKEN_FILE", requires = "ca", help_heading = "TLS")]
     token_file: Option<PathBuf>,
-}
-
-/// Frees the name `--key`, which also names the option `--cert-key`: in a command whose `--key` is the key of a lock.
-pub(super) fn without_key_alias(cert_key: Arg) -> Arg {
-    cert_key.alias(None)
 }
 
 impl Endpoints {

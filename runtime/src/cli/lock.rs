@@ -24,7 +24,6 @@ use tokio::time::{sleep, timeout};
 use super::child::{self, LockedCommand, Stopped};
 use super::claim::enclosing::{self, Enclosing};
 use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reach, Wait, close, parse_wait};
-use super::connect::without_key_alias;
 use super::signals::StopSignals;
 use super::watchdog::{HeldLock, Watchdog};
 use super::{block_on, print_error};
@@ -46,7 +45,6 @@ const EXIT_USAGE: u8 = 2;
 /// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out;
 /// 77: no node accepts this client's certificate or token, or the client accepts no node's.
 #[derive(Debug, Args)]
-#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Lock {
     #[command(flatten)]
     claim: Claim,
@@ -63,7 +61,6 @@ pub(super) struct Lock {
 /// The signal releases the lock (exit code 0). `palisade hold KEY` is `palisade lock KEY` without a command: options and
 /// exit codes are those of `palisade lock`. A line on standard error says when the lock is held, and its token.
 #[derive(Debug, Args)]
-#[command(mut_arg("cert_key", without_key_alias))]
 pub(super) struct Hold {
     #[command(flatten)]
     claim: Claim,
@@ -137,13 +134,14 @@ impl Hold {
             );
             return ExitCode::from(EXIT_USAGE);
         }
-        if let Some((key, command_line)) = self.claim.keys.positional().split_first()
-            && let Some(word) = command_line.iter().find(|word| is_program(word))
-        {
-            let command = command_line.join(" ");
+        let words = self.claim.keys.positional();
+        if let Some(first) = (1..words.len()).find(|&word| is_program(&words[word])) {
+            let (keys, command_line) = words.split_at(first);
+            let (keys, word) = (keys.join(" --key "), &words[first]);
             print_error(format!(
-                "`palisade hold` runs no command, and {word} names a program: write palisade lock {key} -- {command}; if it is a key, \
-                 write --key={word}"
+                "`palisade hold` runs no command, and {word} names a program: write palisade lock {keys} -- {}; if it is a key, \
+                 write --key={word}",
+                command_line.join(" ")
             ));
             return ExitCode::from(EXIT_USAGE);
         }
