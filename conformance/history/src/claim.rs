@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::event::Key;
+use super::names::Key;
 
 /// The keys of one claim: one, or several that are acquired and released together. A record has one key
 /// as a string, and several as a list.

@@ -18,6 +18,7 @@ use std::sync::Arc;
 use serde::{Deserialize, Serialize};
 
 use super::claim::{Keys, Mode, one_or_several};
+use super::names::{Client, Key, Session};
 
 /// Version of the format.
 pub const VERSION: u32 = 1;
@@ -58,42 +59,6 @@ impl fmt::Display for Time {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct OpId(pub u64);
-
-macro_rules! name {
-    ($(#[$doc:meta])* $name:ident) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-        #[serde(transparent)]
-        pub struct $name(pub Arc<str>);
-
-        impl From<&str> for $name {
-            fn from(text: &str) -> Self {
-                Self(Arc::from(text))
-            }
-        }
-
-        impl fmt::Display for $name {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str(&self.0)
-            }
-        }
-    };
-}
-
-name! {
-    /// A client: a process that acquires locks and shares their tokens with no other client.
-    Client
-}
-
-name! {
-    /// A session, by the service's name for it.
-    Session
-}
-
-name! {
-    /// The key of a lock; also the name of the resource that the lock protects.
-    Key
-}
 
 fn is_default<T: Default + PartialEq>(value: &T) -> bool {
     *value == T::default()

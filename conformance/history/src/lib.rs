@@ -41,12 +41,14 @@ pub mod claim;
 pub mod edn;
 pub mod event;
 pub mod knossos;
+pub mod names;
 pub mod operation;
 pub mod porcupine;
 pub mod processes;
 pub mod record;
 
 pub use claim::{Keys, Mode};
-pub use event::{Answer, Call, Change, Client, Event, Holder, Key, Note, OpId, Refusal, Session, Time};
+pub use event::{Answer, Call, Change, Event, Holder, Note, OpId, Refusal, Time};
+pub use names::{Client, Key, Session};
 pub use operation::{BadHistory, End, History, Operation};
 pub use record::{Pending, Recorder};
