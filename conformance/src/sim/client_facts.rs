@@ -12,7 +12,9 @@ use palisade_spec::lock::{Command, Event, Key, Keys, Lock, LockTable, Mode, Proo
 use palisade_spec::raft::{Index, Payload};
 use palisade_spec::violated;
 
-use super::judge::WINDOW;
+/// Number of committed entries kept, with their states. A node that lags further is sent a snapshot
+/// long before.
+pub(super) const WINDOW: usize = 8192;
 
 /// The effects of the committed entries, and what clients know of them.
 #[derive(Debug, Default)]

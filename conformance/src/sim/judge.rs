@@ -12,14 +12,11 @@ use palisade_spec::lock::{LockTable, SessionId};
 use palisade_spec::raft::{Durable, Index, Input, Message, Node, NodeId, Output, Payload, Persist, Snapshot, Term};
 use parking_lot::Mutex;
 
-use super::client_facts::ClientFacts;
+use super::client_facts::{ClientFacts, WINDOW};
 use super::clock;
 
 /// Number of commits of a node between two comparisons of its whole state.
 const COMPARED: u64 = 64;
-/// Number of committed entries kept, with their states. A node that lags further is sent a snapshot
-/// long before.
-pub(super) const WINDOW: usize = 8192;
 /// Number of written entries kept for log matching.
 const REMEMBERED: usize = 32_768;
 
