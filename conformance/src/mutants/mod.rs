@@ -17,7 +17,10 @@ pub mod error;
 pub(crate) mod list;
 pub mod mutant;
 pub mod programs;
+pub mod replay;
+pub mod sim;
 pub mod test;
+pub mod torture;
 
 use std::collections::BTreeSet;
 
@@ -25,7 +28,6 @@ use serde::de::DeserializeOwned;
 
 use self::error::Error;
 use self::mutant::{Finder, Mutant};
-use crate::{replay, sim, torture};
 
 /// The parts of this crate that find mutants; also the folders of their lists.
 pub const PARTS: [&str; 4] = ["replay", "sim", "torture", "test"];
@@ -35,9 +37,9 @@ pub const PARTS: [&str; 4] = ["replay", "sim", "torture", "test"];
 /// # Errors
 /// If a list cannot be read.
 pub fn mutants() -> Result<Vec<Mutant>, Error> {
-    let mut mutants = boxed::<replay::mutants::Finder>("replay")?;
-    mutants.extend(boxed::<sim::mutants::Finder>("sim")?);
-    mutants.extend(boxed::<torture::mutants::Finder>("torture")?);
+    let mut mutants = boxed::<replay::Finder>("replay")?;
+    mutants.extend(boxed::<sim::Finder>("sim")?);
+    mutants.extend(boxed::<torture::Finder>("torture")?);
     mutants.extend(boxed::<test::Finder>("test")?);
     Ok(mutants)
 }

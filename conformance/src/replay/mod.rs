@@ -23,7 +23,6 @@
 //! | [`large_table`] | generated traces without a model: a table with many sessions and keys |
 //! | [`coverage`] | counts what a replay exercised |
 //! | [`saved_traces`] | the saved traces and the models that they are paths of |
-//! | [`mutants`] | server mutants that a replay must find |
 
 pub mod command;
 mod compare;
@@ -36,7 +35,6 @@ pub mod finding;
 pub mod large_table;
 pub mod live;
 pub mod message_gate;
-pub mod mutants;
 pub mod nodes;
 pub mod play;
 pub mod rejected_inputs;

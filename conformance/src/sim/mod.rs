@@ -25,7 +25,6 @@ mod event_log;
 mod history_recorder;
 mod host;
 mod judge;
-pub mod mutants;
 mod network;
 mod plan;
 mod resource;

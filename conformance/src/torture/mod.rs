@@ -23,7 +23,6 @@ mod damage;
 mod disk;
 mod fault;
 mod load;
-pub mod mutants;
 mod namespace;
 mod network;
 mod node;

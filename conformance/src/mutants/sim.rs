@@ -1,11 +1,10 @@
-//! [Mutants](crate::mutants) of the server that the simulation must detect: it runs seeds until a
-//! property is violated.
+//! Mutants of the server that the simulation must detect: it runs seeds until a property is violated.
 
 use serde::Deserialize;
 
-use crate::mutants::error::Error;
-use crate::mutants::mutant::{self, Verdict};
-use crate::mutants::programs::MutantBuild;
+use super::error::Error;
+use super::mutant::{self, Verdict};
+use super::programs::MutantBuild;
 
 /// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]

@@ -1,11 +1,11 @@
-//! [Mutants](crate::mutants) of the server that live faults must detect: the torture runs seed
-//! after seed until a run fails. Needs what [torture](super) needs: root, `nft`, `strace`.
+//! Mutants of the server that live faults must detect: the torture runs seed after seed until a run
+//! fails. Needs what [torture](crate::torture) needs: root, `nft`, `strace`.
 
 use serde::Deserialize;
 
-use crate::mutants::error::Error;
-use crate::mutants::mutant::{self, Verdict};
-use crate::mutants::programs::MutantBuild;
+use super::error::Error;
+use super::mutant::{self, Verdict};
+use super::programs::MutantBuild;
 
 /// How a mutant is detected.
 #[derive(Clone, Debug, Deserialize)]

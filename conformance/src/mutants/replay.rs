@@ -1,17 +1,16 @@
-//! [Mutants](crate::mutants) of the server that a replay must find: it replays trace after trace
-//! until one differs.
+//! Mutants of the server that a replay must find: it replays trace after trace until one differs.
 
 use serde::Deserialize;
 
-use super::command::SEGMENT_BYTES;
-use super::finding::{Finding, PlayError};
-use super::live::Program;
-use super::nodes::ReplayConfig;
-use super::play::play;
-use super::saved_traces::{self, SavedTrace};
-use crate::mutants::error::Error;
-use crate::mutants::mutant::{self, Verdict};
-use crate::mutants::programs::MutantBuild;
+use super::error::Error;
+use super::mutant::{self, Verdict};
+use super::programs::MutantBuild;
+use crate::replay::command::SEGMENT_BYTES;
+use crate::replay::finding::{Finding, PlayError};
+use crate::replay::live::Program;
+use crate::replay::nodes::ReplayConfig;
+use crate::replay::play::play;
+use crate::replay::saved_traces::{self, SavedTrace};
 
 /// How a replay finds a mutant.
 #[derive(Clone, Debug, Deserialize)]
