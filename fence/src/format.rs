@@ -4,11 +4,8 @@
 //! base64url decoder refuses padding and unused bits that are not zero. So two texts that differ
 //! are two different signed tokens, and nothing can be appended to one or cut off.
 
-use base64::Engine;
-use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-
-use crate::keys::KeyId;
-use crate::refusal::Malformed;
+use crate::keys::{KeyId, SIGNATURE};
+use crate::text::{Malformed, decode_text};
 
 /// What a signed token begins with: the format's name and version.
 pub(crate) const PREFIX: &str = "fence1.";
@@ -16,8 +13,6 @@ pub(crate) const PREFIX: &str = "fence1.";
 pub(crate) const GRANT_DOMAIN: &[u8] = b"palisade fence 1 grant\0";
 /// What the signature of a certificate covers before the certificate's bytes.
 pub(crate) const CERTIFICATE_DOMAIN: &[u8] = b"palisade fence 1 certificate\0";
-/// Length of a signature in bytes.
-pub(crate) const SIGNATURE: usize = 64;
 
 /// A grant: this session of this cluster got the lock with this token.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -101,18 +96,6 @@ impl Signed {
 pub(crate) fn read_signed_certificate(text: &str) -> Result<(Certificate, Vec<u8>, [u8; SIGNATURE]), Malformed> {
     let (payload, signature) = split_signature("certificate", decode_text("certificate", text)?)?;
     Ok((read_certificate(&payload)?, payload, signature))
-}
-
-/// base64url without padding.
-pub(crate) fn encode_text(bytes: &[u8]) -> String {
-    URL_SAFE_NO_PAD.encode(bytes)
-}
-
-/// The bytes of a base64url text. Refuses padding, other characters, and unused bits that are set.
-pub(crate) fn decode_text(what: &str, text: &str) -> Result<Vec<u8>, Malformed> {
-    URL_SAFE_NO_PAD
-        .decode(text)
-        .map_err(|error| Malformed::new(format!("the {what} is not canonical base64url: {error}")))
 }
 
 fn split_signature(what: &str, mut bytes: Vec<u8>) -> Result<(Vec<u8>, [u8; SIGNATURE]), Malformed> {

@@ -5,11 +5,11 @@ use std::fmt;
 use ed25519_dalek::{Signer as _, SigningKey};
 
 use crate::format::{
-    CERTIFICATE_DOMAIN, Certificate, GRANT_DOMAIN, Grant, PREFIX, certificate_bytes, encode_text, grant_bytes,
+    CERTIFICATE_DOMAIN, Certificate, GRANT_DOMAIN, Grant, PREFIX, certificate_bytes, grant_bytes,
     read_signed_certificate,
 };
 use crate::keys::{KeyId, PublicKey, Root};
-use crate::refusal::Malformed;
+use crate::text::{Malformed, encode_text};
 
 /// A root's secret key. It belongs on a machine that is not part of the cluster.
 pub struct RootKey(SigningKey);

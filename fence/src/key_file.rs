@@ -5,9 +5,9 @@ use std::io::{self, Read, Write};
 use std::os::unix::fs::{OpenOptionsExt, PermissionsExt};
 use std::path::{Path, PathBuf};
 
-use crate::format::{decode_text, encode_text};
 use crate::issue::{RootKey, Signer};
 use crate::state_file::directory_of;
+use crate::text::{decode_text, encode_text};
 
 const ROOT_TITLE: &str = "palisade fence root key: keep it offline";
 const SIGNER_TITLE: &str = "palisade fence signing key";

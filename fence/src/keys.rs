@@ -10,10 +10,12 @@ use std::str::FromStr;
 use ed25519_dalek::{Signature, VerifyingKey};
 use sha2::{Digest, Sha256};
 
-use crate::format::{SIGNATURE, decode_text, encode_text};
+use crate::text::{decode_text, encode_text};
 
 /// What the text of a root's public key begins with.
 const ROOT_PREFIX: &str = "fence1root.";
+/// Length of a signature in bytes.
+pub(crate) const SIGNATURE: usize = 64;
 
 /// The ID of a public key: the first 8 bytes of its SHA-256. It finds a key among several; a
 /// signature proves it.

@@ -48,6 +48,7 @@ mod keys;
 mod mark;
 mod refusal;
 mod state_file;
+mod text;
 mod verify;
 
 pub use clock::{Clock, unix_time};
@@ -57,5 +58,6 @@ pub use issue::{IssueError, RootKey, Signer, Terms};
 pub use key_file::KeyFileError;
 pub use keys::{KeyId, Root, RootTextError};
 pub use mark::{Decision, Mark, decide};
-pub use refusal::{Malformed, OpenError, Refusal};
+pub use refusal::{OpenError, Refusal};
+pub use text::Malformed;
 pub use verify::Verifier;

@@ -5,19 +5,7 @@ use std::io;
 use std::path::PathBuf;
 
 use crate::keys::KeyId;
-
-/// Bytes or a text that are not in the format.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{reason}")]
-pub struct Malformed {
-    reason: String,
-}
-
-impl Malformed {
-    pub(crate) fn new(reason: impl Into<String>) -> Malformed {
-        Malformed { reason: reason.into() }
-    }
-}
+use crate::text::Malformed;
 
 /// Why a signed token is refused. Nothing was changed.
 #[derive(Debug, thiserror::Error)]

@@ -10,7 +10,7 @@ use sha2::{Digest, Sha256};
 
 use crate::format::{Grant, Reader};
 use crate::mark::Mark;
-use crate::refusal::Malformed;
+use crate::text::Malformed;
 
 /// What the file begins with: its name and version.
 const MAGIC: &[u8; 9] = b"PALFENCE\x01";

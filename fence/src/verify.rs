@@ -6,7 +6,8 @@ use std::collections::BTreeSet;
 use crate::clock::Clock;
 use crate::format::{CERTIFICATE_DOMAIN, Certificate, GRANT_DOMAIN, Grant, Signed};
 use crate::keys::{KeyId, PublicKey, Root};
-use crate::refusal::{Malformed, Refusal};
+use crate::refusal::Refusal;
+use crate::text::Malformed;
 
 /// How many verified certificates are remembered, so that each grant costs one signature. A cluster
 /// has one for each node, and in a rotation two.
