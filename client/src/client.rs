@@ -10,13 +10,14 @@ use tokio::time::timeout;
 
 use crate::clock::BootInstant;
 use crate::engine::{Command, Engine, LockRequest, LockSpec};
+use crate::error::unexpected;
 use crate::route::Route;
 use crate::wire::{
     self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, ListRecords,
     LockPage, LockView, MemberChange, MembersView, Op, RecordPage, RecordView, SessionId, SessionView, Stale,
     StatusView, TestAccess, Transaction, Watch,
 };
-use crate::{Error, Guard, LockOptions, Options, Watcher, endpoints, task};
+use crate::{Error, Guard, LockOptions, Options, Watcher, task};
 
 /// In bytes.
 const LONGEST_KEY: usize = 512;
@@ -43,7 +44,7 @@ impl Client {
     /// # Panics
     /// Outside a Tokio runtime.
     pub async fn connect(endpoints: &[impl AsRef<str>], options: Options) -> Result<Client, Error> {
-        let targets = endpoints.iter().map(|endpoint| endpoints::target(endpoint.as_ref(), &options.security));
+        let targets = endpoints.iter().map(|endpoint| options.security.address(endpoint.as_ref()));
         let endpoints: Vec<String> = targets.collect::<Result<_, _>>()?;
         if endpoints.is_empty() {
             return Err(Error::BadEndpoint { endpoint: String::new() });
@@ -343,9 +344,4 @@ impl Drop for Abandon<'_> {
 /// could begin like this.
 fn nothing() -> ListLocks {
     ListLocks { prefix: "\u{10ffff}".repeat(LONGEST_KEY / 4 + 1), limit: Some(1), ..ListLocks::default() }
-}
-
-/// The failure that stands for an answer of the wrong kind, which only a broken server gives.
-pub(crate) fn unexpected(answer: &Answer) -> Failure {
-    Failure::new(Code::Invalid, format!("the server's answer is of another kind than the request: {answer:?}"))
 }

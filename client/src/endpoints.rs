@@ -69,16 +69,22 @@ pub(crate) fn check(endpoint: &str) -> Result<(), Error> {
     if good { Ok(()) } else { Err(Error::BadEndpoint { endpoint: endpoint.to_owned() }) }
 }
 
-/// The address to dial. A node that is named with `https://` is dialled with TLS or not at all.
-pub(crate) fn target(endpoint: &str, security: &Security) -> Result<String, Error> {
-    check(endpoint)?;
-    match endpoint.strip_prefix(TLS_SCHEME) {
-        Some(_) if !security.is_tls() => Err(Error::Tls(TlsError(format!(
-            "{endpoint} demands TLS, and no CA is given: name the CA's certificate (--ca FILE or PALISADE_CA; \
-             Options::security in a program)"
-        )))),
-        Some(address) => Ok(address.to_owned()),
-        None => Ok(endpoint.to_owned()),
+impl Security {
+    /// The address to dial for an endpoint: `HOST:PORT`. A node that is named with `https://` is dialled with TLS or not
+    /// at all.
+    ///
+    /// # Errors
+    /// [`Error::BadEndpoint`]; [`Error::Tls`] if the endpoint demands TLS and no CA is given.
+    pub fn address(&self, endpoint: &str) -> Result<String, Error> {
+        check(endpoint)?;
+        match endpoint.strip_prefix(TLS_SCHEME) {
+            Some(_) if !self.is_tls() => Err(Error::Tls(TlsError(format!(
+                "{endpoint} demands TLS, and no CA is given: name the CA's certificate (--ca FILE or PALISADE_CA; \
+                 Options::security in a program)"
+            )))),
+            Some(address) => Ok(address.to_owned()),
+            None => Ok(endpoint.to_owned()),
+        }
     }
 }
 
@@ -94,7 +100,7 @@ fn is_port(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{parse_endpoints, target};
+    use super::parse_endpoints;
     use crate::Security;
 
     #[test]
@@ -113,10 +119,10 @@ mod tests {
     #[test]
     fn https_stays_and_needs_a_ca() {
         assert_eq!(parse_endpoints("https://a:1/,2").unwrap(), ["https://a:1", "https://a:2"]);
-        let refused = target("https://a:1", &Security::plain()).unwrap_err().to_string();
+        let refused = Security::plain().address("https://a:1").unwrap_err().to_string();
         assert!(refused.contains("https://a:1 demands TLS, and no CA is given"), "{refused}");
-        assert_eq!(target("https://a:1", &Security::tls("ca.pem")).unwrap(), "a:1");
-        assert_eq!(target("a:1", &Security::tls("ca.pem")).unwrap(), "a:1");
+        assert_eq!(Security::tls("ca.pem").address("https://a:1").unwrap(), "a:1");
+        assert_eq!(Security::tls("ca.pem").address("a:1").unwrap(), "a:1");
     }
 
     #[test]

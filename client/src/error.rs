@@ -6,7 +6,7 @@
 use std::time::Duration;
 
 use crate::tls::TlsError;
-use crate::wire::{Failure, HeldBy, waiters};
+use crate::wire::{Answer, Code, Failure, HeldBy, waiters};
 
 /// Why a call failed.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -71,4 +71,9 @@ fn holder_name(holder: Option<&HeldBy>) -> String {
         Some(holder) => format!("{:?} with token {}", holder.owner, holder.token),
         None => "another session".to_owned(),
     }
+}
+
+/// The failure that stands for an answer of the wrong kind, which only a broken server gives.
+pub(crate) fn unexpected(answer: &Answer) -> Failure {
+    Failure::new(Code::Invalid, format!("the server's answer is of another kind than the request: {answer:?}"))
 }

@@ -7,9 +7,9 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::Error;
-use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::{Command, Write};
+use crate::error::unexpected;
 use crate::lease::LeaseReader;
 use crate::wire::{Answer, Keys, SessionId, Transaction};
 

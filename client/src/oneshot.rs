@@ -6,12 +6,12 @@ use std::time::Duration;
 
 use tokio::time::timeout;
 
-use crate::client::unexpected;
 use crate::codec;
 use crate::connection::{Connection, Incoming, Outgoing};
+use crate::error::unexpected;
 use crate::tls::DialError;
 use crate::wire::{Answer, Op, Outcome, Request, Response, StatusView, UNASKED};
-use crate::{Error, Security, endpoints};
+use crate::{Error, Security};
 
 /// Questions to one node over a connection with this security.
 impl Security {
@@ -70,7 +70,7 @@ impl Security {
         at_most: Duration,
         answered: impl FnMut(u64, Outcome),
     ) -> Result<(), Error> {
-        let endpoint = endpoints::target(endpoint, self)?;
+        let endpoint = self.address(endpoint)?;
         let unreachable = |trouble| Error::Unreachable { after: at_most, trouble };
         let connection = Connection::dial(&endpoint, self, at_most, false).await.map_err(|error| match error {
             DialError { why: trouble, refused: true } => Error::Unauthenticated { trouble },

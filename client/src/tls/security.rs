@@ -10,7 +10,6 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
 
 use super::{DialError, PemFile, Stream, TlsError, client_config, identity};
-use crate::{Error, endpoints};
 
 /// What a client connects with: nothing at all, or TLS with the CA that it trusts and a proof of who it is.
 ///
@@ -80,15 +79,6 @@ impl Security {
         }
         arguments.extend(files.token.as_deref().map(|token| ("--token-file", token)));
         arguments
-    }
-
-    /// The address to dial for an endpoint: `HOST:PORT`. A node that is named with `https://` is dialled with TLS or not
-    /// at all.
-    ///
-    /// # Errors
-    /// [`Error::BadEndpoint`]; [`Error::Tls`] if the endpoint demands TLS and no CA is given.
-    pub fn address(&self, endpoint: &str) -> Result<String, Error> {
-        endpoints::target(endpoint, self)
     }
 
     /// Reads all files, so that a missing or broken one is reported before anything is dialled.

@@ -4,10 +4,10 @@ use std::time::Duration;
 
 use super::sending::patience;
 use super::{Caller, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
-use crate::client::unexpected;
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
+use crate::error::unexpected;
 use crate::lease;
 use crate::lease::Session;
 use crate::route::{backoff, backoff_within};
