@@ -19,7 +19,7 @@
 //! | [`world`] | what the layers share: servers, network, disks, crashes, history |
 //! | [`models`] | the models by name, with their bounds |
 //! | [`expected_counts`] | expected number of states of each model |
-//! | [`check`], [`progress`] | running a model to its end, its progress, and the verdict |
+//! | [`check`], [`check_all`], [`progress`] | running a model to its end, its progress, and the verdict; reporting on many models |
 //! | [`simulate`], [`guided`] | random walks, far past those bounds: from the beginning, or from where something new was seen |
 //! | [`trace`] | shortest paths to violations and witnesses |
 //! | [`saved_traces`] | saved paths, to be replayed on live servers |
@@ -30,6 +30,7 @@
 //! | [`state_table`], [`diagram`] | states as tables and differences, paths as sequence diagrams |
 
 pub mod check;
+pub mod check_all;
 pub mod cluster;
 pub mod diagram;
 pub mod document;
@@ -45,6 +46,7 @@ pub mod liveness;
 pub mod locks;
 pub mod membership;
 pub mod models;
+mod mutant_models;
 pub mod mutants;
 pub mod named;
 pub mod presentation;

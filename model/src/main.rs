@@ -10,7 +10,8 @@ use std::process::{ExitCode, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
-use palisade_model::check::{Effort, check_all};
+use palisade_model::check::Effort;
+use palisade_model::check_all::check_all;
 use palisade_model::document::{self, DocumentError};
 use palisade_model::explore::{self, fragment};
 use palisade_model::liveness;

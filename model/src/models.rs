@@ -16,6 +16,7 @@ use crate::layers::{
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
 use crate::membership::{Changes, Operators};
+use crate::mutant_models;
 use crate::named::{Named, Tier, holds};
 use crate::raft::{Proposals, Tape};
 use crate::reads::Readers;
@@ -32,7 +33,7 @@ pub fn models() -> Vec<Named> {
     models.extend(inductive());
     models.extend(wide());
     models.extend(gallery::models());
-    models.extend(crate::mutants::models::models());
+    models.extend(mutant_models::models());
     models.sort_by_key(|model| model.tier);
     models
 }

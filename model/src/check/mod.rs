@@ -5,10 +5,8 @@
 //! any limit, no property that must always hold was violated, and every property that must be
 //! possible was met.
 
-mod all;
 pub(crate) mod explore;
 pub(crate) mod verdict;
 
-pub use all::check_all;
 pub use explore::{exhaust, explore};
 pub use verdict::{Effort, End, Expected, Verdict};

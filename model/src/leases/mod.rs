@@ -121,7 +121,7 @@ impl Leases {
     /// Creates the model, with a blank cluster.
     pub fn new(bounds: Bounds) -> Leases {
         let protocol = Protocol::new(&bounds);
-        let initial = State::blank(&bounds, &protocol);
+        let initial = protocol.initial_state(&bounds);
         Leases { bounds, protocol, initial }
     }
 

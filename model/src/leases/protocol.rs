@@ -2,15 +2,15 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade_spec::invariants::{Property, Violation, state_machine_safety};
-use palisade_spec::lock::LockTable;
+use palisade_spec::invariants::{Committed, Property, Violation, state_machine_safety};
+use palisade_spec::lock::{LockTable, Proof, SessionId};
 use palisade_spec::raft::{
     Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound,
     RequestId,
 };
 use smallvec::SmallVec;
 
-use super::state::{Birth, State, Truth, entries, server_index};
+use super::state::{Birth, Server, State, Truth, entries, server_index};
 use super::{Action, Bounds, LockNode, SERVERS, ids, judge, key, table};
 use crate::cluster::Client;
 use crate::world::digest::{Renaming, renamings};
@@ -26,11 +26,11 @@ pub(super) struct Protocol {
     /// The initial contents of every disk.
     blank: Durable<LockTable>,
     /// The identity renaming only: servers keep their numbers.
-    pub(super) names: Vec<Renaming>,
+    names: Vec<Renaming>,
     nodes: Interner<LockNode>,
     messages: Interner<Message<LockTable>>,
-    pub(super) clients: Interner<Vec<Client>>,
-    pub(super) truths: Interner<Truth>,
+    clients: Interner<Vec<Client>>,
+    truths: Interner<Truth>,
     steps: Memo<Option<Stepped>>,
     histories: Memo<Result<Ref<Truth>, &'static Violation>>,
 }
@@ -62,8 +62,31 @@ impl Protocol {
         }
     }
 
+    /// Servers with blank disks, and clients that have sent no request.
+    pub(super) fn initial_state(&self, bounds: &Bounds) -> State {
+        let clients = (1..=bounds.clients)
+            .map(|number| Client::new(SessionId { number, proof: Proof::default() }, key()))
+            .collect();
+        let mut state = State {
+            servers: ids().map(|id| Server { node: self.blank(id), looked: 0 }).collect(),
+            delayed: SmallVec::new(),
+            clients: self.clients.intern(clients, &self.names),
+            truth: self.truths.intern(Truth { committed: Committed::new(), table: table(bounds) }, &self.names),
+            births: SmallVec::new(),
+            ttl: bounds.ttl,
+            now: 0,
+            elections: bounds.elections,
+            crashes: bounds.crashes,
+            delays: bounds.delays,
+            violation: None,
+            digest: 0,
+        };
+        state.settle();
+        state
+    }
+
     /// Creates a server with a blank disk.
-    pub(super) fn blank(&self, id: NodeId) -> Ref<LockNode> {
+    fn blank(&self, id: NodeId) -> Ref<LockNode> {
         let mut participants = Participants::of([Node::recover(Config::new(id), self.blank.clone())]);
         participants.expire_redundant_timeout(0);
         self.nodes.intern(participants.nodes.remove(0), &self.names)

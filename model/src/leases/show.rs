@@ -1,5 +1,7 @@
 //! Text, JSON and labels for states and steps.
 
+use std::fmt;
+
 use palisade_spec::lock::LockTable;
 use serde_json::{Value, json};
 
@@ -94,4 +96,11 @@ pub(super) fn event(model: &Leases, last: &State, action: &Action) -> Value {
         next.servers.iter().map(|server| json!({ "term": server.node.term(), "clock": server.node.clock() })).collect()
     });
     json!({ "kind": "leases", "move": step, "sentence": model.sentence(last, action), "after": after.unwrap_or(Value::Null) })
+}
+
+/// Formats the state as a table.
+impl fmt::Debug for State {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(&table(self), f)
+    }
 }

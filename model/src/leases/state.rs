@@ -1,15 +1,14 @@
 //! The state of this layer's cluster.
 
-use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::invariants::{Committed, Violation};
-use palisade_spec::lock::{Command, LockTable, Proof, SessionId};
+use palisade_spec::lock::{Command, LockTable};
 use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Position};
 use serde::Serialize;
 use smallvec::SmallVec;
 
-use super::{Action, Bounds, LockNode, Protocol, ids, key, show, table};
+use super::{Action, LockNode};
 use crate::cluster::Client;
 use crate::world::Ref;
 
@@ -66,33 +65,10 @@ pub struct State {
     /// The first violation. A state with a violation has no successors.
     pub violation: Option<&'static Violation>,
     /// The canonical digest.
-    digest: u64,
+    pub(super) digest: u64,
 }
 
 impl State {
-    /// Servers with blank disks, and clients that have sent no request.
-    pub(super) fn blank(bounds: &Bounds, protocol: &Protocol) -> State {
-        let clients = (1..=bounds.clients)
-            .map(|number| Client::new(SessionId { number, proof: Proof::default() }, key()))
-            .collect();
-        let mut state = State {
-            servers: ids().map(|id| Server { node: protocol.blank(id), looked: 0 }).collect(),
-            delayed: SmallVec::new(),
-            clients: protocol.clients.intern(clients, &protocol.names),
-            truth: protocol.truths.intern(Truth { committed: Committed::new(), table: table(bounds) }, &protocol.names),
-            births: SmallVec::new(),
-            ttl: bounds.ttl,
-            now: 0,
-            elections: bounds.elections,
-            crashes: bounds.crashes,
-            delays: bounds.delays,
-            violation: None,
-            digest: 0,
-        };
-        state.settle();
-        state
-    }
-
     /// The server with this number.
     pub fn server(&self, id: NodeId) -> Server {
         self.servers[server_index(id)]
@@ -210,12 +186,5 @@ impl PartialEq for State {
 impl Hash for State {
     fn hash<H: Hasher>(&self, state: &mut H) {
         state.write_u64(self.digest);
-    }
-}
-
-/// Formats the state as a table.
-impl fmt::Debug for State {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        fmt::Display::fmt(&show::table(self), f)
     }
 }

@@ -16,7 +16,7 @@
 
 mod build;
 mod list;
-pub(crate) mod models;
+mod mutant;
 mod switches;
 
 use std::collections::BTreeSet;
@@ -30,7 +30,8 @@ use serde_json::Value;
 
 use self::build::MutantBuilds;
 pub use self::build::mirror;
-pub use self::list::{Claims, Mutant, mutants};
+pub use self::list::{Claims, mutants};
+pub use self::mutant::Mutant;
 pub use self::switches::{ON, SWITCHES, with_switches};
 use crate::liveness::{Check, STATES, Unfinished, checks};
 use crate::models::models as registry;

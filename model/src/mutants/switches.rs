@@ -10,7 +10,8 @@ use std::ops::Range;
 
 use proc_macro2::{Delimiter, TokenStream, TokenTree};
 
-use super::{Error, Mutant};
+use super::Error;
+use super::mutant::Mutant;
 
 /// The environment variable that selects a mutant by its number. Without it, none is on.
 pub const ON: &str = "PALISADE_MUTANT";

@@ -1,6 +1,6 @@
 //! Explores models by name, and reports a line for each.
 
-use super::verdict::{Effort, Expected, Verdict};
+use crate::check::verdict::{Effort, Expected, Verdict};
 use crate::expected_counts;
 use crate::named::{Named, Tier};
 
