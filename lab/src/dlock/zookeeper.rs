@@ -24,7 +24,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
@@ -190,6 +190,3 @@ impl std::fmt::Debug for Attached {
         f.debug_struct("Attached").field("session", &self.session.session_id()).field("node", &self.node).finish()
     }
 }
-
-/// The moment from which a session's timeout counts at the earliest: every request to the servers starts it anew.
-pub(super) type Touched = Instant;

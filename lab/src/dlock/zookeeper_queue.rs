@@ -13,7 +13,6 @@ use uuid::Uuid;
 use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, SessionInfo};
 
 use super::cleanup::Patience;
-use super::zookeeper::Touched;
 use super::{Error, Released};
 
 const NAME: &str = "zookeeper";
@@ -215,14 +214,15 @@ impl Ensemble {
         }
     }
 
-    /// Waits until no node precedes the waiter's, and says when the session was last heard of before that.
+    /// Waits until no node precedes the waiter's. Returns the moment from which the session's timeout counts at the
+    /// earliest: the last request before that, because every request to the servers starts it anew.
     pub(super) async fn reach_the_front(
         &self,
         client: &Client,
         key: &str,
         node: &Node,
         patience: Patience,
-    ) -> Result<Touched, Error> {
+    ) -> Result<Instant, Error> {
         let ended = || self.error(format!("the session ended while the acquire of {key} waited"));
         loop {
             let sent = Instant::now();

@@ -2,11 +2,13 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`fill`] | the keys, the workers and the rate |
+//! | [`fill`] | the keys, and the locks on them |
+//! | `run` | the workers and the rate |
 //! | `backends` | how many locks at once are acquired on each backend |
 
 mod backends;
 pub mod fill;
+mod run;
 
 use std::process::ExitCode;
 use std::sync::Arc;
