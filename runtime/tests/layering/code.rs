@@ -33,10 +33,19 @@ fn is_for_tests(path: &Path) -> bool {
     is_below_tests || ["tests.rs", "testing.rs", "failing.rs"].iter().any(|name| path.ends_with(name))
 }
 
-/// The code of a source file.
+/// The code of a source file, without comments and without the items for tests that stand outside of others.
 pub(crate) fn code(source: &str) -> String {
+    // The unit tests end a file.
     let source = source.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    source.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
+    let mut parts = source.split("\n#[cfg(test)]\n");
+    let mut code = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        // Another item ends with a semicolon, or with a brace at the beginning of a line.
+        let is_short = part.find(';').is_some_and(|end| !part[..end].contains('{'));
+        let end = if is_short { ";" } else { "\n}" };
+        code.push_str(part.split_once(end).map_or("", |(_, rest)| rest));
+    }
+    code.lines().map(|line| line.split("//").next().unwrap_or_default()).collect::<Vec<_>>().join("\n")
 }
 
 /// Whether the code has a text that is no part of a longer identifier.
@@ -55,6 +64,8 @@ pub(crate) fn has(code: &str, text: &str) -> bool {
 fn only_code_is_seen() {
     let source = "use a; // no b\n//! c\n#[cfg(test)]\nmod tests {\n    use d;\n}";
     assert_eq!(code(source), "use a; \n");
+    let source = "use a;\n#[cfg(test)]\nmod b;\nuse c;\n#[cfg(test)]\nfn d() {\n    e();\n}\nuse f;";
+    assert_eq!(code(source), "use a;\nuse c;\nuse f;");
     assert!(has("use std::fs::File;", "File") && has("x = fs::read(p)", "fs::") && has("a.elapsed()", ".elapsed()"));
     assert!(!has("struct DiskFile;", "File") && !has("Walker::new", "Wal") && !has("my_fs::read", "fs::"));
 }

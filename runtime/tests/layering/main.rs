@@ -2,7 +2,9 @@
 //!
 //! Every rule is also shown code that breaks it, so that a rule that sees nothing is noticed.
 
+mod circles;
 mod code;
+mod imports;
 mod modules;
 mod packages;
 mod rules;

@@ -1,6 +1,7 @@
 //! Which module of the server may import which.
 
-use super::code::code_below;
+use super::code::{Source, code_below};
+use super::imports::Modules;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no circles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
@@ -30,53 +31,35 @@ const MODULES: [&str; 23] = [
     "server",
 ];
 
-/// What is wrong with the imports of a file of the server.
-fn complaints(path: &str, code: &str) -> Vec<String> {
-    let file = path.strip_prefix("runtime/src/").unwrap_or(path);
-    let module = file.split(['/', '.']).next().unwrap_or_default();
-    // The library's root, and the program, whose commands use the library from above.
-    if ["lib", "main", "cli"].contains(&module) {
-        return Vec::new();
-    }
+/// What is wrong with the imports of the server's files.
+fn complaints(files: &[Source]) -> Vec<String> {
+    let modules = Modules::of("runtime/src", files);
     let place = |module: &str| MODULES.iter().position(|known| *known == module);
-    let Some(own) = place(module) else { return vec![format!("{path}: {module} is not in the list of modules")] };
-    let is_above = |imported: &&str| place(imported).is_none_or(|place| place > own);
-    imports(code).into_iter().filter(is_above).map(|imported| format!("{path} must not import {imported}")).collect()
-}
-
-/// The modules of this crate that the code names.
-fn imports(code: &str) -> Vec<&str> {
-    let paths = code.split("crate::").skip(1).flat_map(|rest| match rest.strip_prefix('{') {
-        Some(list) => list.split('}').next().unwrap_or_default().split(',').collect(),
-        None => vec![rest],
-    });
-    paths.map(|path| path.trim().split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or_default()).collect()
+    let unknown = modules.top().iter().filter(|module| place(module).is_none());
+    let unknown = unknown.map(|module| format!("runtime/src/{module} is not in the list of modules"));
+    let imports = modules.imports().into_iter().filter(|import| import.within.is_empty());
+    let above = imports.filter(|import| place(import.imported) > place(import.importer));
+    unknown.chain(above.map(|import| format!("{} must not import {}", import.file, import.imported))).collect()
 }
 
 /// Goal: the modules have the order of the list.
 #[test]
 fn modules_import_only_what_is_below_them() {
-    let files = code_below("runtime/src");
-    let complaints: Vec<String> = files.iter().flat_map(|(path, code)| complaints(path, code)).collect();
-    assert_eq!(complaints, Vec::<String>::new());
+    assert_eq!(complaints(&code_below("runtime/src")), Vec::<String>::new());
 }
 
-/// Goal: the rule above sees every form of an import.
+/// Goal: the rule above sees an import of a module above, and a module that is not in the list.
 #[test]
 fn import_of_a_module_above_is_seen() {
-    let seen = |path, code| complaints(path, code).concat();
-    assert_eq!(
-        seen("runtime/src/core/mod.rs", "use crate::peers::Peers;"),
-        "runtime/src/core/mod.rs must not import peers"
-    );
-    assert_eq!(
-        seen("runtime/src/storage/wal.rs", "fn f(c: crate::core::Core) {}"),
-        "runtime/src/storage/wal.rs must not import core"
-    );
-    assert_eq!(
-        seen("runtime/src/metrics.rs", "use crate::{limits, core};"),
-        "runtime/src/metrics.rs must not import core"
-    );
-    assert_eq!(seen("runtime/src/core/thread.rs", "use crate::{limits, storage};"), "");
-    assert_eq!(seen("runtime/src/extra.rs", ""), "runtime/src/extra.rs: extra is not in the list of modules");
+    let seen = |root: &str, file: &str, code: &str| {
+        let sources = [("lib.rs", root), (file, code), ("core/mod.rs", ""), ("limits.rs", "")];
+        complaints(&sources.map(|(file, code)| (format!("runtime/src/{file}"), code.to_owned()))).concat()
+    };
+    let root = "mod limits; mod metrics; mod core;";
+    let above = "runtime/src/metrics.rs must not import core";
+    assert_eq!(seen(root, "metrics.rs", "use crate::{limits, core};"), above);
+    assert_eq!(seen(root, "metrics.rs", "fn f(of: super::core::Core) {}"), above);
+    assert_eq!(seen(root, "metrics.rs", "use crate::limits::LIMIT;"), "");
+    let unknown = "mod limits; mod extra; mod core;";
+    assert_eq!(seen(unknown, "extra.rs", ""), "runtime/src/extra is not in the list of modules");
 }
