@@ -289,17 +289,6 @@ pub(crate) const STORE_NUMBERS: locks::Bounds = locks::Bounds {
 pub(crate) const EVERY_OPERATION: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 
-/// Operations of every kind.
-pub(crate) const WITH_WRITES: [Operation; 7] = [
-    Operation::Wait,
-    Operation::Try,
-    Operation::Release,
-    Operation::Withdraw,
-    Operation::Leave,
-    Operation::Proclaim,
-    Operation::Write,
-];
-
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];
 
 /// Messages arrive at any time, at most this many in flight.

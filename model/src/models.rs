@@ -10,8 +10,8 @@ use crate::induction::tables::{self, Tables};
 use crate::layers::{
     ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, FENCED, JOINED, LEASES, LOCKS,
     LOCKS_PERMITS, LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SEVERAL_DENIED, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE,
-    REPLACED, STORE, STORE_REPEATED, STORE_SIZES, STORE_WHOLE, WITH_WRITES, cluster, heard, late, membership, prompt,
-    raft, reads, transfer,
+    REPLACED, STORE, STORE_REPEATED, STORE_SIZES, STORE_WHOLE, cluster, heard, late, membership, prompt, raft, reads,
+    transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -508,8 +508,8 @@ fn wide() -> Vec<Named> {
                     keys: 3,
                     wanted: &ALL_KINDS,
                     operations: 5,
-                    numbered: &WITH_WRITES,
-                    unnumbered: &WITH_WRITES,
+                    numbered: &Operation::ALL,
+                    unnumbered: &Operation::ALL,
                     grants: 20,
                     ttl: 3,
                     ticks: 9,

@@ -125,6 +125,19 @@ pub enum Operation {
     Write,
 }
 
+impl Operation {
+    /// Operations of every kind.
+    pub(crate) const ALL: [Operation; 7] = [
+        Operation::Wait,
+        Operation::Try,
+        Operation::Release,
+        Operation::Withdraw,
+        Operation::Leave,
+        Operation::Proclaim,
+        Operation::Write,
+    ];
+}
+
 /// The value that a grant is given by its holder.
 const PROCLAIMED: &str = "new";
 

@@ -20,7 +20,6 @@ use palisade_spec::lock::{
 use palisade_spec::raft::{MAX_NUMBER, Payload};
 
 use super::{Bounds, Operation, PROCLAIMED, State, denials, is_of, without_wait};
-use crate::layers::WITH_WRITES;
 use crate::world::Ref;
 
 /// A command that needs no client.
@@ -161,9 +160,9 @@ fn stranger_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64) -> Ve
 /// and a keepalive that the server has joined with that of the session itself.
 fn forged_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64, proof: Proof) -> Vec<(Token, Command)> {
     let forged = SessionId { number, proof };
-    let mut all = session_requests(bounds, wanted, forged, &WITH_WRITES, None);
+    let mut all = session_requests(bounds, wanted, forged, &Operation::ALL, None);
     let greatest = Some(Sequence(MAX_NUMBER));
-    let numbered = session_requests(bounds, wanted, forged, &WITH_WRITES, greatest).into_iter();
+    let numbered = session_requests(bounds, wanted, forged, &Operation::ALL, greatest).into_iter();
     all.extend(numbered.filter(|(_, command)| !matches!(command, Command::KeepAlive { .. } | Command::Close { .. })));
     all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(number)] }));
     all

@@ -28,11 +28,10 @@ const CRATES: [(&str, bool); 7] = [
 ];
 
 /// Imports that would close a circle, and are there for a reason: the module that imports, what it imports, the reason.
-const EXCEPTIONS: [(&str, &str, &str); 4] = [
+const EXCEPTIONS: [(&str, &str, &str); 3] = [
     ("spec/src/raft", "invariants", "a node asserts after each step that its state is sound"),
     ("client/src/engine", "guard", "the engine answers a request with a guard, which has a sender of commands to it"),
     ("model/src/world/environment", "setup", "an environment states the properties of the world that it is a part of"),
-    ("model/src/locks", "layers", "`WITH_WRITES`, the kinds of all operations of sessions, is yet to move to `locks`"),
 ];
 
 /// The number of the exception that an import is, if it is one.
