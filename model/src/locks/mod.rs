@@ -275,15 +275,15 @@ impl Locks {
     /// The command that a client sends.
     fn command(&self, number: usize, client: &Client, operation: Operation, claim: usize) -> Command {
         let (session, sequence) = (Self::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
-        let known = |place: usize| client.granted[place].unwrap_or(Token(u64::MAX));
+        let known = |index: usize| client.granted[index].unwrap_or(Token(u64::MAX));
         if operation == Operation::Write {
             let write = &self.bounds.writes[claim];
-            let tokens: Vec<Token> = write.held.iter().map(|place| known(*place)).collect();
+            let tokens: Vec<Token> = write.held.iter().map(|index| known(*index)).collect();
             let transaction = write.with(&tokens, write.first_version());
             return Command::Transact { writer: Writer::Session { session, sequence }, transaction };
         }
         let request = self.wanted[claim].clone();
-        let token = known(self.place(request.keys.first()));
+        let token = known(self.key_index(request.keys.first()));
         let keys = request.keys.clone();
         let release = |claim| Command::Release { session, sequence, keys, claim };
         match operation {
@@ -301,7 +301,7 @@ impl Locks {
     }
 
     /// The index of a key of the model.
-    fn place(&self, key: &Key) -> usize {
+    fn key_index(&self, key: &Key) -> usize {
         self.keys.iter().position(|known| known == key).expect("a key of the model")
     }
 
@@ -335,9 +335,9 @@ impl Locks {
         }
         for event in &entry.outcome.events {
             let Event::Granted { key, session, token, .. } = event else { continue };
-            let place = self.place(key);
+            let index = self.key_index(key);
             if let Some(number) = usize::try_from(session.number - 1).ok().filter(|&at| at < next.clients.len()) {
-                self.change(&mut next, number, |client| client.granted[place] = Some(*token));
+                self.change(&mut next, number, |client| client.granted[index] = Some(*token));
             }
         }
         Some(next)
@@ -350,8 +350,8 @@ fn wanted(bounds: &Bounds, keys: &[Key]) -> Vec<LockRequest> {
         return keys.iter().map(|key| LockRequest::exclusive(key.clone(), true)).collect();
     }
     let request = |wanted: &Wanted| {
-        let Wanted { keys: places, share, max_queue, reentrant, value } = *wanted;
-        let keys = Keys::new(places.iter().map(|place| keys[*place].clone()).collect()).expect("each key once");
+        let Wanted { keys: indices, share, max_queue, reentrant, value } = *wanted;
+        let keys = Keys::new(indices.iter().map(|index| keys[*index].clone()).collect()).expect("each key once");
         LockRequest { keys, mode: share.mode(), max_queue, reentrant, value: value.map(Value::from) }
     };
     bounds.wanted.iter().map(request).collect()

@@ -177,8 +177,8 @@ fn session_requests(
 ) -> Vec<(Token, Command)> {
     let signs = [Command::KeepAlive { sessions: vec![session] }, Command::Close { session }];
     let mut all: Vec<(Token, Command)> = signs.map(|command| (Token(0), command)).into();
-    for (place, request) in wanted.iter().enumerate() {
-        for operation in operations.iter().filter(|operation| is_of(operation, place, wanted)) {
+    for (index, request) in wanted.iter().enumerate() {
+        for operation in operations.iter().filter(|operation| is_of(operation, index, wanted)) {
             let acquire = |request| Command::Acquire { session, sequence, request };
             let release = |claim| Command::Release { session, sequence, keys: request.keys.clone(), claim };
             match operation {

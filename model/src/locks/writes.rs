@@ -46,16 +46,16 @@ pub enum Compared {
 impl Write {
     /// The transaction, with a token for each lock that it names.
     pub(super) fn with(&self, tokens: &[Token], version: Option<Version>) -> Transaction {
-        let record = |place: usize| Key::from(RECORDS[place]);
+        let record = |index: usize| Key::from(RECORDS[index]);
         let bytes = |text: &str, times| Bytes::from(text.repeat(times).as_str());
-        let change = |&(place, what): &(usize, What)| match what {
-            What::Put(length) => Change::Put { record: record(place), bytes: bytes("x", length) },
-            What::Append(length) => Change::Append { record: record(place), bytes: bytes("y", length) },
-            What::Delete => Change::Delete { record: record(place) },
+        let change = |&(index, what): &(usize, What)| match what {
+            What::Put(length) => Change::Put { record: record(index), bytes: bytes("x", length) },
+            What::Append(length) => Change::Append { record: record(index), bytes: bytes("y", length) },
+            What::Delete => Change::Delete { record: record(index) },
         };
         let held = self.held.iter().zip(tokens);
-        let held = held.map(|(place, token)| Condition::Held { lock: Key::from(LOCKS[*place]), token: *token });
-        let compared = self.compared.map(|(place, _)| Condition::Version { record: record(place), version });
+        let held = held.map(|(index, token)| Condition::Held { lock: Key::from(LOCKS[*index]), token: *token });
+        let compared = self.compared.map(|(index, _)| Condition::Version { record: record(index), version });
         Transaction {
             conditions: held.chain(compared).collect(),
             changes: self.changes.iter().map(change).collect(),

@@ -113,13 +113,13 @@ impl Step<'_> {
     /// the holders that remain, and the waiters before it that were granted.
     fn turn_came(&self, key: &Key, session: SessionId) -> bool {
         let (old, new) = (line(self.before, key), line(self.after, key));
-        let Some(place) = old.waiters.iter().position(|(waiter, ..)| *waiter == session) else { return false };
-        let before_it = &old.waiters[..place];
+        let Some(position) = old.waiters.iter().position(|(waiter, ..)| *waiter == session) else { return false };
+        let before_it = &old.waiters[..position];
         let still_waits = before_it.iter().any(|(other, ..)| new.waits(*other));
         let came_before = |holder: SessionId| old.holds(holder) || before_it.iter().any(|(other, ..)| *other == holder);
         let held = new.holders.iter().filter(|(holder, ..)| came_before(*holder));
         let permits: u64 = held.map(|(_, _, mode, _)| u64::from(mode.permits())).sum();
-        let mode = old.waiters[place].1;
+        let mode = old.waiters[position].1;
         !still_waits && permits + u64::from(mode.permits()) <= u64::from(mode.of())
     }
 
@@ -146,11 +146,11 @@ impl Step<'_> {
         for event in self.events {
             let Event::Withdrawn { key, session } = event else { continue };
             let waited = self.before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
-            require!(NAME, waited, "session {session} lost a place at {key} that it never had")?;
+            require!(NAME, waited, "session {session} lost a position at {key} that it never had")?;
             let is_there = line(self.after, key).sessions().any(|other| other == *session);
             let is_gone = !is_there || self.comes_anew(*session, key);
-            require!(NAME, is_gone, "session {session} lost its place at {key} and is there")?;
-            require!(NAME, told.insert((key, session)), "session {session} lost its place at {key} twice")?;
+            require!(NAME, is_gone, "session {session} lost its position at {key} and is there")?;
+            require!(NAME, told.insert((key, session)), "session {session} lost its position at {key} twice")?;
         }
         Ok(())
     }
@@ -160,11 +160,11 @@ impl Step<'_> {
 fn no_waiter_is_overtaken(key: &Key, old: &Line<'_>, new: &Line<'_>) -> Check {
     let Some(ahead) = old.waiters.iter().position(|(session, ..)| new.waits(*session)) else { return Ok(()) };
     for (session, ..) in new.holders.iter().filter(|(session, ..)| !old.holds(*session)) {
-        let place = old.waiters.iter().position(|(waiter, ..)| waiter == session);
+        let position = old.waiters.iter().position(|(waiter, ..)| waiter == session);
         let waits = &old.waiters[ahead].0;
         require!(
             NAME,
-            place.is_some_and(|place| place < ahead),
+            position.is_some_and(|position| position < ahead),
             "session {session} was granted {key} while {waits} waited before it"
         )?;
     }
@@ -399,7 +399,7 @@ mod tests {
         refused(fifo_order(&due, at, None, &events, &gone), "without a cause");
     }
 
-    /// Session 1 holds k and l, session 2 waits for both, session 3 for k. Then nobody may acquire l, session 1
+    /// Session 1 holds k and l, session 2 waits for both, session 3 for k. Then no client may acquire l, session 1
     /// is due, and session 2 asks for k alone.
     #[test]
     fn denied_waiter_comes_anew_and_is_last() {
@@ -429,7 +429,7 @@ mod tests {
         let untold: Vec<Event> =
             events.iter().filter(|event| !matches!(event, Event::Withdrawn { .. })).cloned().collect();
         refused(judge(Some(&asks), &untold, &after), "has another claim on k than before");
-        // Its former place is lost.
+        // Its former position is lost.
         let mut first = denying.clone();
         let keys = Keys::new(vec![key(), Key::from("l")]).expect("they differ");
         let leave = Command::Release { session: id(2), sequence: None, keys, claim: Claim::Waiting };

@@ -27,9 +27,9 @@ pub fn mutual_exclusion(holders: &mut Holders, events: &[Event]) -> Check {
             }
             Event::Released { key, session, token } => {
                 let held = holders.entry(key.clone()).or_default();
-                let place = held.iter().position(|(holder, held, _)| (holder, held) == (session, token));
-                require!(name, place.is_some(), "{key} was released by {session} but {held:?} held it")?;
-                place.map(|place| held.remove(place));
+                let position = held.iter().position(|(holder, held, _)| (holder, held) == (session, token));
+                require!(name, position.is_some(), "{key} was released by {session} but {held:?} held it")?;
+                position.map(|position| held.remove(position));
                 if held.is_empty() {
                     holders.remove(key);
                 }

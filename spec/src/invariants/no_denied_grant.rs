@@ -109,7 +109,7 @@ fn may_transact(before: &LockTable, command: Option<&Command>, transaction: &Tra
         })
 }
 
-/// Whether a refusal tells something of records, which not everybody may read.
+/// Whether a refusal tells something of records, which some clients may not read.
 fn tells_of_records(reply: &Reply) -> bool {
     matches!(
         reply,
@@ -240,7 +240,7 @@ mod tests {
         Opening { proof, owner, principal, ttl: Ttl(100) }
     }
 
-    /// Everybody may do this, and ann may administer.
+    /// All clients may do this, and ann may administer.
     fn rules(rights: &[Right]) -> Arc<Rules> {
         let rule = |subject, rights: &[Right]| Rule {
             prefix: Prefix::from(""),
@@ -260,7 +260,7 @@ mod tests {
         Command::Break { key: key("k"), token: Token(1), principal: Principal::from(principal) }
     }
 
-    /// Sessions 1 to 3 are bob's; 1 holds k and 2 waits for it. Then everybody may do only this.
+    /// Sessions 1 to 3 are bob's; 1 holds k and 2 waits for it. Then all clients may do only this.
     fn table(rights: &[Right]) -> LockTable {
         let mut table = LockTable::default();
         for _ in 0..3 {

@@ -41,7 +41,7 @@ pub fn no_early_expiry(
             require!(
                 NAME,
                 is_due == events.iter().any(|event| blames_deadline(event, *session)),
-                "session {session} lost its place at {key}, and the events are wrong about whether it was due"
+                "session {session} lost its position at {key}, and the events are wrong about whether it was due"
             )?;
         }
         if let Event::Granted { key, session, .. } = event {
@@ -119,8 +119,8 @@ fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, e
     let due = before.sessions().iter().filter(|(_, session)| session.deadline < at);
     let mut due: Vec<_> = due.map(|(&id, session)| (session.deadline, id)).collect();
     due.sort_unstable_by_key(|&(deadline, id)| (!is_contended_holder(before, id), deadline, id));
-    let is_in_turn = |place: usize, id: SessionId| match command {
-        None => place < in_turn(&due, events),
+    let is_in_turn = |position: usize, id: SessionId| match command {
+        None => position < in_turn(&due, events),
         Some(command) => is_blocking(before, command, id),
     };
     if command.is_none() {
@@ -130,11 +130,11 @@ fn sweep_is_in_order(before: &LockTable, at: Stamp, command: Option<&Command>, e
         let is_full = ended == due.len() || work >= before.sweep_cost();
         require!(NAME, is_full, "a sweep ended {ended} of {due:?}, and had room for more")?;
     }
-    for (place, (_, id)) in expired(events).enumerate() {
+    for (position, (_, id)) in expired(events).enumerate() {
         let was_withdrawn =
             events.iter().any(|event| matches!(event, Event::Withdrawn { session, .. } if *session == id));
         let is_once = before.session(id).is_some_and(|session| session.once);
-        let may_end = is_in_turn(place, id) || was_withdrawn && is_once;
+        let may_end = is_in_turn(position, id) || was_withdrawn && is_once;
         require!(NAME, may_end, "session {id} expired, and it was not its turn")?;
     }
     let times = |id| expired(events).filter(|(_, expired)| *expired == id).count();

@@ -69,11 +69,11 @@ fn reads_are_answered_once<S: StateMachine>(
             Output::ReadRefused { id, .. } => (id, new == Some(*id) && !after.is_leader()),
             _ => continue,
         };
-        let place = open.iter().position(|read| read == id).filter(|_| may_reply);
-        let Some(place) = place else {
+        let position = open.iter().position(|read| read == id).filter(|_| may_reply);
+        let Some(position) = position else {
             return violated!(Property::ReadAnsweredOnce, "node {node} replied to read {id}, which is not open");
         };
-        open.swap_remove(place);
+        open.swap_remove(position);
     }
     let mut kept = open_reads(after);
     if after.is_leader() {

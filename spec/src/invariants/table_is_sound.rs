@@ -29,7 +29,7 @@ pub fn table_is_sound(table: &LockTable) -> Check {
     for (&id, session) in table.sessions().iter() {
         require!(NAME, table.deadlines().contains_key(&(session.deadline, id)), "session {id} has no deadline")?;
         for key in session.claims().iter().filter(|_| claims != stand) {
-            let claimed = table.lock(key).is_some_and(|lock| lock.place(id).is_some());
+            let claimed = table.lock(key).is_some_and(|lock| lock.claim_index(id).is_some());
             require!(NAME, claimed, "session {id} claims {key}, which knows nothing of it")?;
         }
     }

@@ -314,11 +314,11 @@ mod tests {
     #[test]
     fn event_that_is_missing_wrong_or_too_much_is_seen() {
         let command = transact(changes());
-        for place in 0..3 {
-            let complaint = judge(&command, 0, |outcome, _| drop(outcome.events.remove(place)));
+        for position in 0..3 {
+            let complaint = judge(&command, 0, |outcome, _| drop(outcome.events.remove(position)));
             assert!(complaint.contains("events report None"), "{complaint}");
             let twice = |outcome: &mut crate::lock::Outcome, _: &mut LockTable| {
-                outcome.events.push(outcome.events[place].clone());
+                outcome.events.push(outcome.events[position].clone());
             };
             assert!(judge(&command, 0, twice).contains("events report"));
         }

@@ -11,8 +11,8 @@ use alloc::vec::Vec;
 use super::details::Details;
 use super::keys::Several;
 use super::{
-    Claim, Event, Holder, Key, Keys, Lock, LockRequest, LockTable, Place, Principal, Reply, Right, Sequence, Session,
-    SessionId, SharedMap, Token, Value, Waiter,
+    Claim, ClaimIndex, Event, Holder, Key, Keys, Lock, LockRequest, LockTable, Principal, Reply, Right, Sequence,
+    Session, SessionId, SharedMap, Token, Value, Waiter,
 };
 use crate::raft::Stamp;
 
@@ -113,8 +113,8 @@ impl LockTable {
     ) -> Reply {
         let LockRequest { keys, mode, reentrant, value, .. } = request;
         let lock = &self.locks[key];
-        match lock.place(id).expect("a claim is on its lock") {
-            Place::Holds(index) if lock.holders[index].mode == *mode && lock.holders[index].is_on(keys) => {
+        match lock.claim_index(id).expect("a claim is on its lock") {
+            ClaimIndex::Holds(index) if lock.holders[index].mode == *mode && lock.holders[index].is_on(keys) => {
                 let token = lock.holders[index].token;
                 self.change_grant(id, keys, |holder| {
                     holder.sequence = sequence.or(holder.sequence);
@@ -126,10 +126,10 @@ impl LockTable {
                 self.renew(at, id);
                 Reply::Granted { session: id, token }
             }
-            Place::Waits(index) if lock.queue[index].mode != *mode || !lock.queue[index].is_on(keys) => {
+            ClaimIndex::Waits(index) if lock.queue[index].mode != *mode || !lock.queue[index].is_on(keys) => {
                 Reply::OtherClaim { key: key.clone() }
             }
-            Place::Waits(index) if request.waits() => {
+            ClaimIndex::Waits(index) if request.waits() => {
                 let details = &lock.queue[index].details;
                 let details = value.as_ref().map_or_else(|| details.clone(), |_| Details::new(keys, value.clone()));
                 for key in keys {
@@ -142,7 +142,7 @@ impl LockTable {
                 }
                 Reply::Queued { session: id, ahead: self.ahead(id, keys) }
             }
-            Place::Waits(_) => {
+            ClaimIndex::Waits(_) => {
                 let is_behind = |key: &&Key| {
                     let lock = &self.locks[*key];
                     lock.queue_position(id) != Some(0) || !lock.admits(*mode)
@@ -151,20 +151,20 @@ impl LockTable {
                 self.withdraw(at, id, keys, events);
                 self.held(blocked, &self.locks[blocked])
             }
-            Place::Holds(_) => Reply::OtherClaim { key: key.clone() },
+            ClaimIndex::Holds(_) => Reply::OtherClaim { key: key.clone() },
         }
     }
 
     /// Answers a repeated acquire from the state: what is left of its claim.
     pub(super) fn acquired_before(&self, id: SessionId, sequence: Sequence, keys: &Keys) -> Reply {
         let Some(lock) = self.locks.get(keys.first()) else { return Reply::Gone };
-        match lock.place(id) {
-            Some(Place::Holds(index))
+        match lock.claim_index(id) {
+            Some(ClaimIndex::Holds(index))
                 if lock.holders[index].sequence == Some(sequence) && lock.holders[index].is_on(keys) =>
             {
                 Reply::Granted { session: id, token: lock.holders[index].token }
             }
-            Some(Place::Waits(index))
+            Some(ClaimIndex::Waits(index))
                 if lock.queue[index].sequence == Some(sequence) && lock.queue[index].is_on(keys) =>
             {
                 Reply::Queued { session: id, ahead: self.ahead(id, keys) }
@@ -198,8 +198,8 @@ impl LockTable {
         events: &mut Vec<Event>,
     ) -> Reply {
         let Some(lock) = self.locks.get(keys.first()) else { return Reply::NotHolder };
-        match (lock.place(id), claim) {
-            (Some(Place::Holds(index)), Claim::Held(_) | Claim::Either) => {
+        match (lock.claim_index(id), claim) {
+            (Some(ClaimIndex::Holds(index)), Claim::Held(_) | Claim::Either) => {
                 let holder = &lock.holders[index];
                 let is_named = matches!(claim, Claim::Either) || claim == Claim::Held(holder.token);
                 if !is_named || !holder.is_on(keys) {
@@ -215,7 +215,7 @@ impl LockTable {
                 self.end_if_done(at, id, events);
                 Reply::Released
             }
-            (Some(Place::Waits(index)), Claim::Waiting | Claim::Either) => {
+            (Some(ClaimIndex::Waits(index)), Claim::Waiting | Claim::Either) => {
                 if !lock.queue[index].is_on(keys) {
                     return Reply::NotHolder;
                 }

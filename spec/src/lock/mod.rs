@@ -175,7 +175,7 @@ pub use command::{Claim, Command, Event, LockRequest, Opening, Outcome, Reply};
 pub use ids::{Key, Owner, Prefix, Principal, Proof, Revision, Role, Sequence, SessionId, Token, Ttl, Value, Version};
 pub use keys::Keys;
 pub use mode::Mode;
-pub use queue::{Holder, Holders, Lock, Place, Queue, Waiter};
+pub use queue::{ClaimIndex, Holder, Holders, Lock, Queue, Waiter};
 pub use session::Session;
 pub use shared_map::{Entries, SharedMap};
 pub use store::{Bytes, Change, Condition, RECORD_BYTES, Record, Transaction, Writer};

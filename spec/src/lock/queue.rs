@@ -52,9 +52,9 @@ pub struct Waiter {
     pub(super) details: Details,
 }
 
-/// Where a session's claim stands.
+/// Whether a session holds a lock or waits for it, and its index there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Place {
+pub enum ClaimIndex {
     /// It holds the lock, and is the holder with this index.
     Holds(usize),
     /// It waits, behind so many others.
@@ -112,10 +112,10 @@ impl Waiter {
 }
 
 impl Lock {
-    /// Where this session's claim stands.
-    pub fn place(&self, session: SessionId) -> Option<Place> {
+    /// Whether this session holds the lock or waits for it, and its index there.
+    pub fn claim_index(&self, session: SessionId) -> Option<ClaimIndex> {
         let holds = self.holders.iter().position(|holder| holder.session == session);
-        holds.map(Place::Holds).or_else(|| self.queue_position(session).map(Place::Waits))
+        holds.map(ClaimIndex::Holds).or_else(|| self.queue_position(session).map(ClaimIndex::Waits))
     }
 
     /// The position of `session` in the queue; `None` if it does not wait.
@@ -158,9 +158,9 @@ impl Lock {
 
     /// The value of this session's claim.
     pub fn value(&self, session: SessionId) -> Option<&Value> {
-        match self.place(session)? {
-            Place::Holds(index) => self.holders[index].value(),
-            Place::Waits(index) => self.queue[index].value(),
+        match self.claim_index(session)? {
+            ClaimIndex::Holds(index) => self.holders[index].value(),
+            ClaimIndex::Waits(index) => self.queue[index].value(),
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
     use alloc::collections::VecDeque;
     use alloc::vec::Vec;
 
-    use super::{Details, Holder, Holders, Lock, Place, Queue, Waiter};
+    use super::{ClaimIndex, Details, Holder, Holders, Lock, Queue, Waiter};
     use crate::invariants::states::id;
     use crate::lock::{Mode, Token};
 
@@ -406,9 +406,10 @@ mod tests {
             holders: [holder(1, Mode::SHARED), holder(4, Mode::SHARED)].to_vec().into(),
             queue: VecDeque::from([waiter(2), waiter(3)]).into(),
         };
-        let places = [1, 4, 2, 3, 5].map(|session| lock.place(id(session)));
-        let expected = [Place::Holds(0), Place::Holds(1), Place::Waits(0), Place::Waits(1)].map(Some);
-        assert_eq!((&places[..4], places[4]), (&expected[..], None));
+        let indices = [1, 4, 2, 3, 5].map(|session| lock.claim_index(id(session)));
+        let expected =
+            [ClaimIndex::Holds(0), ClaimIndex::Holds(1), ClaimIndex::Waits(0), ClaimIndex::Waits(1)].map(Some);
+        assert_eq!((&indices[..4], indices[4]), (&expected[..], None));
     }
 
     #[test]
