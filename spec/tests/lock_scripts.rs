@@ -34,11 +34,7 @@ impl TableScript {
     fn apply(&mut self, payload: &Payload<palisade_spec::lock::Command>) -> Result<String, Box<dyn Error>> {
         let before = self.table.clone();
         let outcome = self.table.apply_payload(self.now, payload);
-        let command = match payload {
-            Payload::Command(command) => Some(command),
-            Payload::Noop | Payload::Members(_) => None,
-        };
-        let entry = Execution { before: &before, at: self.now, command, outcome: &outcome, after: &self.table };
+        let entry = Execution::new(&before, self.now, payload, &outcome, &self.table);
         let observer = self.observer.get_or_insert_with(|| before.observer());
         LockTable::check_entry(observer, &entry, true).map_err(|violation| violation.to_string())?;
         Ok(LockTable::show_outcome(&outcome))

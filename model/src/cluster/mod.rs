@@ -21,7 +21,7 @@ mod show;
 use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
-use palisade_spec::checker::{Checked, Execution, execute, lock_entry};
+use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
 use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
@@ -280,8 +280,8 @@ impl Environment for Surroundings {
             earlier.flat_map(|lock| lock.holders.iter().map(|holder| holder.token)).max().unwrap_or_default();
         let mut table = before.clone();
         let outcome = execute(&mut table, entry.stamp, &entry.payload);
-        lock_entry(&Execution::new(before, entry.stamp, &entry.payload, &outcome, after), &mut greatest, true)?;
-        after.check_state()
+        let execution = Execution::new(before, entry.stamp, &entry.payload, &outcome, after);
+        check_lock_entry(&execution, &mut greatest, true, LockTable::check_state)
     }
 
     fn judge(&self, history: &History<LockTable>) -> Check {

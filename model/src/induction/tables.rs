@@ -20,7 +20,7 @@
 
 use std::sync::Arc;
 
-use palisade_spec::checker::{Checked, Execution, execute, lock_entry};
+use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId,
@@ -312,8 +312,8 @@ impl Case for Tables {
         let mut after = (*before).clone();
         let outcome = execute(&mut after, NOW, entry);
         let mut greatest = Token(NEXT_TOKEN - 1);
-        lock_entry(&Execution::new(&before, NOW, entry, &outcome, &after), &mut greatest, true)?;
-        after.check_state()?;
+        let execution = Execution::<LockTable>::new(&before, NOW, entry, &outcome, &after);
+        check_lock_entry(&execution, &mut greatest, true, LockTable::check_state)?;
         is_well_formed(&after)?;
         numbers_are_new(&before, &after)?;
         let ended = outcome.events.iter().filter(|event| matches!(event, Event::Expired { .. })).count();

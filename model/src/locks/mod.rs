@@ -16,7 +16,7 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::sync::Arc;
 
-use palisade_spec::checker::{Checked, Execution, execute, lock_entry};
+use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
 use palisade_spec::invariants::{self, Check, Violation};
 use palisade_spec::lock::{
     Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token, Value,
@@ -254,12 +254,8 @@ impl Locks {
             let outcome = execute(&mut table, state.now, &payload);
             let table = if table == *state.table { state.table } else { self.tables.intern(table, &self.names) };
             let execution = Execution::<LockTable>::new(&state.table, state.now, &payload, &outcome, &table);
-            // An unchanged table was checked when it came about.
-            let check_table = || match table == state.table {
-                true => Ok(()),
-                false => (*self.checked.get([table.key(), 0, 0, 0], || table.check_state())).clone(),
-            };
-            let judged = lock_entry(&execution, &mut greatest, true).and_then(|()| check_table());
+            let check = |after: &LockTable| (*self.checked.get([table.key(), 0, 0, 0], || after.check_state())).clone();
+            let judged = check_lock_entry(&execution, &mut greatest, true, check);
             let violation = judged.err().map(leak);
             let is_new = |id: &&SessionId| state.table.session(**id).is_none();
             let opened = table.sessions().keys().filter(is_new).last().map(|id| id.number);

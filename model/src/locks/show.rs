@@ -514,12 +514,12 @@ mod tests {
     use std::collections::BTreeSet;
 
     use super::*;
-    use crate::layers::{EVERY_OPERATION, EVERY_START, LOCKS};
+    use crate::layers::{EVERY_START, LOCKS, WITHOUT_WRITES};
     use crate::locks::Bounds;
 
     #[test]
     fn sentences_of_requests_are_distinct() {
-        let (openings, unnumbered) = (&EVERY_START, &EVERY_OPERATION);
+        let (openings, unnumbered) = (&EVERY_START, &WITHOUT_WRITES);
         let (breaks, strangers) = (true, true);
         let bounds = Bounds { openings, opened: 5, keys: 2, unnumbered, breaks, strangers, revisions: 2, ..LOCKS };
         let model = Locks::new(bounds);

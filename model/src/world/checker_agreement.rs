@@ -6,7 +6,7 @@
 //! property violated.
 //!
 //! What an entry does to a lock table needs no such test: the models and the checker judge it by the
-//! same function ([`palisade_spec::checker::lock_entry`]), and the spec's tests show it an entry that
+//! same function ([`palisade_spec::checker::check_lock_entry`]), and the spec's tests show it an entry that
 //! violates each property of the table.
 
 use std::collections::BTreeMap;

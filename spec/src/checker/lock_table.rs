@@ -4,11 +4,11 @@ use alloc::vec::Vec;
 
 use super::machine::{Checked, Execution};
 use crate::invariants::{
-    Check, Holders, Step, breaks_are_reported, changes_are_told, claims_are_as_asked, deadlines_follow_signs_of_life,
-    events_match_holders, exactly_once, fifo_order, holds_are_counted, mutual_exclusion, no_deadlock, no_denied_grant,
-    no_early_expiry, no_foreign_change, no_needless_wait, release_by_holder_only, replies_match_table,
-    sequences_are_recorded, sessions_are_constant, store_is_fenced, table_is_sound, token_monotonicity,
-    transactions_are_whole, values_are_kept,
+    Check, EntryStep, Holders, breaks_are_reported, changes_are_told, claims_are_as_asked,
+    deadlines_follow_signs_of_life, events_match_holders, exactly_once, fifo_order, holds_are_counted,
+    mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
+    release_by_holder_only, replies_match_table, sequences_are_recorded, sessions_are_constant, store_is_fenced,
+    table_is_sound, token_monotonicity, transactions_are_whole, values_are_kept,
 };
 use crate::lock::{Lock, LockTable, Mode, SessionId, Token};
 
@@ -40,8 +40,7 @@ impl Checked for LockTable {
 
     fn check_entry(observer: &mut Observer, entry: &Execution<'_, LockTable>, whole: bool) -> Check {
         mutual_exclusion(&mut observer.holders, &entry.outcome.events)?;
-        lock_entry(entry, &mut observer.greatest, whole)?;
-        if whole { entry.after.check_state() } else { Ok(()) }
+        check_lock_entry(entry, &mut observer.greatest, whole, LockTable::check_state)
     }
 
     fn check_state(&self) -> Check {
@@ -51,17 +50,25 @@ impl Checked for LockTable {
     }
 }
 
-/// Checks what one entry did to a lock table: every property of a step. The [`ClusterChecker`] and the models
-/// judge by this function. `greatest` is the greatest token that was ever granted before; `whole` if the
-/// whole tables may be compared.
+/// Checks what one entry did to a lock table: every property of a step, and of the table after it. The
+/// [`ClusterChecker`] and the models judge by this function.
+///
+/// `greatest` is the greatest token that was ever granted before; `whole` if the whole tables may be compared.
+/// `check_state` checks the table after the entry ([`Checked::check_state`]); an unchanged table was checked when
+/// it came about.
 ///
 /// # Errors
 /// The first violation.
 ///
 /// [`ClusterChecker`]: super::ClusterChecker
-pub fn lock_entry(entry: &Execution<'_, LockTable>, greatest: &mut Token, whole: bool) -> Check {
+pub fn check_lock_entry(
+    entry: &Execution<'_, LockTable>,
+    greatest: &mut Token,
+    whole: bool,
+    check_state: impl FnOnce(&LockTable) -> Check,
+) -> Check {
     let Execution { before, at, command, outcome, after } = *entry;
-    let step = whole.then(|| Step::new(before, at, command, outcome, after));
+    let step = whole.then(|| EntryStep::new(before, at, command, outcome, after));
     if let Some(step) = &step {
         events_match_holders(step)?;
     }
@@ -85,6 +92,9 @@ pub fn lock_entry(entry: &Execution<'_, LockTable>, greatest: &mut Token, whole:
     transactions_are_whole(before, at, command, outcome, after)?;
     changes_are_told(before, &outcome.events, after)?;
     deadlines_follow_signs_of_life(step)?;
+    if before != after {
+        check_state(after)?;
+    }
     sessions_are_constant(step)?;
     claims_are_as_asked(step)?;
     replies_match_table(step)

@@ -56,7 +56,7 @@ use core::time::Duration;
 
 pub use agreed::{Agreed, Reference};
 pub use cluster::{ClusterChecker, Counts};
-pub use lock_table::lock_entry;
+pub use lock_table::check_lock_entry;
 pub use machine::{Checked, Execution, execute};
 
 use crate::raft::{Message, StateMachine};

@@ -1,22 +1,22 @@
 //! Replies match the table, by the claims: a claim has the mode and the keys of its request, and the number of the last
 //! one.
 
-use super::{Check, Property, Standing, Step};
+use super::{Check, ClaimView, EntryStep, Property};
 use crate::lock::{Command, Outcome, Reply};
 use crate::require;
 
 /// Checks that a claim, held or waiting, keeps its mode, its keys, and the number of the last request for
 /// it, which identifies repetitions; a new claim has those of its request. A refused acquire changes no
 /// claim. A claim that ends as time passes, before the command is executed, is none that is kept.
-pub fn claims_are_as_asked(step: &Step<'_>) -> Check {
+pub fn claims_are_as_asked(step: &EntryStep<'_>) -> Check {
     let request = match step.command {
         Some(Command::Acquire { request, .. } | Command::AcquireOnce { request, .. }) => Some(request),
         _ => None,
     };
     for key in step.after.locks().keys() {
-        for claim in Standing::all(step.after, key) {
+        for claim in ClaimView::all(step.after, key) {
             let id = claim.session;
-            let known = Standing::of(&step.found, id, key);
+            let known = ClaimView::of(&step.found, id, key);
             let number = known.and_then(|known| known.sequence);
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, request })

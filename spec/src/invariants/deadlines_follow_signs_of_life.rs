@@ -1,13 +1,13 @@
 //! No early expiry, by the sessions: a sign of life moves a deadline to a full TTL from now, and nothing else moves it.
 
-use super::{Check, Property, Step};
+use super::{Check, EntryStep, Property};
 use crate::lock::{Command, Event, Reply};
 use crate::require;
 
 /// Checks that a deadline moves only for signs of life of its own session (a grant, an acquire of
 /// what it holds, a keepalive), and then to a full TTL from now.
-pub fn deadlines_follow_signs_of_life(step: &Step<'_>) -> Check {
-    let Step { at, command, outcome, .. } = step;
+pub fn deadlines_follow_signs_of_life(step: &EntryStep<'_>) -> Check {
+    let EntryStep { at, command, outcome, .. } = step;
     let is_granted =
         |id| outcome.events.iter().any(|event| matches!(event, Event::Granted { session, .. } if *session == id));
     let asks = |id| match command {

@@ -10,7 +10,7 @@ use crate::raft::Stamp;
 
 /// An entry that a lock table executes, and its effect.
 #[derive(Debug)]
-pub struct Step<'a> {
+pub struct EntryStep<'a> {
     /// The table before.
     pub before: &'a LockTable,
     /// The entry's stamp.
@@ -26,7 +26,7 @@ pub struct Step<'a> {
     pub found: Cow<'a, LockTable>,
 }
 
-impl<'a> Step<'a> {
+impl<'a> EntryStep<'a> {
     /// The step from one table to another.
     pub fn new(
         before: &'a LockTable,
@@ -34,9 +34,9 @@ impl<'a> Step<'a> {
         command: Option<&'a Command>,
         outcome: &'a Outcome,
         after: &'a LockTable,
-    ) -> Step<'a> {
+    ) -> EntryStep<'a> {
         let found = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
-        Step { before, at, command, outcome, after, found }
+        EntryStep { before, at, command, outcome, after, found }
     }
 
     /// The sessions after the entry, each with what it was before, if it existed.
@@ -58,7 +58,7 @@ impl<'a> Step<'a> {
 
     /// Whether the session has the claim that a release names, on exactly these keys.
     pub(super) fn has_claim(table: &LockTable, id: SessionId, keys: &Keys, named: Claim) -> bool {
-        let Some(claim) = Standing::of(table, id, keys.first()).filter(|claim| claim.keys == keys.as_slice()) else {
+        let Some(claim) = ClaimView::of(table, id, keys.first()).filter(|claim| claim.keys == keys.as_slice()) else {
             return false;
         };
         match named {
@@ -71,7 +71,7 @@ impl<'a> Step<'a> {
 
 /// A session's claim on a key, as the table shows it there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Standing<'a> {
+pub struct ClaimView<'a> {
     /// The session.
     pub session: SessionId,
     /// The number of its acquire.
@@ -88,26 +88,26 @@ pub struct Standing<'a> {
     pub value: Option<&'a Value>,
 }
 
-impl<'a> Standing<'a> {
+impl<'a> ClaimView<'a> {
     /// The claim of this session on this key. If a session stands there twice, as a holder and as a
     /// waiter, the grant counts.
-    pub fn of(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<Standing<'a>> {
-        Standing::all(table, key).find(|claim| claim.session == id)
+    pub fn of(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<ClaimView<'a>> {
+        ClaimView::all(table, key).find(|claim| claim.session == id)
     }
 
     /// The claims on a key: those of the holders in the order of their grants, then those of the waiters
     /// in their order.
-    pub fn all(table: &'a LockTable, key: &'a Key) -> impl Iterator<Item = Standing<'a>> {
+    pub fn all(table: &'a LockTable, key: &'a Key) -> impl Iterator<Item = ClaimView<'a>> {
         let lock = table.lock(key);
         let held = lock.into_iter().flat_map(|lock| lock.holders.iter()).map(|holder| {
             let Holder { session, sequence, mode, token, holds, .. } = *holder;
             let (keys, value) = (holder.all_keys(key), holder.value());
-            Standing { session, sequence, mode, keys, token: Some(token), holds, value }
+            ClaimView { session, sequence, mode, keys, token: Some(token), holds, value }
         });
         let waiting = lock.into_iter().flat_map(|lock| lock.queue.iter()).map(|waiter| {
             let Waiter { session, sequence, mode, .. } = *waiter;
             let (keys, value) = (waiter.all_keys(key), waiter.value());
-            Standing { session, sequence, mode, keys, token: None, holds: 0, value }
+            ClaimView { session, sequence, mode, keys, token: None, holds: 0, value }
         });
         held.chain(waiting)
     }

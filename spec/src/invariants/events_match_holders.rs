@@ -1,11 +1,11 @@
 //! Mutual exclusion, by the tables: the events suffice to reconstruct who holds which lock.
 
-use super::{Check, Holders, Property, Step, mutual_exclusion};
+use super::{Check, EntryStep, Holders, Property, mutual_exclusion};
 use crate::lock::{Event, Key, LockTable, Mode, SessionId, Token};
 use crate::require;
 
 /// Checks that the events suffice to reconstruct the holders.
-pub fn events_match_holders(step: &Step<'_>) -> Check {
+pub fn events_match_holders(step: &EntryStep<'_>) -> Check {
     let is_about_holders = |event: &Event| matches!(event, Event::Granted { .. } | Event::Released { .. });
     if !step.outcome.events.iter().any(is_about_holders) {
         let is_same = holders(step.before).eq(holders(step.after));

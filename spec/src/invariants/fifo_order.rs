@@ -146,11 +146,11 @@ impl Step<'_> {
         for event in self.events {
             let Event::Withdrawn { key, session } = event else { continue };
             let waited = self.before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
-            require!(NAME, waited, "session {session} lost a position at {key} that it never had")?;
+            require!(NAME, waited, "session {session} lost a queue position at {key} that it never had")?;
             let is_there = line(self.after, key).sessions().any(|other| other == *session);
             let is_gone = !is_there || self.comes_anew(*session, key);
-            require!(NAME, is_gone, "session {session} lost its position at {key} and is there")?;
-            require!(NAME, told.insert((key, session)), "session {session} lost its position at {key} twice")?;
+            require!(NAME, is_gone, "session {session} lost its queue position at {key} and is there")?;
+            require!(NAME, told.insert((key, session)), "session {session} lost its queue position at {key} twice")?;
         }
         Ok(())
     }

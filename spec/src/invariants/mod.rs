@@ -67,7 +67,7 @@ pub use committed_by_a_majority::committed_by_a_majority;
 pub use deadlines_follow_signs_of_life::deadlines_follow_signs_of_life;
 pub use elected_by_a_majority::elected_by_a_majority;
 pub use election_safety::{Leaders, election_safety};
-pub use entry_step::{Standing, Step};
+pub use entry_step::{ClaimView, EntryStep};
 pub use events_match_holders::events_match_holders;
 pub use exactly_once::exactly_once;
 pub use fifo_order::fifo_order;

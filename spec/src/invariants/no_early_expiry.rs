@@ -41,7 +41,7 @@ pub fn no_early_expiry(
             require!(
                 NAME,
                 is_due == events.iter().any(|event| blames_deadline(event, *session)),
-                "session {session} lost its position at {key}, and the events are wrong about whether it was due"
+                "session {session} lost its queue position at {key}, and the events are wrong about whether it was due"
             )?;
         }
         if let Event::Granted { key, session, .. } = event {

@@ -1,4 +1,5 @@
-//! What a transaction of the store must be answered, by the rules and not by the table's code.
+//! Replies match the table, by the store: the one true reply to a transaction, by the rules and not by the
+//! table's code.
 
 use alloc::collections::BTreeMap;
 
@@ -6,9 +7,9 @@ use crate::lock::{
     Change, Condition, Key, LockTable, RECORD_BYTES, Record, Reply, Right, Sequence, SessionId, Transaction, Writer,
 };
 
-use super::{Standing, Step};
+use super::{ClaimView, EntryStep};
 
-impl Step<'_> {
+impl EntryStep<'_> {
     /// The only reply to a transaction that is true.
     pub(super) fn transaction_reply(&self, writer: &Writer, transaction: &Transaction) -> Reply {
         let principal = match writer {
@@ -55,11 +56,11 @@ impl Step<'_> {
     fn unmet(&self, condition: &Condition, transaction: &Transaction) -> Option<Reply> {
         match condition {
             Condition::Held { lock, token } => {
-                let is_it = |claim: Standing<'_>| claim.token == Some(*token) && self.lives(claim.session);
-                if Standing::all(self.before, lock).any(is_it) {
+                let is_it = |claim: ClaimView<'_>| claim.token == Some(*token) && self.lives(claim.session);
+                if ClaimView::all(self.before, lock).any(is_it) {
                     return None;
                 }
-                let tokens = Standing::all(self.before, lock).filter_map(|claim| claim.token);
+                let tokens = ClaimView::all(self.before, lock).filter_map(|claim| claim.token);
                 let records = transaction.changes.iter().filter_map(|change| self.before.record(record(change)));
                 let seen = tokens.chain(records.filter_map(|record| record.fence)).max();
                 Some(Reply::NotHeld { lock: lock.clone(), token: *token, seen })

@@ -1,6 +1,6 @@
 //! Replies match the table: a command's reply says what the table has.
 
-use super::{Check, Property, Standing, Step, permitted};
+use super::{Check, ClaimView, EntryStep, Property, permitted};
 use crate::lock::{
     Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Principal, Reply, Right, Sequence,
     SessionId, Token,
@@ -8,8 +8,8 @@ use crate::lock::{
 use crate::require;
 
 /// Checks an entry's reply. No two possible replies to a command are true at once.
-pub fn replies_match_table(step: &Step<'_>) -> Check {
-    let Step { command, outcome: Outcome { reply, .. }, after, .. } = step;
+pub fn replies_match_table(step: &EntryStep<'_>) -> Check {
+    let EntryStep { command, outcome: Outcome { reply, .. }, after, .. } = step;
     let matches = match (command, reply) {
         (None, reply) => reply.is_none() && step.opens_none(),
         (Some(Command::Open { opening }), Some(Reply::Opened { session })) => step.is_opened(*session, opening, false),
@@ -28,7 +28,7 @@ pub fn replies_match_table(step: &Step<'_>) -> Check {
             step.release_reply_matches(*session, *sequence, keys, *claim, reply)
         }
         (Some(Command::Proclaim { session, key, token, .. }), Some(reply)) => {
-            let holds = || Standing::of(after, *session, key).is_some_and(|claim| claim.token == Some(*token));
+            let holds = || ClaimView::of(after, *session, key).is_some_and(|claim| claim.token == Some(*token));
             match reply {
                 Reply::NoSession => !step.lives(*session),
                 Reply::Proclaimed => step.lives(*session) && holds(),
@@ -49,7 +49,7 @@ pub fn replies_match_table(step: &Step<'_>) -> Check {
     require!(Property::RepliesMatchTable, matches, "{command:?} got the reply {reply:?}")
 }
 
-impl Step<'_> {
+impl EntryStep<'_> {
     /// The sessions that the entry opened.
     fn opened(&self) -> impl Iterator<Item = SessionId> {
         self.after.sessions().keys().copied().filter(|id| self.before.session(*id).is_none())
@@ -99,7 +99,7 @@ impl Step<'_> {
 
     fn stands(&self, request: &LockRequest, id: SessionId, token: Option<Token>) -> bool {
         request.keys.iter().all(|key| {
-            let claim = Standing::of(self.after, id, key);
+            let claim = ClaimView::of(self.after, id, key);
             claim.is_some_and(|claim| claim.token == token && is_as_asked(&claim, request))
         })
     }
@@ -107,7 +107,9 @@ impl Step<'_> {
     /// Whether the reply names the session that has held the key longest, or if there is none, the first
     /// waiter. Which due holders it may still meet, another property judges.
     fn is_held(&self, key: &Key, reply: &Reply) -> bool {
-        let Some(Standing { session: holder, token, .. }) = Standing::all(self.after, key).next() else { return false };
+        let Some(ClaimView { session: holder, token, .. }) = ClaimView::all(self.after, key).next() else {
+            return false;
+        };
         let Some(session) = self.after.session(holder) else { return false };
         let (key, owner, queue) = (key.clone(), session.owner.clone(), queue(self.after, key));
         *reply == Reply::Held { key, holder, owner, token, queue }
@@ -116,7 +118,7 @@ impl Step<'_> {
     /// What a request gets if its session has no claim on the keys.
     fn turn(&self, request: &LockRequest) -> Turn {
         for key in &request.keys {
-            if let Some(first) = Standing::all(&self.found, key).next()
+            if let Some(first) = ClaimView::all(&self.found, key).next()
                 && first.mode.of() != request.mode.of()
             {
                 return Turn::OtherSize(key.clone(), first.mode);
@@ -168,10 +170,11 @@ impl Step<'_> {
         if !lives {
             return *reply == Reply::NoSession;
         }
-        let claim = Standing::of(self.after, requester, request.keys.first());
+        let claim = ClaimView::of(self.after, requester, request.keys.first());
         if self.is_repeated(requester, sequence) {
             // The client may have given the number to another request, for other keys.
-            let is_its_own = |claim: &Standing<'_>| claim.sequence == sequence && claim.keys == request.keys.as_slice();
+            let is_its_own =
+                |claim: &ClaimView<'_>| claim.sequence == sequence && claim.keys == request.keys.as_slice();
             let its_own = claim.filter(is_its_own);
             return match (its_own.map(|claim| claim.token), reply) {
                 (Some(Some(held)), Reply::Granted { session, token }) => (*session, *token) == (requester, held),
@@ -203,13 +206,13 @@ impl Step<'_> {
             }
             _ => false,
         };
-        let had = request.keys.iter().find_map(|key| Some((key, Standing::of(&self.found, requester, key)?)));
+        let had = request.keys.iter().find_map(|key| Some((key, ClaimView::of(&self.found, requester, key)?)));
         match had {
             Some((key, had)) if !is_as_asked(&had, request) => {
                 *reply == Reply::OtherClaim { key: key.clone() }
-                    && Standing::of(self.after, requester, key) == Some(had)
+                    && ClaimView::of(self.after, requester, key) == Some(had)
             }
-            Some((_, Standing { token: Some(token), .. })) => is_granted(Some(token)),
+            Some((_, ClaimView { token: Some(token), .. })) => is_granted(Some(token)),
             Some(_) if request.waits() => is_queued(),
             // It waited, and gives that up: the reply names the first key at which its turn had not come.
             Some(_) => {
@@ -228,7 +231,7 @@ impl Step<'_> {
     /// Whether the reply to a break is true, and the session ends if that was its only claim. The rules must
     /// permit it for all keys of the grant. Another property judges what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
-        let held = Standing::all(&self.found, key).find(|claim| claim.token == Some(token));
+        let held = ClaimView::all(&self.found, key).find(|claim| claim.token == Some(token));
         let keys = held.map_or(core::slice::from_ref(key), |claim| claim.keys);
         if !keys.iter().all(|key| self.permits(Some(principal), Right::Break, key)) {
             return *reply == Reply::Denied;
@@ -255,9 +258,9 @@ impl Step<'_> {
     ) -> bool {
         let is_repeated = self.is_repeated(requester, sequence);
         let lives = self.lives(requester);
-        let had = Standing::of(&self.found, requester, keys.first())
-            .filter(|_| Step::has_claim(&self.found, requester, keys, claim));
-        let has = |key| Standing::of(self.after, requester, key);
+        let had = ClaimView::of(&self.found, requester, keys.first())
+            .filter(|_| EntryStep::has_claim(&self.found, requester, keys, claim));
+        let has = |key| ClaimView::of(self.after, requester, key);
         match (reply, had) {
             (Reply::Released, Some(had)) => {
                 lives && !is_repeated && had.holds <= 1 && keys.iter().all(|key| has(key).is_none())
@@ -266,7 +269,7 @@ impl Step<'_> {
                 lives && matches!(claim, Claim::Held(_)) && *holds == had.holds && has(keys.first()) == Some(had)
             }
             (Reply::StillHeld { holds }, Some(had)) => {
-                let left = Standing { holds: *holds, ..had };
+                let left = ClaimView { holds: *holds, ..had };
                 let is_one_less = had.holds > 1 && *holds == had.holds - 1;
                 lives && is_one_less && keys.iter().all(|key| has(key) == Some(left))
             }
@@ -292,20 +295,20 @@ enum Turn {
 
 /// The number of sessions that wait for the key.
 fn queue(table: &LockTable, key: &Key) -> u64 {
-    Standing::all(table, key).filter(|claim| claim.token.is_none()).count() as u64
+    ClaimView::all(table, key).filter(|claim| claim.token.is_none()).count() as u64
 }
 
 /// Whether a claim has the mode and the keys of a request.
-fn is_as_asked(claim: &Standing<'_>, request: &LockRequest) -> bool {
+fn is_as_asked(claim: &ClaimView<'_>, request: &LockRequest) -> bool {
     (claim.mode, claim.keys) == (request.mode, request.keys.as_slice())
 }
 
 /// Whether a claim in this mode cannot have the key now: a session waits before it, or the holders leave
 /// no room for it. `waiter` is the session of the claim, if it waits already.
 fn is_behind(table: &LockTable, key: &Key, mode: Mode, waiter: Option<SessionId>) -> bool {
-    let held = Standing::all(table, key).filter(|claim| claim.token.is_some());
+    let held = ClaimView::all(table, key).filter(|claim| claim.token.is_some());
     let taken: u64 = held.map(|claim| u64::from(claim.mode.permits())).sum();
-    let first = Standing::all(table, key).find(|claim| claim.token.is_none());
+    let first = ClaimView::all(table, key).find(|claim| claim.token.is_none());
     let is_first = first.is_none_or(|first| Some(first.session) == waiter);
     !is_first || taken + u64::from(mode.permits()) > u64::from(mode.of())
 }

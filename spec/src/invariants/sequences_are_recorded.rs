@@ -1,12 +1,12 @@
 //! Exactly once, by the sessions: each records the greatest number of its operations.
 
-use super::{Check, Property, Step};
+use super::{Check, EntryStep, Property};
 use crate::lock::{Command, Writer};
 use crate::require;
 
 /// Checks that a session records its greatest sequence number, without which the table could not
 /// recognise a repetition.
-pub fn sequences_are_recorded(step: &Step<'_>) -> Check {
+pub fn sequences_are_recorded(step: &EntryStep<'_>) -> Check {
     let done = match step.command {
         Some(
             Command::Acquire { session, sequence, .. }

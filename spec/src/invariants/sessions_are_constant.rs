@@ -1,13 +1,13 @@
-//! Table soundness, by the sessions: a session keeps what it was opened with, and one that was opened for a lock ends with
-//! its last claim.
+//! Table soundness, by the sessions: a session keeps what it was opened with, and one that was opened for a lock
+//! ends with its last claim.
 
-use super::{Check, Property, Step};
+use super::{Check, EntryStep, Property};
 use crate::lock::{Owner, Principal, Session, Ttl};
 use crate::require;
 
-/// Checks that a session keeps the attributes it was opened with, that a session opened for a lock
-/// ends with its last claim, and that the table knows the next deadline.
-pub fn sessions_are_constant(step: &Step<'_>) -> Check {
+/// Checks that a session keeps the attributes it was opened with, and that a session opened for a lock
+/// ends with its last claim.
+pub fn sessions_are_constant(step: &EntryStep<'_>) -> Check {
     for (id, known, session) in step.sessions_after() {
         let is_same = known.is_none_or(|known| attributes(known) == attributes(session));
         require!(Property::TableSoundness, is_same, "session {id} has become {session:?}")?;

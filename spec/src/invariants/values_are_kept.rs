@@ -1,6 +1,6 @@
 //! Values are kept: a claim has the value that its own client gave it last.
 
-use super::{Check, Property, Standing, side_by_side};
+use super::{Check, ClaimView, Property, side_by_side};
 use crate::lock::{Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token, Value};
 use crate::require;
 
@@ -18,8 +18,8 @@ pub fn values_are_kept(before: &LockTable, command: Option<&Command>, outcome: &
     let is_about = |key: &Key| given.as_ref().is_some_and(|given| given.keys.iter().any(|of| of == key));
     let locks = side_by_side(before.locks(), after.locks());
     for (key, ..) in locks.filter(|(key, was, is)| is_about(key) || was != is) {
-        for claim in Standing::all(after, key) {
-            let had = Standing::of(before, claim.session, key);
+        for claim in ClaimView::all(after, key) {
+            let had = ClaimView::of(before, claim.session, key);
             // An entry may end a claim, and begin another one of the same session.
             let had = had.filter(|had| !ends(&outcome.events, key, had.session));
             let (kept, had) = (had.as_ref().and_then(|had| had.token), had.and_then(|had| had.value));
@@ -34,7 +34,7 @@ pub fn values_are_kept(before: &LockTable, command: Option<&Command>, outcome: &
         }
     }
     if let (Some(Command::Proclaim { session, key, token, .. }), Some(Reply::Proclaimed)) = (command, &outcome.reply) {
-        let is_held = Standing::all(after, key).any(|claim| is_grant(&claim, *session, *token));
+        let is_held = ClaimView::all(after, key).any(|claim| is_grant(&claim, *session, *token));
         require!(NAME, is_held, "session {session} proclaimed a value at {key}, and has no grant {token}")?;
     }
     Ok(())
@@ -77,7 +77,7 @@ fn given<'a>(before: &'a LockTable, command: &'a Command, outcome: &Outcome) -> 
             Some(Given { session: *session, keys: request.keys.as_slice(), value: request.value.as_ref() })
         }
         (Command::Proclaim { session, sequence, key, token, value }, _) if is_new(*session, *sequence) => {
-            let grant = Standing::all(before, key).find(|claim| is_grant(claim, *session, *token));
+            let grant = ClaimView::all(before, key).find(|claim| is_grant(claim, *session, *token));
             let lives = outcome.reply != Some(Reply::NoSession);
             grant.filter(|_| lives).map(|grant| Given { session: *session, keys: grant.keys, value: Some(value) })
         }
@@ -85,7 +85,7 @@ fn given<'a>(before: &'a LockTable, command: &'a Command, outcome: &Outcome) -> 
     }
 }
 
-fn is_grant(claim: &Standing<'_>, session: SessionId, token: Token) -> bool {
+fn is_grant(claim: &ClaimView<'_>, session: SessionId, token: Token) -> bool {
     (claim.session, claim.token) == (session, Some(token))
 }
 
