@@ -80,6 +80,11 @@ impl LockKeys {
     pub(super) fn positional(&self) -> &[String] {
         &self.keys
     }
+
+    /// Those with `--key` before them.
+    pub(super) fn named(&self) -> &[String] {
+        &self.key
+    }
 }
 
 /// The session of a claim.

@@ -134,9 +134,12 @@ impl Hold {
             );
             return ExitCode::from(EXIT_USAGE);
         }
-        let words = self.claim.keys.positional();
-        if let Some(first) = (1..words.len()).find(|&word| is_program(&words[word])) {
-            let (keys, command_line) = words.split_at(first);
+        let keys = &self.claim.keys;
+        let words = keys.positional();
+        // The first word is a key, unless there is one behind `--key`.
+        let first = usize::from(keys.named().is_empty());
+        if let Some(first) = (first..words.len()).find(|&word| is_program(&words[word])) {
+            let (keys, command_line) = ([&words[..first], keys.named()].concat(), &words[first..]);
             let (keys, word) = (keys.join(" --key "), &words[first]);
             print_error(format!(
                 "`palisade hold` runs no command, and {word} names a program: write palisade lock {keys} -- {}; if it is a key, \

@@ -93,6 +93,10 @@ fn hold_refuses_a_command_among_its_keys() {
     }
     let several = output(&mut stage.palisade(&["hold", "nightly", "report", "./backup.sh", "now"]));
     expect_complaint(&several, 2, "write palisade lock nightly --key report -- ./backup.sh now; ");
+    let named = output(&mut stage.palisade(&["hold", "--key", "nightly", "report", "./backup.sh"]));
+    expect_complaint(&named, 2, "write palisade lock report --key nightly -- ./backup.sh; ");
+    let only_named = output(&mut stage.palisade(&["hold", "--key", "nightly", "./backup.sh"]));
+    expect_complaint(&only_named, 2, "write palisade lock nightly -- ./backup.sh; ");
     let option = output(palisade().args(["hold", "nightly", "rsync", "--archive"]));
     assert!(
         option.status.code() == Some(2) && text(&option.stderr).contains("palisade lock KEY -- COMMAND"),
@@ -100,7 +104,7 @@ fn hold_refuses_a_command_among_its_keys() {
     );
     assert_eq!(stage.show("nightly")["held"], false);
 
-    let arguments = ["hold", "./backup.sh", "report", "jobs/report", "--key", "backup.sh"];
+    let arguments = ["hold", "report", "jobs/report", "--key", "backup.sh", "--key", "./backup.sh"];
     let mut holder = Running::start(&mut stage.palisade(&[&arguments[..], &LONG].concat()));
     eventually("the locks are held", || (stage.show("report")["held"] == true).then_some(()));
     assert_eq!(stage.show("backup.sh")["holders"][0]["keys"].as_array().unwrap().len(), 4);
