@@ -54,7 +54,7 @@ impl Client {
         let route = Route::new(endpoints.clone()).forwarded(options.forwarded);
         tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), route, inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), endpoints: endpoints.into(), options };
-        client.ask_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
+        client.call_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
         Ok(client)
     }
 
@@ -264,7 +264,7 @@ impl Client {
     /// [`Error::Unreachable`], [`Error::Closed`]; [`Error::Refused`] with [`Code::Denied`] if this client may not
     /// administer the cluster.
     pub async fn access_rules(&self) -> Result<AccessRules, Error> {
-        self.ask_access(Op::ShowAccess).await
+        self.call_access(Op::ShowAccess).await
     }
 
     /// Replaces the access rules of the revision that the new ones name. Returns those in force, with their revision.
@@ -275,10 +275,10 @@ impl Client {
     /// administer the cluster, before or after the change; with [`Code::AccessChanged`] if the rules in force have
     /// another revision; with [`Code::Invalid`] if a rule is none.
     pub async fn set_access_rules(&self, rules: AccessRules) -> Result<AccessRules, Error> {
-        self.ask_access(Op::SetAccess(rules)).await
+        self.call_access(Op::SetAccess(rules)).await
     }
 
-    async fn ask_access(&self, op: Op) -> Result<AccessRules, Error> {
+    async fn call_access(&self, op: Op) -> Result<AccessRules, Error> {
         match self.call(op).await? {
             Answer::Access(rules) => Ok(rules),
             other => Err(Error::Refused(unexpected(&other))),
@@ -308,10 +308,10 @@ impl Client {
     }
 
     async fn call(&self, op: Op) -> Result<Answer, Error> {
-        self.ask_within(op, self.options.request_timeout).await
+        self.call_within(op, self.options.request_timeout).await
     }
 
-    async fn ask_within(&self, op: Op, within: Duration) -> Result<Answer, Error> {
+    async fn call_within(&self, op: Op, within: Duration) -> Result<Answer, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Call { op, within, reply }).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))

@@ -37,10 +37,10 @@ const EXHAUSTIVE: u64 = 64;
 /// Maximum steps of an exhaustive suffix, and maximum states that it visits.
 const SUFFIX: (usize, usize) = (4, 2_000);
 
-/// A kept state, that is an entry of the corpus: its outline was new.
+/// An entry of the corpus: a state whose outline was new.
 struct CorpusEntry<S> {
     state: S,
-    /// The kept state from which it was reached, and the choices in between.
+    /// The entry from which it was reached, and the choices in between.
     parent: usize,
     choices: Vec<usize>,
     depth: usize,

@@ -286,7 +286,7 @@ pub(crate) const STORE_NUMBERS: locks::Bounds = locks::Bounds {
 };
 
 /// Operations of every kind on claims without values.
-pub(crate) const EVERY_OPERATION: [Operation; 5] =
+pub(crate) const WITHOUT_WRITES: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];
 
 pub(crate) const EVERY_START: [Start; 3] = [Start::Open, Start::Wait, Start::Try];

@@ -8,10 +8,10 @@ use crate::induction::clocks::{self, Clocks};
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, FENCED, JOINED, LEASES, LOCKS,
-    LOCKS_PERMITS, LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SEVERAL_DENIED, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE,
-    REPLACED, STORE, STORE_REPEATED, STORE_SIZES, STORE_WHOLE, cluster, heard, late, membership, prompt, raft, reads,
-    transfer,
+    ALL_KINDS, CALLED, CLIENTS, CLUSTER, EACH, EVERY_START, FENCED, JOINED, LEASES, LOCKS, LOCKS_PERMITS,
+    LOCKS_REENTRANT, LOCKS_SEVERAL, LOCKS_SEVERAL_DENIED, LOCKS_SHARED, LOCKS_VALUES, NUMBERED_AND_ONCE, REPLACED,
+    STORE, STORE_REPEATED, STORE_SIZES, STORE_WHOLE, WITHOUT_WRITES, cluster, heard, late, membership, prompt, raft,
+    reads, transfer,
 };
 use crate::leases::{self, Leases};
 use crate::locks::{self, Locks, Operation, Start};
@@ -195,7 +195,7 @@ fn lock_table() -> Vec<Named> {
             Tier::Deep,
             "locks-unnumbered",
             "3 sessions, 2 keys, every request there is without a number, any number of times, 4 grants",
-            || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &EVERY_OPERATION, grants: 4, ..LOCKS }),
+            || Locks::new(locks::Bounds { keys: 2, operations: 0, unnumbered: &WITHOUT_WRITES, grants: 4, ..LOCKS }),
         ),
         holds(
             Tier::Deep,
@@ -207,7 +207,7 @@ fn lock_table() -> Vec<Named> {
                     openings: &EVERY_START,
                     opened: 4,
                     operations: 0,
-                    unnumbered: &EVERY_OPERATION,
+                    unnumbered: &WITHOUT_WRITES,
                     grants: 4,
                     ..LOCKS
                 })
@@ -223,7 +223,7 @@ fn lock_table() -> Vec<Named> {
                     openings: &EVERY_START,
                     operations: 1,
                     numbered: &[Operation::Wait, Operation::Release],
-                    unnumbered: &EVERY_OPERATION,
+                    unnumbered: &WITHOUT_WRITES,
                     grants: 3,
                     ..LOCKS
                 })

@@ -15,7 +15,7 @@ use crate::induction::Induction;
 use crate::induction::consensus::{self, Consensus};
 use crate::induction::tables::{self, Tables};
 use crate::layers::{
-    CALLED, CLIENTS, CLUSTER, EACH, EVERY_OPERATION, EVERY_START, JOINED, LOCKS, STORE_NUMBERS, cluster, heard, late,
+    CALLED, CLIENTS, CLUSTER, EACH, EVERY_START, JOINED, LOCKS, STORE_NUMBERS, WITHOUT_WRITES, cluster, heard, late,
     membership, prompt, raft, reads, transfer, transfer_in_time,
 };
 use crate::locks::{self, Locks, Operation, Start};
@@ -517,7 +517,7 @@ pub(crate) fn models() -> Vec<Named> {
         lock_table(
             "locks-asked",
             "2 sessions, 1 key, every request there is without a number, any number of times, 3 grants",
-            locks::Bounds { sessions: 2, opened: 2, operations: 0, unnumbered: &EVERY_OPERATION, grants: 3, ..LOCKS },
+            locks::Bounds { sessions: 2, opened: 2, operations: 0, unnumbered: &WITHOUT_WRITES, grants: 3, ..LOCKS },
         ),
         lock_table(
             "locks-renumbered",
@@ -526,7 +526,7 @@ pub(crate) fn models() -> Vec<Named> {
                 sessions: 2,
                 opened: 2,
                 numbered: &[Operation::Wait],
-                unnumbered: &EVERY_OPERATION,
+                unnumbered: &WITHOUT_WRITES,
                 grants: 3,
                 ..LOCKS
             },
@@ -540,7 +540,7 @@ pub(crate) fn models() -> Vec<Named> {
                 opened: 2,
                 keys: 2,
                 operations: 0,
-                unnumbered: &EVERY_OPERATION,
+                unnumbered: &WITHOUT_WRITES,
                 grants: 4,
                 ..LOCKS
             },

@@ -1,7 +1,7 @@
 //! `HOST:PORT`: the addresses on which a node listens, and those at which others reach it.
 //!
 //! A node may listen on a wildcard address (`0.0.0.0`, `[::]`), that is on all of its machine's
-//! addresses. No other machine can reach it there: on another machine the wildcard is that machine. So a
+//! addresses. No other machine can reach it there: to a machine that dials, a wildcard means itself. So a
 //! wildcard is never an address that a node gives to clients or to other nodes.
 
 use std::fmt;

@@ -323,8 +323,8 @@ impl Engine {
                 let kind = Kind { ttl_ms: millis(request.ttl), owner: request.owner };
                 let session = self.pool.take(now, &kind);
                 let id = request.claim;
-                let caller = claim::Caller { reply: request.reply, commands: request.commands };
-                let claim = Claim::new(now, id, request.spec, kind, request.wait, caller, session, &self.around);
+                let acquirer = claim::Acquirer { reply: request.reply, commands: request.commands };
+                let claim = Claim::new(now, id, request.spec, kind, request.wait, acquirer, session, &self.around);
                 self.claims.insert(id, claim);
                 self.drive(now, Task::Claim(id));
             }
@@ -373,7 +373,7 @@ impl Engine {
     /// sessions end.
     pub(crate) fn close(&mut self, now: BootInstant) {
         self.closing = true;
-        self.fail_asks(now, &Error::Closed);
+        self.fail_calls(now, &Error::Closed);
         let tasks: Vec<u64> = self.claims.keys().copied().collect();
         for id in tasks {
             if let Some(claim) = self.claims.get_mut(&id) {
@@ -390,10 +390,10 @@ impl Engine {
     /// Every node refuses this client, or is refused by it: requests outside claims fail at once. Claims go on until
     /// their time is over: a guard's certificate or token may be replaced just now.
     pub(crate) fn refused(&mut self, now: BootInstant, trouble: String) {
-        self.fail_asks(now, &Error::Unauthenticated { trouble });
+        self.fail_calls(now, &Error::Unauthenticated { trouble });
     }
 
-    fn fail_asks(&mut self, now: BootInstant, error: &Error) {
+    fn fail_calls(&mut self, now: BootInstant, error: &Error) {
         let calls: Vec<u64> = self.calls.iter().filter(|(_, call)| call.reply.is_some()).map(|(&id, _)| id).collect();
         for id in calls {
             if let Some(call) = self.calls.get_mut(&id) {

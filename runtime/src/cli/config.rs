@@ -8,7 +8,7 @@
 //! refusal names the variable, or the file and the line.
 //!
 //! A value is left out if clap refuses its option beside one that a higher source gives: `--join`
-//! overrules the `peers` of a file. Options of one place that exclude one another are refused.
+//! overrules the `peers` of a file. Options of one source that exclude one another are refused.
 
 mod file;
 mod print;
@@ -84,7 +84,7 @@ fn word(option: &str, text: &OsStr) -> OsString {
     word
 }
 
-/// The values of one place, the environment or the file, by their options.
+/// The values of one source, the environment or the file, by their options.
 type Layer = BTreeMap<String, (Origin, Values)>;
 
 /// A command line, with the options that the environment and the file add to it.

@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::Error;
-use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as Watched, Watched as WatchMessage};
+use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as WatchRequest, Watched};
 use serde::Serialize;
 
 use super::connect::{self, Endpoints};
@@ -94,12 +94,12 @@ impl Watch {
 
     async fn follow(&self) -> Result<(), Error> {
         let Watch { key, prefix, after, limit, .. } = self;
-        let watch = Watched { key: key.clone(), prefix: prefix.clone(), after: *after };
+        let watch = WatchRequest { key: key.clone(), prefix: prefix.clone(), after: *after };
         let mut watcher = self.endpoints.connect().await?.watch(watch);
         let mut events = 0;
         while limit.is_none_or(|limit| events < limit) {
             match watcher.next().await? {
-                WatchMessage::Listing(listing) => {
+                Watched::Listing(listing) => {
                     let revision = listing.revision;
                     listing.locks.iter().for_each(|lock| print_json(&Lock { event: "lock", revision, lock }));
                     for record in &listing.records {
@@ -109,11 +109,11 @@ impl Watch {
                         print_json(&Listed { event: "listed", id: EventId::end_of(revision), revision });
                     }
                 }
-                WatchMessage::Event(event) => {
+                Watched::Event(event) => {
                     print_json(&event);
                     events += 1;
                 }
-                WatchMessage::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
+                Watched::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
             }
         }
         Ok(())

@@ -70,17 +70,17 @@ fn complaints(folder: &str, imports: &[&Import<'_>]) -> Vec<String> {
         modules.sort_unstable();
         modules.dedup();
         let circles = modules.iter().filter_map(|module| Some((module, circle(&imports, module)?)));
-        // Each circle is told from its first module on.
+        // Each circle is shown from its first module on.
         for (_, circle) in circles.filter(|(first, circle)| circle.iter().all(|import| import.importer >= **first)) {
-            let place = [&[folder][..], path].concat().join("/");
-            let told = |import: &&Import<'_>| {
+            let folder = [&[folder][..], path].concat().join("/");
+            let line = |import: &&Import<'_>| {
                 let Import { importer, imported, file, path, .. } = import;
                 format!("\n  {importer} imports {imported}: {file} names {path}")
             };
-            let told: String = circle.iter().map(told).collect();
+            let lines: String = circle.iter().map(line).collect();
             complaints.push(format!(
-                "modules of {place} import each other in a circle; move what they share to one of them, or to a module \
-                 of its own:{told}"
+                "modules of {folder} import each other in a circle; move what they share to one of them, or to a module \
+                 of its own:{lines}"
             ));
         }
     }

@@ -204,8 +204,8 @@ fn imports_are_resolved() {
         let modules = Modules::of("src", &sources);
         let imports = modules.imports();
         let imports = imports.iter().filter(|import| import.file == "src/a/x.rs");
-        let told = |import: &Import<'_>| format!("{}/{}", import.within.join("/"), import.imported);
-        imports.map(told).collect::<Vec<_>>().join(" ")
+        let shown = |import: &Import<'_>| format!("{}/{}", import.within.join("/"), import.imported);
+        imports.map(shown).collect::<Vec<_>>().join(" ")
     };
     for (code, expected) in [
         ("use super::y::Y;", "a/y"),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Caller, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
+use super::{Acquirer, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
@@ -91,7 +91,7 @@ impl Claim {
                 self.refusal = None;
                 let ttl = Duration::from_millis(lease.ttl_ms.min(DAY_MS));
                 let session = Session { id: lease.session, ttl, number: 0, good_until: sent + ttl };
-                self.state = match self.caller {
+                self.state = match self.acquirer {
                     Some(_) => State::With(begin(session), Doing::Acquiring { granted: None }),
                     None => State::Ended(Leftover::Reusable(session)),
                 };
@@ -121,7 +121,7 @@ impl Claim {
                 self.hand_over(now);
             }
             Outcome::Ok(other) => {
-                self.answer_caller(Err(Error::Refused(unexpected(&other))));
+                self.answer_acquirer(Err(Error::Refused(unexpected(&other))));
                 self.give_back(now, link, around);
             }
             Outcome::Error(failure) => self.acquire_refused(now, failure, link, around),
@@ -172,7 +172,7 @@ impl Claim {
     ) {
         // An earlier attempt may still be applied.
         if self.step.attempts() > 1 {
-            self.answer_caller(Err(Error::Refused(failure)));
+            self.answer_acquirer(Err(Error::Refused(failure)));
             self.give_back(now, link, around);
         } else {
             self.end_without_claim(Error::Refused(failure));
@@ -250,7 +250,7 @@ impl Claim {
         if trusted_until <= now {
             return;
         }
-        let Some(Caller { reply, commands }) = self.caller.take() else { return };
+        let Some(Acquirer { reply, commands }) = self.acquirer.take() else { return };
         let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
         *doing = Doing::Held { token, lease, writing: None };

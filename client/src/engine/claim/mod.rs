@@ -33,8 +33,8 @@ use crate::{Error, Guard, Options, Wait};
 /// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// The caller that asked for the lock.
-pub(in crate::engine) struct Caller {
+/// Who acquires the lock: where the guard goes.
+pub(in crate::engine) struct Acquirer {
     pub(in crate::engine) reply: oneshot::Sender<Result<Guard, Error>>,
     /// For the guard, to release itself with.
     pub(in crate::engine) commands: mpsc::UnboundedSender<Command>,
@@ -104,7 +104,7 @@ pub(in crate::engine) struct Claim {
     /// For the guard's lease.
     clock: Clock,
     /// `None`: the caller has gone, or has its answer (a guard or an error).
-    caller: Option<Caller>,
+    acquirer: Option<Acquirer>,
     /// The caller that waits for the outcome of the release.
     releaser: Option<oneshot::Sender<Result<(), Error>>>,
     began: BootInstant,
@@ -136,7 +136,7 @@ impl Claim {
         spec: LockSpec,
         kind: Kind,
         wait: Wait,
-        caller: Caller,
+        acquirer: Acquirer,
         session: Option<Session>,
         around: &Surroundings,
     ) -> Claim {
@@ -155,7 +155,7 @@ impl Claim {
             spec,
             kind,
             clock: around.clock,
-            caller: Some(caller),
+            acquirer: Some(acquirer),
             releaser: None,
             began: now,
             waits,
@@ -181,7 +181,7 @@ impl Claim {
         match &self.state {
             State::With(_, Doing::Held { lease, .. }) => !lease.is_lost(),
             State::With(..) => true,
-            State::Opening => self.caller.is_some(),
+            State::Opening => self.acquirer.is_some(),
             State::Lost | State::Ended(_) => false,
         }
     }
@@ -235,8 +235,8 @@ impl Claim {
 
     /// The client is closed: a caller that still waits for the lock gets an error.
     pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
-        if self.caller.is_some() {
-            self.answer_caller(Err(Error::Closed));
+        if self.acquirer.is_some() {
+            self.answer_acquirer(Err(Error::Closed));
             self.give_back(now, link, around);
         }
     }
@@ -244,7 +244,7 @@ impl Claim {
     /// Its caller dropped the `lock` future.
     pub(in crate::engine) fn abandon(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         // A claim that was granted meanwhile is released by its guard.
-        if self.caller.take().is_some() {
+        if self.acquirer.take().is_some() {
             self.give_back(now, link, around);
         }
     }
@@ -315,14 +315,14 @@ impl Claim {
     }
 
     fn end_without_claim(&mut self, error: Error) {
-        self.answer_caller(Err(error));
+        self.answer_acquirer(Err(error));
         if let State::With(session, _) = self.take_state() {
             self.state = State::Ended(Leftover::Reusable(session));
         }
     }
 
     fn refused(&mut self, error: Error, leftover: Leftover) {
-        self.answer_caller(Err(error));
+        self.answer_acquirer(Err(error));
         self.state = State::Ended(leftover);
     }
 
@@ -334,10 +334,10 @@ impl Claim {
         self.state = State::Ended(leftover);
     }
 
-    fn answer_caller(&mut self, outcome: Result<Guard, Error>) {
-        if let Some(caller) = self.caller.take() {
+    fn answer_acquirer(&mut self, outcome: Result<Guard, Error>) {
+        if let Some(acquirer) = self.acquirer.take() {
             // The caller may have gone.
-            let _ = caller.reply.send(outcome);
+            let _ = acquirer.reply.send(outcome);
         }
     }
 

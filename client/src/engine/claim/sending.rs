@@ -15,7 +15,7 @@ use crate::wire::{self, Condition, Mode, Op};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
-        if self.caller.is_some() && self.fail_at.is_some_and(|at| now >= at) {
+        if self.acquirer.is_some() && self.fail_at.is_some_and(|at| now >= at) {
             let after = now - self.began;
             let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
             let error = match self.refusal.take() {
@@ -23,7 +23,7 @@ impl Claim {
                 Some(refusal) => Error::Refused(refusal),
                 None => around.unreachable(after),
             };
-            self.answer_caller(Err(error));
+            self.answer_acquirer(Err(error));
             self.give_back(now, link, around);
         }
         if self.refusal_is_final_at().is_some_and(|at| now >= at)
@@ -68,7 +68,7 @@ impl Claim {
                 let in_time = self.wait_until.is_none_or(|until| next < until);
                 granted.is_none() && (self.step.attempts() == 0 || in_time)
             }
-            State::Opening => self.caller.is_some(),
+            State::Opening => self.acquirer.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
             State::With(_, Doing::Held { writing, .. }) => writing.is_some(),
             State::Lost | State::Ended(_) => false,
@@ -79,7 +79,7 @@ impl Claim {
     fn refusal_is_final_at(&self) -> Option<BootInstant> {
         let acquiring = matches!(self.state, State::With(_, Doing::Acquiring { granted: None }));
         let refused = self.refusal.is_some() && self.step.attempts() > 0 && !self.step.is_open();
-        self.wait_until.filter(|_| self.caller.is_some() && acquiring && refused)
+        self.wait_until.filter(|_| self.acquirer.is_some() && acquiring && refused)
     }
 
     pub(super) fn send_step(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
@@ -167,7 +167,7 @@ impl Claim {
 
     pub(super) fn next_wake(&self, now: BootInstant, link: &Link) -> Option<BootInstant> {
         let mut wakes = [None; 6];
-        wakes[0] = self.fail_at.filter(|_| self.caller.is_some());
+        wakes[0] = self.fail_at.filter(|_| self.acquirer.is_some());
         wakes[1] = self.give_up_at;
         if link.is_up() {
             wakes[2] = self.step.again_at().filter(|_| self.has_step(now));

@@ -79,8 +79,8 @@ impl Table {
             lock.number = number;
             return Found::Granted { token: lock.token, ttl_ms };
         }
-        if let Some(index) = lock.queue.iter_mut().find(|(waiter, of)| *waiter == session && (new || *of == number)) {
-            index.1 = number;
+        if let Some(waiting) = lock.queue.iter_mut().find(|(waiter, of)| *waiter == session && (new || *of == number)) {
+            waiting.1 = number;
             return Found::Queued;
         }
         if !new {

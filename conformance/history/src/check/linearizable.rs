@@ -118,13 +118,13 @@ fn tester(steps: &[Timed], lock: FencedLock) -> LinearizabilityTester<(bool, usi
     };
     let assigned: Vec<(bool, usize)> = steps.iter().map(process).collect();
     let mut moments: Vec<(Time, bool, usize)> = Vec::new();
-    for (key_index, step) in steps.iter().enumerate() {
-        moments.extend([(step.from, false, key_index), (step.to, true, key_index)]);
+    for (step_index, step) in steps.iter().enumerate() {
+        moments.extend([(step.from, false, step_index), (step.to, true, step_index)]);
     }
     moments.sort_unstable();
     let mut tester = LinearizabilityTester::new(lock);
-    for (_, returns, key_index) in moments {
-        let (process, step) = (assigned[key_index], &steps[key_index]);
+    for (_, returns, step_index) in moments {
+        let (process, step) = (assigned[step_index], &steps[step_index]);
         let taken = if returns {
             tester.on_return(process, step.seen.clone())
         } else {

@@ -264,7 +264,7 @@ impl<'h> Facts<'h> {
     /// to another grant.
     fn sight(&mut self, shown: Shown<'_>, done: Sighting) -> Option<&mut Grant> {
         let Shown { token, keys, is_whole, session, mode } = shown;
-        let operation_index = *self.grants_by_token.entry(token).or_insert_with(|| {
+        let grant_index = *self.grants_by_token.entry(token).or_insert_with(|| {
             self.grants.push(Grant {
                 token,
                 keys: keys.to_vec(),
@@ -284,7 +284,7 @@ impl<'h> Facts<'h> {
             });
             self.grants.len() - 1
         });
-        let grant = &mut self.grants[operation_index];
+        let grant = &mut self.grants[grant_index];
         let same_session = session.is_none() || grant.session.is_none() || grant.session == session;
         let within = |part: &[usize], whole: &[usize]| part.iter().all(|key| whole.contains(key));
         let same_keys = match (grant.is_whole, is_whole) {
@@ -353,8 +353,8 @@ impl<'h> Facts<'h> {
             grant.may_end = released.min(withdrawn).min(facts.close_asked).min(facts.may_expire());
         }
         grants.sort_by_key(|grant| grant.token);
-        let operation_indexs = grants.iter().enumerate().map(|(operation_index, grant)| (grant.token, operation_index));
-        self.grants_by_token = operation_indexs.collect();
+        let grant_indices = grants.iter().enumerate().map(|(grant_index, grant)| (grant.token, grant_index));
+        self.grants_by_token = grant_indices.collect();
         self.grants = grants;
     }
 

@@ -120,8 +120,8 @@ fn certificates_of_administrators_have_all_rights_and_nodes_and_the_nameless_non
         assert!(rules(&[]).permits(&Principal::from("admin/ann"), right, "k"));
         assert!(rules(&[("admin/ann", "", "")]).permits(&Principal::from("admin/ann"), right, "k"));
         assert!(everything.permits(&Principal::from("eve"), right, "k"));
-        for unnamed in ["node/1", "", "administrator/x", "x/admin/"] {
-            assert!(!everything.permits(&Principal::from(unnamed), right, "k"), "{unnamed}");
+        for powerless in ["node/1", "", "administrator/x", "x/admin/"] {
+            assert!(!everything.permits(&Principal::from(powerless), right, "k"), "{powerless}");
         }
     }
 }
