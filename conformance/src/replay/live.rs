@@ -43,7 +43,7 @@ pub enum LiveError {
 pub struct Program {
     /// The file: one with the command `step-node`.
     pub file: PathBuf,
-    /// The number of the enabled mutant ([`mutants`](super::mutants)); empty for none.
+    /// The number of the enabled mutant ([`mutants`](crate::mutants)); empty for none.
     pub on: String,
 }
 
