@@ -9,7 +9,7 @@
 //! - a session that was opened for one lock has a claim,
 //! - an idle table knows its next deadline.
 //!
-//! The other properties are of single steps ([`judge`]): exclusion, order, tokens, expiry,
+//! The other properties are of single steps ([`check_lock_entry`]): exclusion, order, tokens, expiry,
 //! exactly-once, answers. They are checked at every step, from every such table.
 //!
 //! One assumption about clients: they use each number for one operation only.
