@@ -123,7 +123,7 @@ impl Diagram {
         self.arrows.push(Arrow { from, to, label: label.into(), detail: detail.into(), fate });
     }
 
-    /// Adds a note to a lifeline. Notes at one place are stacked.
+    /// Adds a note to a lifeline. Notes in one cell are stacked.
     pub fn note(&mut self, at: Cell, text: impl Into<String>, tone: Tone) {
         self.notes.push(Note { at, text: text.into(), tone });
     }

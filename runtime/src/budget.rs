@@ -6,7 +6,7 @@
 //! port share a budget, of which those from one address may have a part, and a connection that needs
 //! more than is left ends. What it held is free again at once, and deadlines end those that hold
 //! memory and send nothing. A program that has proved its identity by a certificate has no part in
-//! this: a crowd of strangers ends none of its connections.
+//! this: no number of strangers ends one of its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};

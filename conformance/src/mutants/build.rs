@@ -35,6 +35,8 @@ pub fn build(workspace: &Path, mutants: &[Mutant]) -> Result<MutantBuilds, Error
     copy_workspace(workspace, &copy, mutants)?;
     let programs = ["--package", "palisade", "--package", "palisade-conformance", "--bins"];
     built(cargo("build", &copy, &target).args(programs))?;
+    // By it the shared suite drives the Rust client.
+    built(cargo("build", &copy, &target).args(["--package", "palisade-client", "--example", "adapter"]))?;
     for test in tests {
         built(cargo("test", &copy, &target).arg("--no-run").args(test))?;
     }

@@ -412,10 +412,10 @@ impl Client {
             env.history.info(pending.op, now, "not answered in time, and given up");
             return self.begin(Operation::Withdraw { keys: spec.keys.clone() }, env, actions);
         }
-        let Some((ask, wait)) = self.ask(&pending, env) else {
+        let Some((request, wait)) = self.ask(&pending, env) else {
             return env.history.info(pending.op, now, "the session is lost");
         };
-        let sent = self.send(ask, now, actions);
+        let sent = self.send(request, now, actions);
         pending.again = now + wait + PATIENCE;
         pending.sent = Some(sent);
         self.pending = Some(pending);
@@ -536,10 +536,10 @@ impl Client {
         Request::from_wire(op, &self.principal).expect("the clients' requests are valid")
     }
 
-    fn send(&mut self, ask: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
+    fn send(&mut self, request: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
         self.calls += 1;
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
-        actions.push(ClientAction::Request(self.leader, call, ask));
+        actions.push(ClientAction::Request(self.leader, call, request));
         Sent { call, at: now }
     }
 

@@ -98,8 +98,8 @@ impl Note {
     }
 
     /// The arrival of a request.
-    pub(super) fn of_ask(node: NodeId, call: CallId, ask: &Request) -> Note {
-        let what = match ask {
+    pub(super) fn of_request(node: NodeId, call: CallId, request: &Request) -> Note {
+        let what = match request {
             Request::Propose { command, wait, .. } => describe(command, *wait),
             Request::KeepAlive { session, .. } => format!("keep session {} alive", session.number),
             Request::Read(Query::Lock(key), Consistency::Linearizable, _) => format!("read {key}"),

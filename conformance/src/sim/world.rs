@@ -268,7 +268,7 @@ impl World {
         match what {
             EventKind::Wake(id, boot) => self.wake(id, boot),
             EventKind::Deliver(message) => self.deliver(*message),
-            EventKind::Request(id, call, ask) => self.request(id, call, *ask),
+            EventKind::Request(id, call, request) => self.request(id, call, *request),
             EventKind::HangUp(id, connection) => self.hang_up(id, connection),
             EventKind::Reply(call, reply) => self.reply(call, *reply),
             EventKind::Client(id) => self.client(id),

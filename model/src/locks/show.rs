@@ -146,8 +146,8 @@ pub(super) fn table(state: &State) -> StateTable {
     }
     for (number, client) in state.clients.iter().enumerate() {
         let sent = client.sent.iter().map(|sent| words(sent));
-        let told = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
-        let fields = [("knows", told.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
+        let known = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
+        let fields = [("knows", known.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
         rows.fields(format!("client {}", number + 1), fields);
     }
     rows.fields("cluster time", [("", state.now.to_string())]);
@@ -529,8 +529,8 @@ mod tests {
         for grants in 0..=2 {
             let mut actions = Vec::new();
             model.actions(&state, &mut actions);
-            let told: BTreeSet<String> = actions.iter().map(|action| model.describe_in(&state, action)).collect();
-            assert_eq!(told.len(), actions.len(), "{told:#?}");
+            let shown: BTreeSet<String> = actions.iter().map(|action| model.describe_in(&state, action)).collect();
+            assert_eq!(shown.len(), actions.len(), "{shown:#?}");
             assert_eq!((state.greatest.0, state.opened), (grants, 3 + grants));
             let is_granted = |next: &State| next.greatest > state.greatest && next.opened > state.opened;
             let granted = actions.into_iter().filter_map(|action| model.next_state(&state, action)).find(is_granted);

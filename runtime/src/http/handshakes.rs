@@ -1,6 +1,6 @@
 //! Bounds the handshakes of TLS that are in progress: each may have 64 KiB in memory before the node
 //! knows anything of its client. Those above the bound wait for their turn, and those of an address
-//! above its part wait for one another, so that a crowd at one address delays no client elsewhere.
+//! above its part wait for one another, so that many clients at one address delay none elsewhere.
 
 use tokio::sync::Semaphore;
 

@@ -396,8 +396,8 @@ impl Peers {
     }
 
     /// The link to a node that has dialled, after [`Peers::verify`]. Pinning waits for the disk, when
-    /// the two nodes meet for the first time or the node was started again: one at a time, so that a
-    /// crowd of strangers takes one thread, and a node that is pinned already waits for none.
+    /// the two nodes meet for the first time or the node was started again: one at a time, so that all
+    /// strangers together take one thread, and a node that is pinned already waits for none.
     async fn admit(&self, hello: &Hello) -> Result<Arc<Link>, String> {
         if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start)
             && let Some(link) = self.link(hello.from)

@@ -67,8 +67,8 @@ impl World {
                 continue;
             }
             match action {
-                ClientAction::Request(node, call, ask) => {
-                    self.after(delay, EventKind::Request(node, call, Box::new(ask)))
+                ClientAction::Request(node, call, request) => {
+                    self.after(delay, EventKind::Request(node, call, Box::new(request)))
                 }
                 ClientAction::HangUp(node, connection) => {
                     // The node notices late if the peer vanished without closing the connection.
@@ -84,20 +84,21 @@ impl World {
     }
 
     /// A request arrives at a node.
-    pub(super) fn request(&mut self, node: NodeId, call: CallId, ask: Request) {
+    pub(super) fn request(&mut self, node: NodeId, call: CallId, request: Request) {
         if self.servers.get(&node).is_none_or(|server| server.process.is_none()) {
             return;
         }
-        self.events.lock().record(self.now, Note::of_ask(node, call, &ask));
+        self.events.lock().record(self.now, Note::of_request(node, call, &request));
         let (answer, reply) = oneshot::channel();
         let responder = Responder::once(call.connection, self.shown(node), answer);
         self.servers[&node].host.open(call, reply);
-        self.watch_wait(node, call, &ask);
-        if let Request::Propose { command: Command::Open { opening } | Command::AcquireOnce { opening, .. }, .. } = &ask
+        self.watch_wait(node, call, &request);
+        if let Request::Propose { command: Command::Open { opening } | Command::AcquireOnce { opening, .. }, .. } =
+            &request
         {
             self.openings.insert(call, opening.proof);
         }
-        self.enqueue(node, |inbox| inbox.events.push(Event::Request(ask, responder)));
+        self.enqueue(node, |inbox| inbox.events.push(Event::Request(request, responder)));
     }
 
     /// A node learns that a connection is closed.
