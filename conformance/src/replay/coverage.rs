@@ -4,8 +4,8 @@
 use std::collections::BTreeMap;
 use std::fmt;
 
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Input, Message, Node, Output, Persist};
+use palisade_spec::lock::{Command, LockRequest, LockTable, Mode};
+use palisade_spec::raft::{Body, Input, Message, Node, Output, Payload, Persist};
 
 /// Counts, by subject and name.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -72,6 +72,22 @@ pub const WANTED: &[(&str, &[&str])] = &[
         ],
     ),
     ("dropped", &["leader_is_alive", "malformed", "stale", "stranger"]),
+    (
+        "command",
+        &[
+            "Acquire",
+            "AcquireOnce",
+            "Break",
+            "Close",
+            "KeepAlive",
+            "Open",
+            "Proclaim",
+            "Release",
+            "SetAccess",
+            "Transact",
+        ],
+    ),
+    ("request", &["bounded queue", "reentrant", "semaphore", "several keys", "shared", "value", "without wait"]),
 ];
 
 impl Coverage {
@@ -90,6 +106,9 @@ impl Coverage {
         if let Input::Receive(message) = input {
             self.note("message", message.body.name());
         }
+        if let Input::Propose { payloads, .. } = input {
+            payloads.iter().for_each(|payload| self.proposed(payload));
+        }
         self.note("branch", format!("{} takes {}", node.role().name(), taken(node, input)));
         for output in outputs {
             self.note("output", name(output));
@@ -97,6 +116,23 @@ impl Coverage {
                 self.note("dropped", reason.name());
             }
         }
+    }
+
+    /// Counts a proposed command, and what its request for locks asks for beside one exclusive lock.
+    fn proposed(&mut self, payload: &Payload<Command>) {
+        let Payload::Command(command) = payload else { return };
+        self.note("command", command_name(command));
+        let (Command::Acquire { request, .. } | Command::AcquireOnce { request, .. }) = command else { return };
+        let asked_for = [
+            ("bounded queue", request.waits() && request.max_queue != LockRequest::ANY_QUEUE),
+            ("reentrant", request.reentrant),
+            ("semaphore", request.mode.of() != Mode::EXCLUSIVE.of()),
+            ("several keys", request.keys.as_slice().len() > 1),
+            ("shared", request.mode == Mode::SHARED),
+            ("value", request.value.is_some()),
+            ("without wait", !request.waits()),
+        ];
+        asked_for.iter().filter(|(_, asks)| *asks).for_each(|(name, _)| self.note("request", *name));
     }
 
     /// Adds the counts of another replay.
@@ -161,6 +197,21 @@ fn taken(node: &Node<LockTable>, input: &Input<LockTable>) -> String {
         Input::HeartbeatTimeout => "HeartbeatTimeout".into(),
         Input::ClockAdvanced(_) => "ClockAdvanced".into(),
         Input::Compact(_) => "Compact".into(),
+    }
+}
+
+fn command_name(command: &Command) -> &'static str {
+    match command {
+        Command::Open { .. } => "Open",
+        Command::Close { .. } => "Close",
+        Command::KeepAlive { .. } => "KeepAlive",
+        Command::Acquire { .. } => "Acquire",
+        Command::AcquireOnce { .. } => "AcquireOnce",
+        Command::Release { .. } => "Release",
+        Command::Proclaim { .. } => "Proclaim",
+        Command::Break { .. } => "Break",
+        Command::SetAccess { .. } => "SetAccess",
+        Command::Transact { .. } => "Transact",
     }
 }
 
