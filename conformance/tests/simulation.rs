@@ -39,9 +39,17 @@ fn every_property_holds_and_every_fault_occurs() {
     let Tally { streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states, .. } = sum;
     let Tally { breaks, breaks_missed, rules_set, denials, .. } = sum;
     assert!([breaks, breaks_missed, rules_set, denials].into_iter().all(|count| count > 0), "{sum}");
-    let Tally { grants_shared, grants_of_permits, grants_of_several, grants_beside_others, .. } = sum;
+    let Tally { grants_shared, grants_of_permits, grants_of_several, grants_with_value, grants_beside_others, .. } =
+        sum;
     let Tally { holds_added, holds_dropped, short_queues, other_claims, accesses_of_readers, .. } = sum;
-    let claims = [grants_shared, grants_of_permits, grants_of_several, grants_beside_others, accesses_of_readers];
+    let claims = [
+        grants_shared,
+        grants_of_permits,
+        grants_of_several,
+        grants_with_value,
+        grants_beside_others,
+        accesses_of_readers,
+    ];
     let others = [holds_added, holds_dropped, short_queues, other_claims];
     assert!(claims.into_iter().chain(others).all(|count| count > 0), "{sum}");
     let work = [grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed];

@@ -307,7 +307,7 @@ impl Client {
     fn acquire_again(&self, rng: &mut SmallRng) -> Option<Operation> {
         let held = self.held.as_ref().filter(|held| self.session.as_ref().is_some_and(|own| own.id == held.session))?;
         let spec = match rng.random_range(0..20) {
-            0..3 if held.spec.reentrant => held.spec.clone(),
+            0..3 if held.spec.reentrant => held.spec.with_any_value(rng),
             3 => held.spec.conflicting(),
             _ => return None,
         };

@@ -8,7 +8,9 @@ use std::time::Duration;
 
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Sequence, SessionId, Token};
+use palisade_spec::lock::{
+    Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Sequence, SessionId, Token, Value,
+};
 use palisade_spec::raft::{Index, Payload};
 use palisade_spec::violated;
 
@@ -55,6 +57,8 @@ struct Grant {
     keys: Vec<Key>,
     session: SessionId,
     mode: Mode,
+    /// The value that it has now.
+    value: Option<Value>,
     /// The entry that ended the grant.
     ended: Option<Index>,
     /// Whether an operator ended it.
@@ -100,6 +104,7 @@ pub(super) struct HolderState {
     pub(super) token: Token,
     pub(super) mode: Mode,
     pub(super) holds: u32,
+    pub(super) value: Option<String>,
     /// All keys of the grant if there are several; a client sees those that it may read.
     pub(super) keys: Vec<String>,
 }
@@ -124,6 +129,7 @@ impl LockState {
             token: holder.token,
             mode: holder.mode,
             holds: holder.holds,
+            value: holder.value().map(|value| value.as_str().to_owned()),
             keys: several(holder.keys(key)),
         });
         let queue = lock.queue.iter().map(|waiter| WaiterState {
@@ -140,8 +146,9 @@ impl LockState {
             if all_keys { all == seen } else { seen.iter().all(|key| all.contains(key)) }
         };
         let is_holder = |(holder, seen): (&HolderState, &HolderState)| {
-            let HolderState { session, token, mode, holds, keys } = seen;
+            let HolderState { session, token, mode, holds, value, keys } = seen;
             (holder.session, holder.token, holder.mode, holder.holds) == (*session, *token, *mode, *holds)
+                && holder.value == *value
                 && may_be(&holder.keys, keys)
         };
         let is_waiter = |(waiter, seen): (&WaiterState, &WaiterState)| {
@@ -218,9 +225,9 @@ impl ClientFacts {
 
     fn record_event(&mut self, event: &Event, born: Duration) -> Check {
         match event {
-            Event::Granted { key, session, token, mode, .. } => {
-                let (session, mode) = (*session, *mode);
-                let new = || Grant { keys: Vec::new(), session, mode, ended: None, is_broken: false };
+            Event::Granted { key, session, token, mode, value, .. } => {
+                let (session, mode, value) = (*session, *mode, value.clone());
+                let new = || Grant { keys: Vec::new(), session, mode, value, ended: None, is_broken: false };
                 let grant = self.grants.entry(*token).or_insert_with(new);
                 self.counts.grants += u64::from(grant.keys.is_empty());
                 grant.keys.push(key.clone());
@@ -255,8 +262,12 @@ impl ClientFacts {
                     self.denied.pop_first();
                 }
             }
-            Event::Proclaimed { .. }
-            | Event::Withdrawn { .. }
+            Event::Proclaimed { token, value, .. } => {
+                if let Some(grant) = self.grants.get_mut(token) {
+                    grant.value = Some(value.clone());
+                }
+            }
+            Event::Withdrawn { .. }
             | Event::Queued { .. }
             | Event::Overdue { .. }
             | Event::Put { .. }
@@ -334,13 +345,25 @@ impl ClientFacts {
         Ok(())
     }
 
-    /// A client is told that it holds these locks, which it asked for in this mode.
-    pub(super) fn client_granted(&self, keys: &Keys, mode: Mode, session: SessionId, token: Token) -> Check {
+    /// A client is told that it holds these locks, which it asked for in this mode and, if it gave one, with this
+    /// value.
+    pub(super) fn client_granted(
+        &self,
+        keys: &Keys,
+        mode: Mode,
+        value: Option<&Value>,
+        session: SessionId,
+        token: Token,
+    ) -> Check {
+        let is_asked_for = |grant: &Grant| {
+            grant.keys == keys.as_slice() && grant.mode == mode && (value.is_none() || grant.value.as_ref() == value)
+        };
         match self.grants.get(&token) {
             Some(grant) if grant.session != session => {}
-            Some(grant) if grant.keys == keys.as_slice() && grant.mode == mode => return Ok(()),
+            Some(grant) if is_asked_for(grant) => return Ok(()),
             Some(grant) => {
-                let detail = format!("session {session} asked for {keys} ({mode}), and its grant is {grant:?}");
+                let detail =
+                    format!("session {session} asked for {keys} ({mode}, value {value:?}), and its grant is {grant:?}");
                 return violated!(Property::AnswersMatchRequests, "{detail}");
             }
             None => {}

@@ -46,6 +46,8 @@ tally! {
     grants_of_permits: "of them, permits of a semaphore",
     /// Of them, grants of several keys.
     grants_of_several: "of them, of several keys",
+    /// Of them, answers to an acquire with a value.
+    grants_with_value: "of them, with a value",
     /// Grants that clients acquired once more.
     holds_added: "holds added to grants",
     /// Releases that left a hold.

@@ -101,7 +101,7 @@ impl Client {
                 count_grant(spec, env.tally);
                 let waited = waited(pending, spec)
                     .map_or(Ok(()), |(number, max_queue)| judge.clients.client_waited(holder, number, max_queue));
-                let again = self.held.as_ref().filter(|held| held.token == token && held.spec == *spec);
+                let again = self.held.as_ref().filter(|held| held.token == token && held.spec.is_same_claim(spec));
                 let holds = again.map_or(Some(1), |held| held.holds.map(|holds| holds + 1));
                 env.tally.holds_added += u64::from(again.is_some());
                 let until = env.now + Duration::from_millis(env.rng.random_range(1..600));
@@ -111,7 +111,7 @@ impl Client {
                         let detail = format!("an acquire of {} was answered as one of {}", spec.keys, acquired.keys);
                         return violated!(Property::AnswersMatchRequests, "{detail}");
                     }
-                    judge.clients.client_granted(&spec.keys, spec.mode, holder, token)
+                    judge.clients.client_granted(&spec.keys, spec.mode, spec.value.as_ref(), holder, token)
                 });
                 self.former = Some((spec.keys.first().clone(), token));
                 self.held = Some(Held { spec, token, session, holds, until, access_at: env.now });
@@ -338,6 +338,7 @@ fn count_grant(spec: &LockSpec, tally: &mut Tally) {
     tally.grants_shared += u64::from(spec.mode == Mode::SHARED);
     tally.grants_of_permits += u64::from(spec.mode.as_semaphore().is_some());
     tally.grants_of_several += u64::from(spec.keys.count() > 1);
+    tally.grants_with_value += u64::from(spec.value.is_some());
 }
 
 fn lock_state(view: &LockView) -> LockState {
@@ -346,6 +347,7 @@ fn lock_state(view: &LockView) -> LockState {
         token: Token(holder.token),
         mode: mode(holder.mode, holder.permits, holder.of),
         holds: holder.holds,
+        value: holder.value.clone(),
         keys: holder.keys.clone(),
     });
     let queue = view.queue.iter().map(|waiter| WaiterState {

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_client::wire;
 use palisade_history as history;
-use palisade_spec::lock::{Key, Keys, Mode};
+use palisade_spec::lock::{Key, Keys, Mode, Value};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
@@ -16,6 +16,8 @@ const LOCKS: [&str; 2] = ["ledger", "mailbox"];
 /// The key of a semaphore, and its size.
 const SEMAPHORE: &str = "printer";
 const SIZE: u32 = 3;
+/// The values that claims are given.
+const VALUES: [&str; 3] = ["here", "there", ""];
 
 /// What an acquire asks for.
 #[derive(Clone, Debug, PartialEq)]
@@ -26,12 +28,18 @@ pub(super) struct LockSpec {
     pub(super) max_queue: Option<u32>,
     /// Whether it adds a hold.
     pub(super) reentrant: bool,
+    /// What others are to see beside it.
+    pub(super) value: Option<Value>,
 }
 
 /// Draws a key.
 pub(super) fn any_key(rng: &mut SmallRng) -> Key {
     let keys = [LOCKS[0], LOCKS[1], SEMAPHORE];
     Key::from(keys[rng.random_range(0..keys.len())])
+}
+
+fn any_value(rng: &mut SmallRng) -> Option<Value> {
+    rng.random_bool(0.4).then(|| Value::from(VALUES[rng.random_range(0..VALUES.len())]))
 }
 
 impl LockSpec {
@@ -49,13 +57,23 @@ impl LockSpec {
         };
         let keys = Keys::new(keys.into_iter().map(Key::from).collect()).expect("each key occurs once");
         let max_queue = rng.random_bool(0.25).then(|| rng.random_range(1..3));
-        LockSpec { keys, mode, max_queue, reentrant: rng.random_bool(0.3) }
+        LockSpec { keys, mode, max_queue, reentrant: rng.random_bool(0.3), value: any_value(rng) }
+    }
+
+    /// The same with another value, or without one, which keeps the value.
+    pub(super) fn with_any_value(&self, rng: &mut SmallRng) -> LockSpec {
+        LockSpec { value: any_value(rng), ..self.clone() }
+    }
+
+    /// Whether both ask for the same, whatever the value.
+    pub(super) fn is_same_claim(&self, other: &LockSpec) -> bool {
+        *self == LockSpec { value: self.value.clone(), ..other.clone() }
     }
 
     /// The first of these keys in another mode: the session that holds them may not ask for that.
     pub(super) fn conflicting(&self) -> LockSpec {
         let mode = if self.mode == Mode::SHARED { Mode::EXCLUSIVE } else { Mode::SHARED };
-        LockSpec { keys: self.keys.first().clone().into(), mode, max_queue: None, reentrant: false }
+        LockSpec { keys: self.keys.first().clone().into(), mode, max_queue: None, reentrant: false, value: None }
     }
 
     /// A client that holds this lock makes accesses: only reads, where it shares the lock; none with permits
@@ -73,7 +91,8 @@ impl LockSpec {
         };
         let (max_queue, reentrant, owner) = (self.max_queue, self.reentrant, "client".to_owned());
         let wait_ms = u64::try_from(wait.as_micros().div_ceil(1000)).unwrap_or(u64::MAX);
-        wire::Acquire { session, ttl_ms, wait_ms, owner, mode, permits, of, reentrant, max_queue, value: None }
+        let value = self.value.as_ref().map(|value| value.as_str().to_owned());
+        wire::Acquire { session, ttl_ms, wait_ms, owner, mode, permits, of, reentrant, max_queue, value }
     }
 
     /// As the history records it.
