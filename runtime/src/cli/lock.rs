@@ -394,13 +394,14 @@ fn refuse_to_hold(keys: &LockKeys) -> Option<String> {
 /// Adds a hint to the error of a command line whose command does not come after `--`, or whose `--key` was meant as the
 /// key of `--cert`.
 pub(super) fn with_hint(mut error: clap::Error) -> clap::Error {
-    let lacks_cert_key = match error.get(ContextKind::InvalidArg) {
+    let means_cert_key = match error.get(ContextKind::InvalidArg) {
         Some(ContextValue::Strings(lacking)) => lacking.iter().any(|option| option.starts_with("--cert-key")),
+        Some(ContextValue::String(unknown)) => unknown == "--key" && error.kind() == ErrorKind::UnknownArgument,
         _ => false,
     };
     let arguments = || std::env::args_os().skip(1).take_while(|word| word != "--");
-    if lacks_cert_key && arguments().any(|word| word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")) {
-        let hint = "`--key` is the key of a lock here: name the file with the key of --cert by `--cert-key`";
+    if means_cert_key && arguments().any(|word| word == "--key" || word.as_encoded_bytes().starts_with(b"--key=")) {
+        let hint = "`--key` is the key of a lock: name the file with the key of --cert by `--cert-key`";
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![hint.into()]));
         return error;
     }
