@@ -162,7 +162,11 @@ pub(crate) async fn a_cancelled_acquire_releases_what_it_was_granted(bench: &Ben
     for round in 0..60 {
         let request = request("hasty", MINUTE, MINUTE);
         match after_polls(round % 20, locks.acquire("race", &request)).await {
-            Some(handle) => assert_eq!(handle.unwrap().release().await.unwrap(), Released::Done),
+            Some(handle) => match handle.unwrap().release().await {
+                // A busy server may cut a connection off before it answers; the handle has looked again then.
+                Err(Error::Backend { reason, .. }) if reason.contains("the lock is free now") => {}
+                released => assert_eq!(released.unwrap(), Released::Done),
+            },
             None => cancelled += 1,
         }
     }
