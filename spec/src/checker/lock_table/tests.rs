@@ -111,7 +111,12 @@ fn circle() -> Case {
     for name in ["k", "m"] {
         before.parts().locks.get_mut(&key(name)).unwrap().queue.change(|queue| queue.swap(0, 1));
     }
-    Case::right(&before, Command::Open { opening: opening() })
+    Case::right(&before, nothing())
+}
+
+/// An entry that leaves the table as it is: an earlier one, which was not compared as a whole, may have spoilt it.
+fn nothing() -> Command {
+    Command::KeepAlive { sessions: vec![] }
 }
 
 fn opening() -> Opening {
@@ -161,7 +166,7 @@ fn cases() -> Vec<(Property, Case)> {
             swapped.parts().locks.get_mut(&key("k")).unwrap().queue.change(|queue| queue.swap(0, 1));
             Case { before: queued(), ..Case::right(&swapped, close.clone()) }
         }),
-        (Property::NoNeedlessWait, Case::right(&free(), Command::Open { opening: opening() })),
+        (Property::NoNeedlessWait, Case::right(&free(), nothing())),
         (Property::NoDeadlock, circle()),
         (
             Property::HoldsAreCounted,
