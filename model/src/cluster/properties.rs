@@ -61,7 +61,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 18] {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
-        ChangesAreTold,
+        ChangesHaveEvents,
         NoNeedlessWait,
         NoDeadlock,
         HoldsAreCounted,

@@ -331,7 +331,7 @@ impl Case for Tables {
         properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
                 NoForeignChange, NoDeniedGrant, BreaksAreReported, NoNeedlessWait, NoDeadlock, HoldsAreCounted, ValuesAreKept,
-                ChangesAreTold,
+                ChangesHaveEvents,
                 ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
         ]

@@ -37,7 +37,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
         NoForeignChange,
         NoDeniedGrant,
         BreaksAreReported,
-        ChangesAreTold,
+        ChangesHaveEvents,
         NoNeedlessWait,
         NoDeadlock,
         HoldsAreCounted,

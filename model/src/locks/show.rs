@@ -62,7 +62,7 @@ impl Notation for LockTable {
                     Writer::Client(principal) => by(principal),
                     Writer::Session { session: id, sequence } => format!(" {}{}", session(*id), numbered(*sequence)),
                 };
-                format!("write({}{writer})", in_words(transaction))
+                format!("write({}{writer})", transaction_text(transaction))
             }
         }
     }
@@ -145,7 +145,7 @@ pub(super) fn table(state: &State) -> StateTable {
         rows.fields(session(*id), fields);
     }
     for (number, client) in state.clients.iter().enumerate() {
-        let sent = client.sent.iter().map(|sent| words(sent));
+        let sent = client.sent.iter().map(|sent| request_text(sent));
         let known = client.granted.iter().flatten().map(|token| format!("token {token}")).collect::<Vec<_>>();
         let fields = [("knows", known.join(", ")), ("sent", sent.collect::<Vec<_>>().join(", "))];
         rows.fields(format!("client {}", number + 1), fields);
@@ -215,7 +215,7 @@ fn by(principal: &Principal) -> String {
 }
 
 /// The changes and conditions of a transaction in one line: `r = x, if k is held with token 1`.
-fn in_words(Transaction { conditions, changes, limit }: &Transaction) -> String {
+fn transaction_text(Transaction { conditions, changes, limit }: &Transaction) -> String {
     let change = |change: &Change| match change {
         Change::Put { record, bytes } => format!("{record} = {}", text(bytes)),
         Change::Append { record, bytes } => format!("{record} = {record} + {}", text(bytes)),
@@ -253,7 +253,7 @@ fn rule_list(rules: Option<&Rules>) -> String {
     rules.rules().iter().map(rule).collect::<Vec<_>>().join(", ")
 }
 
-fn words(payload: &Payload<Command>) -> String {
+fn request_text(payload: &Payload<Command>) -> String {
     match payload {
         Payload::Noop => "noop".to_string(),
         Payload::Members(_) => "members".to_string(),
@@ -318,7 +318,7 @@ fn request_sentence(command: &Command) -> String {
                 Writer::Client(principal) => format!("a client{} without a session", by(principal)),
                 Writer::Session { session: id, sequence } => format!("{} {}", session(*id), under(sequence)),
             };
-            format!("a request of {writer} is applied: write {}", in_words(transaction))
+            format!("a request of {writer} is applied: write {}", transaction_text(transaction))
         }
     }
 }
@@ -335,7 +335,7 @@ impl Locks {
             }
             Action::Ask(request) => match &**request {
                 Payload::Command(command) => request_sentence(command),
-                Payload::Noop | Payload::Members(_) => words(request),
+                Payload::Noop | Payload::Members(_) => request_text(request),
             },
             Action::Tick => "time passes".to_string(),
             Action::Noop => "an idle leader's no-op is applied".to_string(),
@@ -346,7 +346,7 @@ impl Locks {
         if what == Operation::Write {
             let write = &self.bounds.writes[claim];
             let unknown = vec![Token(u64::MAX); write.held.len()];
-            return operation(what, &in_words(&write.with(&unknown, write.first_version())));
+            return operation(what, &transaction_text(&write.with(&unknown, write.first_version())));
         }
         let wanted = &self.wanted[claim];
         match what {
@@ -361,7 +361,7 @@ impl Locks {
 
     /// The sentence for an action in the state in which it is taken.
     pub(super) fn describe_in(&self, last: &State, action: &Action) -> String {
-        let applied = |payload: &Payload<Command>| format!("{} is applied", words(payload));
+        let applied = |payload: &Payload<Command>| format!("{} is applied", request_text(payload));
         match action {
             Action::Apply(client, operation) => applied(&last.clients[*client].sent[*operation]),
             other => self.describe(other),
@@ -400,7 +400,7 @@ impl Locks {
         for (number, steps) in way.windows(2).enumerate() {
             let [(last, Some(action)), (next, _)] = steps else { continue };
             let row = diagram.row((number + 1).to_string());
-            let words = self.describe_in(last, action);
+            let text = self.describe_in(last, action);
             match action {
                 Action::Send(client, what, claim) => {
                     sent[*client].push(row);
@@ -409,15 +409,15 @@ impl Locks {
                 Action::Apply(client, operation) => {
                     let from = (client + 1, sent[*client][*operation]);
                     let label = label(&last.clients[*client].sent[*operation]);
-                    diagram.detailed_arrow(from, (0, row), label, words, Fate::Arrives);
+                    diagram.detailed_arrow(from, (0, row), label, text, Fate::Arrives);
                 }
                 Action::Ask(request) => match requester(request) {
                     Some(number) => {
                         let from =
                             (usize::try_from(number).map_or(sessions + 1, |number| number.min(sessions + 1)), row);
-                        diagram.detailed_arrow(from, (0, row), label(request), words, Fate::Arrives);
+                        diagram.detailed_arrow(from, (0, row), label(request), text, Fate::Arrives);
                     }
-                    None => diagram.note((0, row), words, Tone::Plain),
+                    None => diagram.note((0, row), text, Tone::Plain),
                 },
                 Action::Tick => diagram.line(row, format!("cluster time {}", next.now), Tone::Plain),
                 Action::Noop => diagram.note((0, row), "noop", Tone::Plain),

@@ -333,10 +333,10 @@ impl Serve {
             LogFormat::Json => {
                 log.with(lines.json()).init();
                 std::panic::set_hook(Box::new(|panic| {
-                    let place = panic.location().map(ToString::to_string);
+                    let location = panic.location().map(ToString::to_string);
                     let reason = panic.payload_as_str().unwrap_or("no message");
                     let thread = std::thread::current().name().unwrap_or("without a name").to_owned();
-                    error!(thread, place, "a thread panicked: {reason}");
+                    error!(thread, location, "a thread panicked: {reason}");
                 }));
             }
         }

@@ -4,7 +4,7 @@ use alloc::vec::Vec;
 
 use super::machine::{Checked, Execution};
 use crate::invariants::{
-    Check, EntryStep, Holders, breaks_are_reported, changes_are_told, claims_are_as_asked,
+    Check, EntryStep, Holders, breaks_are_reported, changes_have_events, claims_are_as_asked,
     deadlines_follow_signs_of_life, events_match_holders, exactly_once, fifo_order, holds_are_counted,
     mutual_exclusion, no_deadlock, no_denied_grant, no_early_expiry, no_foreign_change, no_needless_wait,
     release_by_holder_only, replies_match_table, sequences_are_recorded, sessions_are_constant, store_is_fenced,
@@ -90,7 +90,7 @@ pub fn check_lock_entry(
     values_are_kept(before, command, outcome, after)?;
     store_is_fenced(before, at, command, after)?;
     transactions_are_whole(before, at, command, outcome, after)?;
-    changes_are_told(before, &outcome.events, after)?;
+    changes_have_events(before, &outcome.events, after)?;
     deadlines_follow_signs_of_life(step)?;
     check_state(after)?;
     sessions_are_constant(step)?;

@@ -7,7 +7,7 @@
 //! state after.
 
 mod breaks_are_reported;
-mod changes_are_told;
+mod changes_have_events;
 mod claims_are_as_asked;
 mod clock_monotonicity;
 mod committed_by_a_majority;
@@ -60,7 +60,7 @@ use core::{fmt, iter};
 use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId, SharedMap};
 use crate::raft::{Stamp, StateMachine};
 pub use breaks_are_reported::breaks_are_reported;
-pub use changes_are_told::changes_are_told;
+pub use changes_have_events::changes_have_events;
 pub use claims_are_as_asked::claims_are_as_asked;
 pub use clock_monotonicity::clock_monotonicity;
 pub use committed_by_a_majority::committed_by_a_majority;

@@ -154,7 +154,7 @@ properties! {
     /// Every break of a grant is reported as it happened, and no other break is.
     BreaksAreReported = "breaks are reported",
     /// The events tell how the holders and the queues change.
-    ChangesAreTold = "changes are told",
+    ChangesHaveEvents = "changes have events",
     /// The parts of a lock table fit one another.
     TableSoundness = "table soundness",
     /// A release drops only the claim that it names.

@@ -207,7 +207,7 @@ fn cases() -> Vec<(Property, Case)> {
         }),
         (Property::BreaksAreReported, broken()),
         (
-            Property::ChangesAreTold,
+            Property::ChangesHaveEvents,
             Case::right(&queued(), acquire(3, 2, "k")).but(|outcome, _| {
                 outcome.events = [Event::Queued {
                     key: key("k"),

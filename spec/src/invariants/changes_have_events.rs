@@ -1,4 +1,4 @@
-//! Changes are told: the events of an entry are all that an observer needs to follow the holders and the
+//! Changes have events: the events of an entry are all that an observer needs to follow the holders and the
 //! queues of the locks.
 
 use alloc::collections::BTreeMap;
@@ -8,7 +8,7 @@ use super::{Check, Property, side_by_side};
 use crate::lock::{Event, Key, LockTable, Mode, Owner, SessionId, Token, Value};
 use crate::require;
 
-const NAME: Property = Property::ChangesAreTold;
+const NAME: Property = Property::ChangesHaveEvents;
 
 /// A grant as an observer knows it: session, token and mode, the session's owner, and the claim's value.
 type Grant<'a> = (SessionId, Token, Mode, Option<&'a Owner>, Option<&'a Value>);
@@ -24,39 +24,35 @@ struct Seen<'a> {
 
 /// Follows the events of an entry from the locks before it, and compares the result with the locks after
 /// it: sessions, owners, tokens, modes and values of the holders, and sessions, owners and modes of the
-/// waiters, in their order. Of a lock that changed and of which no event tells, the result differs.
-pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
-    let mut told = BTreeMap::<&Key, Seen<'_>>::new();
+/// waiters, in their order. The result differs for a lock that changed without an event.
+pub fn changes_have_events(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
+    let mut followed = BTreeMap::<&Key, Seen<'_>>::new();
     for event in events {
         match event {
             Event::Granted { key, session, token, mode, owner, value } => {
-                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let lock = followed.entry(key).or_insert_with(|| seen(before, key));
                 lock.queue.retain(|(waiter, ..)| waiter != session);
                 lock.holders.push((*session, *token, *mode, Some(owner), value.as_ref()));
             }
             Event::Proclaimed { key, session, token, value } => {
-                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let lock = followed.entry(key).or_insert_with(|| seen(before, key));
                 let grant = lock.holders.iter_mut().find(|grant| (grant.0, grant.1) == (*session, *token));
-                if let Some((.., said)) = grant {
-                    *said = Some(value);
+                if let Some((.., current)) = grant {
+                    *current = Some(value);
                 }
             }
             Event::Released { key, session, token } => {
-                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let lock = followed.entry(key).or_insert_with(|| seen(before, key));
                 lock.holders.retain(|grant| (grant.0, grant.1) != (*session, *token));
             }
             Event::Withdrawn { key, session } => {
-                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let lock = followed.entry(key).or_insert_with(|| seen(before, key));
                 lock.queue.retain(|(waiter, ..)| waiter != session);
             }
             Event::Queued { key, session, mode, owner, ahead } => {
-                let lock = told.entry(key).or_insert_with(|| seen(before, key));
+                let lock = followed.entry(key).or_insert_with(|| seen(before, key));
                 let waiting = lock.queue.len() as u64;
-                require!(
-                    NAME,
-                    *ahead == waiting,
-                    "{session} was told to wait for {key} behind {ahead}, not {waiting}"
-                )?;
+                require!(NAME, *ahead == waiting, "{session} is said to wait for {key} behind {ahead}, not {waiting}")?;
                 lock.queue.push((*session, *mode, Some(owner)));
             }
             // They say why something changes; what changes follows.
@@ -69,18 +65,18 @@ pub fn changes_are_told(before: &LockTable, events: &[Event], after: &LockTable)
             Event::Put { .. } | Event::Deleted { .. } => {}
         }
     }
-    for (key, told) in &told {
+    for (key, lock) in &followed {
         let is = seen(after, key);
-        require!(NAME, *told == is, "the events leave {told:?} at {key}, and it is {is:?}")?;
+        require!(NAME, *lock == is, "the events leave {lock:?} at {key}, and it is {is:?}")?;
     }
     let mut sessions = side_by_side(before.sessions(), after.sessions());
     let owners_are_same = sessions.all(|(_, was, is)| was.map(|was| &was.owner) == is.map(|is| &is.owner));
     for (key, was, is) in side_by_side(before.locks(), after.locks()) {
-        if told.contains_key(key) || owners_are_same && was == is {
+        if followed.contains_key(key) || owners_are_same && was == is {
             continue;
         }
         let (was, is) = (seen(before, key), seen(after, key));
-        require!(NAME, was == is, "no event tells of {key}: it was {was:?}, and is {is:?}")?;
+        require!(NAME, was == is, "{key} changed without an event: it was {was:?}, and is {is:?}")?;
     }
     Ok(())
 }
@@ -99,7 +95,7 @@ mod tests {
     use alloc::string::String;
     use alloc::vec::Vec;
 
-    use super::changes_are_told;
+    use super::changes_have_events;
     use crate::invariants::states::{acquire, acquire_all, complaint, id, key, table};
     use crate::lock::{Claim, Command, Event, LockRequest, LockTable, Mode, Owner, Token, Value};
     use crate::raft::{Stamp, StateMachine};
@@ -119,16 +115,16 @@ mod tests {
         Command::Release { session: id(session), sequence: None, keys: "k".into(), claim: Claim::Held(Token(token)) }
     }
 
-    /// The events of a command, and the complaint if these are told in their place.
+    /// The complaint about a command's events after a change of them.
     fn judge(command: &Command, change: impl Fn(&mut Vec<Event>)) -> String {
         let (before, mut after) = (held(), held());
         let mut events = after.apply(Stamp(0), command).events;
         change(&mut events);
-        complaint(changes_are_told(&before, &events, &after))
+        complaint(changes_have_events(&before, &events, &after))
     }
 
     #[test]
-    fn what_the_table_tells_is_enough() {
+    fn events_of_the_table_are_enough() {
         let proclaim =
             Command::Proclaim { session: id(1), sequence: None, key: key("k"), token: Token(1), value: "there".into() };
         let close = |session| Command::Close { session: id(session) };
@@ -138,21 +134,21 @@ mod tests {
         let (before, mut after) = (held(), held());
         let events = after.advance(Stamp(101)).events;
         assert!(events.len() > 4);
-        assert_eq!(complaint(changes_are_told(&before, &events, &after)), "");
+        assert_eq!(complaint(changes_have_events(&before, &events, &after)), "");
     }
 
     #[test]
-    fn change_that_is_not_told_is_seen() {
+    fn change_without_an_event_is_seen() {
         for command in [release(1, 1), Command::Close { session: id(2) }, acquire(4, 0, "k"), acquire(4, 0, "m")] {
             let silent = judge(&command, Vec::clear);
-            assert!(silent.starts_with("no event tells of"), "{command:?}: {silent}");
+            assert!(silent.contains("changed without an event"), "{command:?}: {silent}");
         }
         let half = judge(&release(1, 1), |events| events.truncate(1));
         assert!(half.starts_with("the events leave"), "{half}");
     }
 
     #[test]
-    fn event_that_tells_something_else_is_seen() {
+    fn other_event_is_seen() {
         let change =
             |command: &Command, change: fn(&mut Event)| judge(command, |events| events.iter_mut().for_each(change));
         for (command, wrong) in [
