@@ -194,28 +194,29 @@ fn ends_at(included: Index) -> String {
 mod tests {
     use std::borrow::Cow;
 
+    use palisade_spec::lock::Bytes;
     use palisade_spec::raft::{NodeId, Payload, Term};
 
     use super::super::testing::Tape;
     use super::*;
 
-    fn entry(term: u64, index: u64, stamp: u64) -> Entry<Vec<u8>> {
+    fn entry(term: u64, index: u64, stamp: u64) -> Entry<Bytes> {
         Entry { term: Term(term), index: Index(index), stamp: Stamp(stamp), payload: Payload::Noop }
     }
 
-    fn entries(entries: &[(u64, u64, u64)]) -> Record<'static, Vec<u8>> {
+    fn entries(entries: &[(u64, u64, u64)]) -> Record<'static, Bytes> {
         Record::Entries(Cow::Owned(entries.iter().map(|&(term, index, stamp)| entry(term, index, stamp)).collect()))
     }
 
-    fn hard(term: u64, vote: Option<u32>) -> Record<'static, Vec<u8>> {
+    fn hard(term: u64, vote: Option<u32>) -> Record<'static, Bytes> {
         Record::HardState(HardState { term: Term(term), vote: vote.map(NodeId) })
     }
 
-    fn compacted(through: u64) -> Record<'static, Vec<u8>> {
+    fn compacted(through: u64) -> Record<'static, Bytes> {
         Record::Compacted(Index(through))
     }
 
-    fn installed(term: u64, index: u64, keeps: bool) -> Record<'static, Vec<u8>> {
+    fn installed(term: u64, index: u64, keeps: bool) -> Record<'static, Bytes> {
         let last = Position { term: Term(term), index: Index(index) };
         Record::Installed { last, stamp: Stamp(index * 10), keeps }
     }
@@ -231,7 +232,7 @@ mod tests {
     }
 
     /// Applies records that are all possible.
-    fn replay(snapshot: Snapshot<Tape>, start: Start, records: &[Record<'static, Vec<u8>>]) -> Replay<Tape> {
+    fn replay(snapshot: Snapshot<Tape>, start: Start, records: &[Record<'static, Bytes>]) -> Replay<Tape> {
         let mut replay = Replay::begin(snapshot, start).unwrap();
         records.iter().for_each(|record| replay.apply(record.clone()).unwrap());
         replay

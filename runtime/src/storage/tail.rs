@@ -26,8 +26,13 @@
 //! like the remains of a frame whose first sector is missing: it is cut, and nothing is lost. A bit
 //! that flips closer to the log's end cannot be the remains of a frame, and is refused.
 
+use memchr::memmem;
+
 use super::frame::{self, Flaw, HEADER, MAGIC, SEQUENCE_AT, Sequence};
 use super::mask::SECTOR;
+
+/// A sector that was not written.
+const ZEROS: [u8; SECTOR] = [0; SECTOR];
 
 /// Content behind the last sound frame of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -56,8 +61,10 @@ impl Tail {
 /// Classifies the bytes of `segment` from `at` on, where the frame `expected` should be but `flaw`
 /// was found. `is_last` states whether this is the log's last segment.
 pub(super) fn classify(segment: &[u8], at: usize, expected: Sequence, flaw: Flaw, is_last: bool) -> Tail {
-    let Some(last) = segment[at..].iter().rposition(|byte| *byte != 0) else { return Tail::Clean };
-    let written = last + 1;
+    let written = without_zeros(&segment[at..]);
+    if written == 0 {
+        return Tail::Clean;
+    }
     let end = at + written;
     let what = describe(flaw, expected);
     if !is_last {
@@ -83,8 +90,10 @@ pub(super) fn classify(segment: &[u8], at: usize, expected: Sequence, flaw: Flaw
 
 /// The first frame behind `at` that was written later than `expected`.
 fn later_frame(segment: &[u8], at: usize, expected: Sequence) -> Option<(usize, Sequence)> {
-    let candidates = segment.windows(HEADER).enumerate().skip(at + 1).filter(|(_, window)| window.starts_with(&MAGIC));
-    let mut headers = candidates.filter_map(|(offset, window)| Some((offset, frame::read_header(window)?.sequence)));
+    let behind = at + 1;
+    let offsets = memmem::find_iter(segment.get(behind..)?, &MAGIC).map(|offset| behind + offset);
+    let header = |offset| frame::read_header(segment.get(offset..)?);
+    let mut headers = offsets.filter_map(|offset| Some((offset, header(offset)?.sequence)));
     headers.find(|(_, sequence)| *sequence > expected)
 }
 
@@ -135,8 +144,16 @@ fn next_sector(at: usize) -> usize {
     (at / SECTOR + 1) * SECTOR
 }
 
+/// The length of `bytes` without the zeros at their end.
+fn without_zeros(bytes: &[u8]) -> usize {
+    let zeros: usize = bytes.rchunks(SECTOR).take_while(|piece| is_zero(piece)).map(<[u8]>::len).sum();
+    let rest = &bytes[..bytes.len() - zeros];
+    rest.iter().rposition(|byte| *byte != 0).map_or(0, |last| last + 1)
+}
+
+/// Whether all bytes are zero. Pieces are compared as a whole: a segment of the log may be almost empty.
 fn is_zero(bytes: &[u8]) -> bool {
-    bytes.iter().all(|byte| *byte == 0)
+    bytes.chunks(SECTOR).all(|piece| *piece == ZEROS[..piece.len()])
 }
 
 fn describe(flaw: Flaw, expected: Sequence) -> String {

@@ -1,5 +1,6 @@
 //! A minimal state machine for tests of the log, here and in `tests/wal`.
 
+use palisade_spec::lock::Bytes;
 use palisade_spec::raft::{Stamp, StateMachine};
 use serde::{Deserialize, Serialize};
 
@@ -8,10 +9,10 @@ use serde::{Deserialize, Serialize};
 pub(crate) struct Tape;
 
 impl StateMachine for Tape {
-    type Command = Vec<u8>;
+    type Command = Bytes;
     type Outcome = ();
 
-    fn apply(&mut self, _: Stamp, _: &Vec<u8>) {}
+    fn apply(&mut self, _: Stamp, _: &Bytes) {}
 
     fn advance(&mut self, _: Stamp) {}
 

@@ -109,8 +109,9 @@ fn entries(rng: &mut SmallRng, durable: &Durable<Tape>, largest: usize) -> Persi
                 stamp = stamp.plus(rng.random_range(0..50));
                 let length = rng.random_range(0..=largest);
                 // Zeros test a recovery that searches for zeros.
-                let bytes = if rng.random() { vec![0; length] } else { (0..length).map(|_| rng.random()).collect() };
-                let payload = if length == 0 { Payload::Noop } else { Payload::Command(bytes) };
+                let bytes: Vec<u8> =
+                    if rng.random() { vec![0; length] } else { (0..length).map(|_| rng.random()).collect() };
+                let payload = if length == 0 { Payload::Noop } else { Payload::Command(bytes.into()) };
                 Entry { term, index: Index(first.0 + offset), stamp, payload }
             })
             .collect(),
@@ -491,7 +492,7 @@ fn impossible_record_is_damage_not_a_panic() {
 fn frame_of_another_program_is_not_damage() {
     let directory = directory();
     let (mut wal, _, _) = open(directory.path()).unwrap();
-    let payload = Payload::Command(vec![0xFF; 9]);
+    let payload = Payload::Command(vec![0xFF; 9].into());
     wal.write(&[Persist::Entries(vec![Entry { term: Term(1), index: Index(1), stamp: Stamp(0), payload }])]).unwrap();
     drop(wal);
     let directory = DataDir::open(directory.path(), &identity()).unwrap();
@@ -563,7 +564,7 @@ fn measure_small_appends() {
         let (mut write, mut sync, mut total, mut rotations) = (vec![], vec![], vec![], vec![]);
         for _ in 0..count {
             let index = durable.log.last().index.next();
-            let payload = Payload::Command((0..size).map(|_| rng.random()).collect());
+            let payload = Payload::Command((0..size).map(|_| rng.random()).collect::<Vec<u8>>().into());
             let batch = [Persist::Entries(vec![Entry { term: Term(1), index, stamp: Stamp(0), payload }])];
             let before = std::time::Instant::now();
             let written = wal.write(&batch).unwrap();

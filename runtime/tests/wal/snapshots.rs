@@ -14,7 +14,7 @@ use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Stored, Wal, read_snapshot};
 use palisade_spec::lock::{
-    Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl, Value,
+    Bytes, Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl, Value,
 };
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
@@ -32,17 +32,17 @@ struct Digest(u64);
 impl Stored for Digest {}
 
 impl StateMachine for Digest {
-    type Command = Vec<u8>;
+    type Command = Bytes;
     type Outcome = ();
 
-    fn apply(&mut self, at: Stamp, command: &Vec<u8>) {
+    fn apply(&mut self, at: Stamp, command: &Bytes) {
         let mut hasher = DefaultHasher::new();
         (self.0, at, command).hash(&mut hasher);
         self.0 = hasher.finish();
     }
 
     fn advance(&mut self, at: Stamp) {
-        self.apply(at, &Vec::new());
+        self.apply(at, &Bytes::from(""));
     }
 
     fn next_deadline(&self) -> Option<Stamp> {
@@ -112,7 +112,7 @@ impl Writer {
         stamp = if first - 1 == log.base().index.0 { log.last_stamp().max(stamp) } else { stamp };
         let entries = (first..first + rng.random_range(1..=4)).map(|index| {
             stamp = stamp.plus(rng.random_range(0..9));
-            let command = (0..rng.random_range(1..200)).map(|_| rng.random()).collect();
+            let command = (0..rng.random_range(1..200)).map(|_| rng.random()).collect::<Vec<u8>>().into();
             Entry { term, index: Index(index), stamp, payload: Payload::Command(command) }
         });
         Persist::Entries(entries.collect())
