@@ -45,12 +45,12 @@ programs:
 # What must hold beside the tests: lints, documentation, models, mutants, random walks, long tests.
 check: lint models long-tests
 
-# Every model explored to its end, every mutant of the protocol, liveness, random walks.
+# Every model explored to its end, liveness, random walks, and every mutant of the protocol unless it was caught in these sources.
 models: programs
     {{ bin }}/palisade-model check
     {{ bin }}/palisade-model liveness
-    {{ bin }}/palisade-model mutants
     {{ bin }}/palisade-model simulate --rounds 1 --states 10000
+    model/mutants-of-changed-sources {{ bin }}/palisade-model
 
 # The tests that take long, which `cargo test` leaves out.
 long-tests:
@@ -66,6 +66,7 @@ check-deep SECONDS='600': programs
 
 # Everything that takes hours; about seven in all. Needs root, iproute2, nftables, strace and faketime for every fault.
 nightly: (check-deep '3600')
+    {{ bin }}/palisade-model mutants
     {{ bin }}/palisade-conformance mutants
     {{ bin }}/palisade-conformance sim --within 3600
     {{ bin }}/palisade-conformance torture --minutes 30
