@@ -176,6 +176,9 @@ pub enum Call {
         /// Whether it adds a hold if the session holds the same already.
         #[serde(default, skip_serializing_if = "is_default")]
         reentrant: bool,
+        /// The value of the grant, until it is given another one.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        value: Option<Arc<str>>,
     },
     /// Drop a claim, held or waiting; of several holds, one.
     Withdraw {
@@ -197,6 +200,20 @@ pub enum Call {
         session: Session,
         /// The token of the grant to end.
         token: u64,
+        /// The session's exactly-once number.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        number: Option<u64>,
+    },
+    /// Give a grant another value.
+    Proclaim {
+        /// A key of the grant.
+        key: Key,
+        /// The session.
+        session: Session,
+        /// The token of the grant.
+        token: u64,
+        /// The value.
+        value: Arc<str>,
         /// The session's exactly-once number.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         number: Option<u64>,
@@ -277,6 +294,7 @@ impl Call {
             mode: Mode::Exclusive,
             max_queue: None,
             reentrant: false,
+            value: None,
         }
     }
 
@@ -289,7 +307,10 @@ impl Call {
     pub fn keys(&self) -> &[Key] {
         match self {
             Call::Acquire { keys, .. } | Call::Withdraw { keys, .. } | Call::Release { keys, .. } => keys.as_slice(),
-            Call::Break { key, .. } | Call::Read { key, .. } | Call::Access { key, .. } => std::slice::from_ref(key),
+            Call::Proclaim { key, .. }
+            | Call::Break { key, .. }
+            | Call::Read { key, .. }
+            | Call::Access { key, .. } => std::slice::from_ref(key),
             Call::OpenSession { .. }
             | Call::KeepAlive { .. }
             | Call::CloseSession { .. }
@@ -307,6 +328,7 @@ impl Call {
             | Call::CloseSession { session }
             | Call::Withdraw { session, .. }
             | Call::Release { session, .. }
+            | Call::Proclaim { session, .. }
             | Call::NoteLoss { session } => Some(session),
             Call::Acquire { session, .. } | Call::WriteRecord { session, .. } => session.as_ref(),
             Call::OpenSession { .. }
@@ -387,6 +409,8 @@ pub enum Answer {
         /// The number of holds left.
         holds: u32,
     },
+    /// The grant has the value.
+    Proclaimed,
     /// The grant was broken.
     Broken {
         /// The session that held the lock.
@@ -440,6 +464,9 @@ pub struct Holder {
     /// How much of the lock the grant takes.
     #[serde(default, skip_serializing_if = "is_default")]
     pub mode: Mode,
+    /// The value of the grant.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub value: Option<Arc<str>>,
 }
 
 /// Why an operation was certainly not done.

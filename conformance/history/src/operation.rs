@@ -151,6 +151,7 @@ impl Operation {
             (Call::Acquire { .. }, End::Ok(answer)) => matches!(answer, Answer::Granted { .. }),
             (Call::Withdraw { .. }, End::Ok(answer)) => matches!(answer, Answer::Withdrawn | Answer::StillHeld { .. }),
             (Call::Release { .. }, End::Ok(answer)) => matches!(answer, Answer::Released | Answer::StillHeld { .. }),
+            (Call::Proclaim { .. }, End::Ok(answer)) => matches!(answer, Answer::Proclaimed),
             (Call::Break { .. }, End::Ok(answer)) => matches!(answer, Answer::Broken { .. }),
             (Call::SetAccess { .. }, End::Ok(answer)) => matches!(answer, Answer::AccessSet { .. }),
             (Call::Read { .. }, End::Ok(answer)) => matches!(answer, Answer::Lock { .. }),
@@ -167,6 +168,7 @@ impl Operation {
                 matches!(refusal, Refusal::Timeout | Refusal::Withdrawn | Refusal::NoSession | Refusal::Denied)
             }
             (Call::Release { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder),
+            (Call::Proclaim { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder | Refusal::NoSession),
             (Call::Break { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder | Refusal::Denied),
             (Call::SetAccess { .. } | Call::Read { .. } | Call::ReadRecord { .. }, End::Fail(refusal)) => {
                 matches!(refusal, Refusal::Denied)
@@ -326,6 +328,9 @@ impl fmt::Display for Operation {
             Call::Release { keys, session, token, .. } => {
                 write!(f, "release of {keys} with token {token} by session {session}")?;
             }
+            Call::Proclaim { key, session, token, value, .. } => {
+                write!(f, "proclamation of {value:?} at {key} with token {token} by session {session}")?;
+            }
             Call::Break { key, token } => write!(f, "break of {key} with token {token}")?,
             Call::SetAccess { revision } => write!(f, "change of the access rules of revision {revision}")?,
             Call::Read { key, stale: false } => write!(f, "read of {key}")?,
@@ -369,14 +374,18 @@ impl fmt::Display for Answer {
             Answer::Withdrawn => f.write_str("withdrawn"),
             Answer::Released => f.write_str("released"),
             Answer::StillHeld { holds } => write!(f, "still held, {holds} times"),
+            Answer::Proclaimed => f.write_str("proclaimed"),
             Answer::Broken { session } => write!(f, "taken from session {session}"),
             Answer::AccessSet { revision } => write!(f, "revision {revision}"),
             Answer::Lock { holders, queue, .. } => {
-                for (index, Holder { session, token, mode }) in holders.iter().enumerate() {
+                for (index, Holder { session, token, mode, value }) in holders.iter().enumerate() {
                     let what = if index == 0 { "held by " } else { ", by " };
                     write!(f, "{what}{session} with token {token}")?;
                     if !mode.is_exclusive() {
                         write!(f, " ({mode})")?;
+                    }
+                    if let Some(value) = value {
+                        write!(f, " and value {value:?}")?;
                     }
                 }
                 if holders.is_empty() {

@@ -137,7 +137,8 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
 fn shown_lock(view: &LockView, age_ms: Option<u64>) -> Answer {
     let holders = view.holders.iter().map(|holder| {
         let session = numbered_session(holder.session);
-        Holder { session, token: holder.token, mode: shown_mode(holder.mode, holder.permits, holder.of) }
+        let mode = shown_mode(holder.mode, holder.permits, holder.of);
+        Holder { session, token: holder.token, mode, value: holder.value.as_deref().map(Into::into) }
     });
     let queue = view.queue.iter().map(|waiter| numbered_session(waiter.session)).collect();
     Answer::Lock { holders: holders.collect(), queue, age_ms }

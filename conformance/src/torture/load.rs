@@ -60,6 +60,8 @@ pub(super) struct Counts {
     pub(super) not_changed: AtomicU64,
     /// Reads of records.
     pub(super) record_reads: AtomicU64,
+    /// Values that replaced those of grants.
+    pub(super) proclaimed: AtomicU64,
     /// Breaks of grants.
     pub(super) broken: AtomicU64,
     /// Breaks whose grant had ended, or was never made.
@@ -191,8 +193,17 @@ impl Load {
         }
         let ttl_ms = u64::try_from(ttl.as_millis()).ok();
         let (keys, mode, max_queue) = (spec.history_keys(), spec.mode, spec.max_queue);
-        let call =
-            Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false };
+        let call = Call::Acquire {
+            keys,
+            session: None,
+            number: None,
+            wait_ms,
+            ttl_ms,
+            mode,
+            max_queue,
+            reentrant: false,
+            value: None,
+        };
         let pending = self.recorder.invoke(&name, call);
         // Without a grant the operation is dropped, which records it as unknown: the Rust client
         // later releases by itself what it may have claimed. Some clients give up early, and with
@@ -287,9 +298,14 @@ impl Load {
         }
     }
 
+    /// A text that nothing else has.
+    fn new_text(&self) -> String {
+        format!("{};", self.texts.fetch_add(1, Ordering::Relaxed))
+    }
+
     /// No two changes write the same text.
     fn draw_change(&self, random: &mut SmallRng) -> Change {
-        let text = format!("{};", self.texts.fetch_add(1, Ordering::Relaxed));
+        let text = self.new_text();
         match random.random_range(0..20) {
             0 => Change::Delete,
             1..4 => Change::Put(text.as_str().into()),

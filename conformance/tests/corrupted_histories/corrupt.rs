@@ -81,8 +81,10 @@ pub(crate) fn spread(history: &History) -> History {
 fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
     let change = |token: &mut u64| *token = map(*token);
     for operation in &mut history.operations {
-        if let Call::Release { token, .. } | Call::Break { token, .. } | Call::Access { token, .. } =
-            &mut operation.call
+        if let Call::Release { token, .. }
+        | Call::Proclaim { token, .. }
+        | Call::Break { token, .. }
+        | Call::Access { token, .. } = &mut operation.call
         {
             change(token);
         }
@@ -108,7 +110,13 @@ impl Valid<'_> {
 
     /// Makes a read show this holder and an empty queue.
     fn shows(&self, index: usize, grant: Option<&Grant<'_>>) -> Corruption {
-        let holder = grant.map(|grant| Holder { session: grant.session.clone(), token: grant.token, mode: grant.mode });
+        let shown = |grant: &Grant<'_>| Holder {
+            session: grant.session.clone(),
+            token: grant.token,
+            mode: grant.mode,
+            value: None,
+        };
+        let holder = grant.map(shown);
         let holders = holder.into_iter().collect();
         self.ends(index, End::Ok(Answer::Lock { holders, queue: Vec::new(), age_ms: None }))
     }

@@ -28,6 +28,7 @@ impl World {
         let wait_ms = if self.random.random_bool(0.6) { self.random.random_range(1..40) } else { 0 };
         let max_queue = (self.size.claims != Claims::Exclusive && self.random.random_bool(0.2)).then_some(1);
         let reentrant = self.size.claims == Claims::All && self.random.random_bool(0.2);
+        let value = (self.size.claims == Claims::All && self.random.random_bool(0.4)).then(|| self.new_text());
         let ttl_ms = self.size.ttl_ms;
         let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());
         let call = match (kind, session) {
@@ -39,7 +40,17 @@ impl World {
             }
             (4..10, _) => {
                 let ttl_ms = Some(ttl_ms);
-                Call::Acquire { keys, session: None, number: None, wait_ms, ttl_ms, mode, max_queue, reentrant: false }
+                Call::Acquire {
+                    keys,
+                    session: None,
+                    number: None,
+                    wait_ms,
+                    ttl_ms,
+                    mode,
+                    max_queue,
+                    reentrant: false,
+                    value,
+                }
             }
             (10..25, _) => Call::Read { key, stale: self.size.resource && self.random.random_bool(0.3) },
             (25..60, _) if grants > 0 => {
@@ -49,6 +60,12 @@ impl World {
                     let record = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
                     let (change, session) = (self.change(), Some(session).filter(|_| self.random.random_bool(0.7)));
                     return self.write(client, record, change, Some(token), session);
+                }
+                if self.size.claims == Claims::All && self.random.random_bool(0.3) {
+                    let key = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
+                    let (name, value) = (session_name(session), self.new_text());
+                    let call = Call::Proclaim { key, session: name, token, value, number: None };
+                    return self.invoke(client, call, Some(session));
                 }
                 // Permits of a semaphore fence nothing.
                 let fences = matches!(mode, history::Mode::Exclusive | history::Mode::Shared);
@@ -68,7 +85,7 @@ impl World {
             (68..73, Some(session)) => Call::Withdraw { keys, session: session_name(session), number: None },
             (_, Some(session)) => {
                 let session = Some(session_name(session));
-                Call::Acquire { keys, session, number: None, wait_ms, ttl_ms: None, mode, max_queue, reentrant }
+                Call::Acquire { keys, session, number: None, wait_ms, ttl_ms: None, mode, max_queue, reentrant, value }
             }
             (_, None) => Call::OpenSession { ttl_ms },
         };
@@ -81,9 +98,14 @@ impl World {
         self.invoke(client, Call::WriteRecord { record, change, token, session: name, number: None }, session);
     }
 
+    /// A text that nothing else has.
+    fn new_text(&self) -> Arc<str> {
+        format!("{};", self.next).as_str().into()
+    }
+
     /// No two changes write the same text.
     fn change(&mut self) -> Change {
-        let text = format!("{};", self.next).as_str().into();
+        let text = self.new_text();
         match self.random.random_range(0..20) {
             0 => Change::Delete,
             1..4 => Change::Put(text),

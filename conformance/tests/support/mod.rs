@@ -14,7 +14,7 @@ use palisade_history::{
 };
 use palisade_spec::lock::{
     self, Claim, Command, Condition, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Principal, Proof, Reply,
-    Revision, Sequence, SessionId, Token, Transaction, Ttl, Writer,
+    Revision, Sequence, SessionId, Token, Transaction, Ttl, Value, Writer,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use rand::rngs::StdRng;
@@ -192,6 +192,7 @@ impl World {
             && let Call::Acquire { number, .. }
             | Call::Release { number, .. }
             | Call::Withdraw { number, .. }
+            | Call::Proclaim { number, .. }
             | Call::WriteRecord { number, .. } = &mut call
         {
             *last += 1;
@@ -231,11 +232,11 @@ impl World {
             Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
             Call::KeepAlive { .. } => (Command::KeepAlive { sessions: session.into_iter().collect() }, false),
             Call::CloseSession { .. } => (Command::Close { session: session.unwrap() }, false),
-            Call::Acquire { keys, wait_ms, ttl_ms, mode, max_queue, reentrant, .. } => {
+            Call::Acquire { keys, wait_ms, ttl_ms, mode, max_queue, reentrant, value, .. } => {
                 let wait = wait_ms > 0;
                 let max_queue = if wait { max_queue.unwrap_or(LockRequest::ANY_QUEUE) } else { 0 };
-                let request =
-                    LockRequest { keys: all(&keys), mode: table_mode(mode), max_queue, reentrant, value: None };
+                let (keys, mode, value) = (all(&keys), table_mode(mode), value.as_deref().map(Value::from));
+                let request = LockRequest { keys, mode, max_queue, reentrant, value };
                 let command = match session {
                     Some(session) => Command::Acquire { session, sequence, request },
                     None => Command::AcquireOnce { opening: opening(ttl_ms.unwrap()), request },
@@ -249,6 +250,10 @@ impl World {
             Call::Release { keys, token, .. } => {
                 let (session, keys) = (session.unwrap(), all(&keys));
                 (Command::Release { session, sequence, keys, claim: Claim::Held(Token(token)) }, false)
+            }
+            Call::Proclaim { key, token, value, .. } => {
+                let (session, key, value) = (session.unwrap(), of(&key), Value::from(&*value));
+                (Command::Proclaim { session, sequence, key, token: Token(token), value }, false)
             }
             Call::Break { key, token } => {
                 (Command::Break { key: of(&key), token: Token(token), principal: principal.clone() }, false)
@@ -352,11 +357,14 @@ impl World {
             (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
             (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
             (Call::Release { .. }, _) => Err(Refusal::NotHolder),
-            (Call::Acquire { .. } | Call::WriteRecord { .. }, Reply::NoSession) => Err(Refusal::NoSession),
+            (Call::Acquire { .. } | Call::Proclaim { .. } | Call::WriteRecord { .. }, Reply::NoSession) => {
+                Err(Refusal::NoSession)
+            }
             (_, Reply::Written { version }) => Ok(Answer::Written { version: version.0 }),
             (_, Reply::NotHeld { .. } | Reply::Fenced { .. }) => Err(Refusal::StaleToken),
             (_, Reply::Broken { session, .. }) => Ok(Answer::Broken { session: session_name(session) }),
-            (Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),
+            (_, Reply::Proclaimed) => Ok(Answer::Proclaimed),
+            (Call::Proclaim { .. } | Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),
             (_, Reply::AccessSet { revision }) => Ok(Answer::AccessSet { revision: revision.0 }),
             (_, Reply::Denied) => Err(Refusal::Denied),
             // A sending of this acquire was applied before, and its claim is gone: the outcome is
@@ -445,6 +453,8 @@ impl World {
                 let is_certain = request.sequence.is_some()
                     && match &request.call {
                         Call::WriteRecord { .. } => error == Refusal::StaleToken,
+                        // Another sending was done, if the grant has ended since.
+                        Call::Proclaim { .. } => false,
                         _ => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
                     };
                 if request.resent && !is_certain {
@@ -535,7 +545,8 @@ impl World {
         if let Some(lock) = self.table.lock(&lock::Key::from(&*key.0)) {
             let shown = |holder: &lock::Holder| {
                 let (session, token) = (session_name(holder.session), holder.token.0);
-                Holder { session, token, mode: history_mode(holder.mode) }
+                let value = holder.value().map(|value| value.as_str().into());
+                Holder { session, token, mode: history_mode(holder.mode), value }
             };
             holders = lock.holders.iter().map(shown).collect();
             queue = lock.queue.iter().map(|waiter| session_name(waiter.session)).collect();

@@ -36,8 +36,8 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
                 }
                 _ => {
                     let session = queue.first()?.clone();
-                    let Holder { token, mode, .. } = holders.first()?.clone();
-                    *holders = vec![Holder { session, token: token + 1, mode }];
+                    let holder = holders.first()?.clone();
+                    *holders = vec![Holder { session, token: holder.token + 1, ..holder }];
                     queue.remove(0);
                 }
             }

@@ -171,7 +171,7 @@ fn acted_when_gone(facts: &Facts<'_>, operation: &Operation) -> Option<Violation
             .map(|(_, index)| (session, index))
     };
     let (session, index) = match (&operation.call, operation.answer(), operation.refusal()) {
-        (Call::Acquire { .. } | Call::KeepAlive { .. } | Call::Release { .. }, Some(_), _) => {
+        (Call::Acquire { .. } | Call::KeepAlive { .. } | Call::Release { .. } | Call::Proclaim { .. }, Some(_), _) => {
             gone_before(facts.session_of(operation)?)?
         }
         (Call::Acquire { .. }, _, Some(Refusal::Held { token: Some(token) })) => {

@@ -18,6 +18,7 @@ pub mod linearizable;
 pub mod records;
 pub mod resource;
 mod steps;
+pub mod values;
 
 use std::fmt;
 
@@ -52,7 +53,7 @@ const MOST: usize = 10;
 pub fn check_fast(history: &History) -> Vec<Verdict> {
     let facts = Facts::of(history);
     let by_facts = [exclusion::check(&facts), acknowledged::check(&facts), fifo::check(&facts)];
-    by_facts.into_iter().chain([resource::check(&facts), records::check(&facts)]).collect()
+    by_facts.into_iter().chain([resource::check(&facts), records::check(&facts), values::check(&facts)]).collect()
 }
 
 /// Runs all checkers.

@@ -169,6 +169,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         match &operation.call {
             Call::OpenSession { .. }
             | Call::SetAccess { .. }
+            | Call::Proclaim { .. }
             | Call::WriteRecord { .. }
             | Call::ReadRecord { .. }
             | Call::Access { .. }

@@ -112,6 +112,7 @@ impl LockSpec {
             mode: history_recorder::mode(self.mode),
             max_queue: self.max_queue,
             reentrant: self.reentrant,
+            value: self.value.as_ref().map(|value| value.as_str().into()),
         }
     }
 }

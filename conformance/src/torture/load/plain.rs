@@ -45,6 +45,7 @@ struct Acquire<'a> {
     ttl: Duration,
     wait_ms: u64,
     reentrant: bool,
+    value: Option<&'a str>,
 }
 
 /// A client's connection to the cluster.
@@ -156,7 +157,8 @@ impl<'f> Connection<'f> {
         let wait_ms = if self.random.random_bool(0.2) { 0 } else { self.random.random_range(50..2_500) };
         let spec = LockSpec::draw(&mut self.random, wait_ms > 0);
         let reentrant = self.random.random_bool(0.3);
-        let request = Acquire { spec: &spec, session, ttl, wait_ms, reentrant };
+        let value = self.random.random_bool(0.4).then(|| self.load.new_text());
+        let request = Acquire { spec: &spec, session, ttl, wait_ms, reentrant, value: value.as_deref() };
         let Some((token, mut good_until)) = self.acquire(request, number).await else { return false };
         let Some(token) = token else { return true };
         let mut holds = 1;
@@ -177,6 +179,9 @@ impl<'f> Connection<'f> {
         let key = spec.keys[self.random.random_range(0..spec.keys.len())].clone();
         let access = || load.access(&key, &spec, token, &name, || Instant::now() < good_until);
         access();
+        if self.random.random_bool(0.3) {
+            self.proclaim(&key, session, token, number).await;
+        }
         if self.random.random_bool(0.03) {
             increment(&load.counts.pauses);
             std::thread::sleep(ttl * 2);
@@ -198,7 +203,7 @@ impl<'f> Connection<'f> {
     /// `None` if the session is no longer usable; otherwise the token, if granted, and the time
     /// until which the client relies on the lease.
     async fn acquire(&mut self, request: Acquire<'_>, number: &mut u64) -> Option<(Option<u64>, Instant)> {
-        let Acquire { spec, session, ttl, wait_ms, reentrant } = request;
+        let Acquire { spec, session, ttl, wait_ms, reentrant, value } = request;
         *number += 1;
         let call = Call::Acquire {
             keys: spec.history_keys(),
@@ -209,11 +214,13 @@ impl<'f> Connection<'f> {
             mode: spec.mode,
             max_queue: spec.max_queue,
             reentrant,
+            value: value.map(Into::into),
         };
         let pending = self.load.recorder.invoke(&self.name, call);
         // The same margin as in the Rust client.
         let good_until = Instant::now() + ttl.saturating_sub(margin(ttl));
         let options = spec.wire_options(session, wait_ms, reentrant);
+        let options = wire::Acquire { value: value.map(str::to_owned), ..options };
         let op = Op::Acquire { keys: spec.keys[..].into(), options, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::from_millis(wait_ms)).await {
@@ -265,6 +272,31 @@ impl<'f> Connection<'f> {
                 // it.
                 None
             }
+        }
+    }
+
+    /// Gives a grant that the session holds, or held, another value.
+    async fn proclaim(&mut self, key: &str, session: SessionId, token: u64, number: &mut u64) {
+        *number += 1;
+        let value = self.load.new_text();
+        let (holder, given) = (session_name(session), value.as_str().into());
+        let call = Call::Proclaim { key: key.into(), session: holder, token, value: given, number: Some(*number) };
+        let pending = self.load.recorder.invoke(&self.name, call);
+        let proclamation = wire::Proclaim { session, token, value };
+        let op = Op::Proclaim { key: key.to_owned(), proclamation, number: Some(*number) };
+        match self.send_until_answered(op, &pending, Duration::ZERO).await {
+            Attempted::Done(wire::Answer::Proclaimed) => {
+                increment(&self.load.counts.proclaimed);
+                pending.ok(Answer::Proclaimed);
+            }
+            Attempted::Done(other) => self.unexpected(&other),
+            Attempted::Refused(failure) => match failure.error {
+                Code::NotHolder => pending.fail(Refusal::NotHolder),
+                Code::NoSession => pending.fail(Refusal::NoSession),
+                Code::NoLeader => pending.fail(Refusal::NotTaken { message: failure.message }),
+                _ => pending.info(failure.message),
+            },
+            Attempted::Unknown(why) => pending.info(why),
         }
     }
 
@@ -451,7 +483,8 @@ fn lock_answer(lock: &LockView, age_ms: Option<u64>) -> Answer {
             (wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::Semaphore { permits, of },
             _ => Mode::Exclusive,
         };
-        Holder { session: numbered(holder.session), token: holder.token, mode }
+        let value = holder.value.as_deref().map(Into::into);
+        Holder { session: numbered(holder.session), token: holder.token, mode, value }
     });
     let queue = lock.queue.iter().map(|waiter| numbered(waiter.session)).collect();
     Answer::Lock { holders: holders.collect(), queue, age_ms }

@@ -165,6 +165,12 @@ impl<'h> Facts<'h> {
                         }
                     }
                 }
+                (Call::Proclaim { token, .. }, Some(_), _) => {
+                    if let Some(grant) = self.sight(Shown { is_whole: false, ..shown(*token) }, done) {
+                        later(&mut grant.held, begun);
+                        grant.active = grant.active.max(Some(begun.0));
+                    }
+                }
                 // A break finds a holder that is past its deadline, too.
                 (Call::Break { token, .. }, Some(Answer::Broken { session }), _) => {
                     let session = Some(self.session(session));
