@@ -102,7 +102,8 @@ pub(crate) const NUMBERED_AND_ONCE: locks::Bounds = locks::Bounds {
 };
 
 /// A claim on the first key: all of it, by a request that waits however many wait.
-const WANTED: Wanted = Wanted { keys: &[0], share: Share::All, max_queue: u32::MAX, reentrant: false, value: None };
+pub(crate) const WANTED: Wanted =
+    Wanted { keys: &[0], share: Share::All, max_queue: u32::MAX, reentrant: false, value: None };
 
 /// Requests without a number, of three sessions.
 const UNNUMBERED: locks::Bounds = locks::Bounds { operations: 0, grants: 4, ..LOCKS };

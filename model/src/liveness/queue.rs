@@ -26,12 +26,14 @@ use std::fmt;
 use std::hash::{Hash, Hasher};
 
 use palisade_spec::lock::{
-    Claim, Command, Key, LockRequest, LockTable, Opening, Owner, Principal, Proof, Session, SessionId, Ttl,
+    Claim, Command, Holder, Key, Lock, LockRequest, LockTable, Opening, Owner, Principal, Proof, Session, SessionId,
+    Ttl, Waiter,
 };
 use palisade_spec::raft::{Stamp, StateMachine};
 use stateright::{Model, Property};
 
 use super::{Class, Fairness, Live, Response};
+use crate::locks::{Wanted, requests_for};
 use crate::presentation::Presentation;
 use crate::state_table::StateTable;
 
@@ -42,6 +44,8 @@ pub struct Bounds {
     pub clients: usize,
     /// Number of keys.
     pub keys: usize,
+    /// The claims that clients ask for; if there are none, an exclusive claim on each key.
+    pub wanted: &'static [Wanted],
     /// Time-to-live of a session, in ticks.
     pub ttl: u64,
     /// Maximum number of sessions and claims that a sweep ends.
@@ -78,7 +82,7 @@ enum Mode {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 struct Client {
     mode: Mode,
-    /// The keys that it has requested and not given up, a bit each.
+    /// The claims that it has requested and not given up, a bit each.
     wants: u64,
 }
 
@@ -91,16 +95,16 @@ pub struct State {
     keys: usize,
 }
 
-/// An action. Clients and keys are counted from 0.
+/// An action. Clients and claims are counted from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Action {
     /// A client opens a session.
     Open(usize),
-    /// A client without a session acquires a lock, and waits for it.
+    /// A client without a session makes a claim, and waits for its turn.
     AcquireOnce(usize, usize),
-    /// A client acquires a lock, and waits for it.
+    /// A client makes a claim, and waits for its turn.
     Acquire(usize, usize),
-    /// A holder releases a lock.
+    /// A holder releases its grant.
     Release(usize, usize),
     /// A waiter withdraws.
     Withdraw(usize, usize),
@@ -121,18 +125,21 @@ pub struct Queue {
     /// The limits.
     pub bounds: Bounds,
     keys: Vec<Key>,
+    /// The requests for the claims that clients ask for.
+    claims: Vec<LockRequest>,
 }
 
 impl Queue {
     /// Clients without sessions, and an empty table.
     pub fn new(bounds: Bounds) -> Queue {
-        let keys = (0..bounds.keys).map(|index| Key::from(name(index).as_str())).collect();
-        Queue { bounds, keys }
+        let keys: Vec<Key> = ["a", "b", "c"][..bounds.keys].iter().map(|&name| Key::from(name)).collect();
+        let claims = requests_for(bounds.wanted, &keys);
+        Queue { bounds, keys, claims }
     }
 
-    /// The class of the actions by which a client gives up a key.
-    fn lets_go(&self, client: usize, key: usize) -> usize {
-        2 + self.bounds.clients + client * self.bounds.keys + key
+    /// The class of the actions by which a client gives up a claim.
+    fn lets_go(&self, client: usize, claim: usize) -> usize {
+        2 + self.bounds.clients + client * self.claims.len() + claim
     }
 
     fn opening(&self, client: usize) -> Opening {
@@ -146,25 +153,22 @@ impl Queue {
 
     fn command(&self, state: &State, action: Action) -> Option<Command> {
         let session = |client| state.session(client).map(|(id, _)| id);
-        let key = |index: usize| self.keys[index].clone();
+        let keys = |claim: usize| self.claims[claim].keys.clone();
         Some(match action {
             Action::Open(client) => Command::Open { opening: self.opening(client) },
-            Action::AcquireOnce(client, index) => Command::AcquireOnce {
-                opening: self.opening(client),
-                request: LockRequest::exclusive(key(index), true),
-            },
-            Action::Acquire(client, index) => {
-                let request = LockRequest::exclusive(key(index), true);
-                Command::Acquire { session: session(client)?, sequence: None, request }
+            Action::AcquireOnce(client, claim) => {
+                Command::AcquireOnce { opening: self.opening(client), request: self.claims[claim].clone() }
             }
-            Action::Release(client, index) => {
-                let session = session(client)?;
-                let claim = Claim::Held(state.table.lock(&self.keys[index])?.holder(session)?.token);
-                Command::Release { session, sequence: None, keys: key(index).into(), claim }
+            Action::Acquire(client, claim) => {
+                Command::Acquire { session: session(client)?, sequence: None, request: self.claims[claim].clone() }
             }
-            Action::Withdraw(client, index) => {
-                let claim = Claim::Waiting;
-                Command::Release { session: session(client)?, sequence: None, keys: key(index).into(), claim }
+            Action::Release(client, claim) => {
+                let (session, keys) = (session(client)?, keys(claim));
+                let held = Claim::Held(state.table.lock(keys.first())?.holder(session)?.token);
+                Command::Release { session, sequence: None, keys, claim: held }
+            }
+            Action::Withdraw(client, claim) => {
+                Command::Release { session: session(client)?, sequence: None, keys: keys(claim), claim: Claim::Waiting }
             }
             Action::Close(client) => Command::Close { session: session(client)? },
             Action::KeepAlive(client) => Command::KeepAlive { sessions: vec![session(client)?] },
@@ -184,22 +188,56 @@ impl Queue {
     }
 
     /// The flaw that serves the second waiter first.
-    fn skip_the_first(&self, state: &mut State, index: usize) {
-        let queue = state.table.lock(&self.keys[index]).map(|lock| lock.queue.clone()).unwrap_or_default();
+    fn skip_the_first(&self, state: &mut State, claim: usize) {
+        let request = self.claims[claim].clone();
+        let queue = state.table.lock(request.keys.first()).map(|lock| lock.queue.clone()).unwrap_or_default();
         if let (Some(first), true) = (queue.front(), queue.len() > 1) {
-            let (session, key) = (first.session, self.keys[index].clone());
-            let (keys, claim) = (key.clone().into(), Claim::Waiting);
+            let (session, keys, claim) = (first.session, request.keys.clone(), Claim::Waiting);
             state.table.apply(state.now, &Command::Release { session, sequence: None, keys, claim });
-            let request = LockRequest::exclusive(key, true);
             state.table.apply(state.now, &Command::Acquire { session, sequence: None, request });
         }
     }
 
-    fn holds(&self, state: &State, client: usize, key: usize) -> bool {
-        state
-            .table
-            .lock(&self.keys[key])
-            .is_some_and(|lock| lock.holders.iter().any(|holder| holder.session.proof == proof(client)))
+    fn holds(&self, state: &State, client: usize, claim: usize) -> bool {
+        let LockRequest { keys, mode, .. } = &self.claims[claim];
+        let is_it = |holder: &Holder| {
+            holder.session.proof == proof(client)
+                && holder.mode == *mode
+                && holder.all_keys(keys.first()) == keys.as_slice()
+        };
+        state.table.lock(keys.first()).is_some_and(|lock| lock.holders.iter().any(is_it))
+    }
+
+    fn waits(&self, state: &State, client: usize, claim: usize) -> bool {
+        let LockRequest { keys, mode, .. } = &self.claims[claim];
+        let is_it = |waiter: &Waiter| {
+            waiter.session.proof == proof(client)
+                && waiter.mode == *mode
+                && waiter.all_keys(keys.first()) == keys.as_slice()
+        };
+        state.table.lock(keys.first()).is_some_and(|lock| lock.queue.iter().any(is_it))
+    }
+
+    /// What a live client does about a claim. It has one claim on a key at a time.
+    fn action(&self, state: &State, client: usize, id: SessionId, claim: usize) -> Option<Action> {
+        let has_claim = |lock: &Lock| lock.holder(id).is_some() || lock.queue_position(id).is_some();
+        let keys = &self.claims[claim].keys;
+        if self.holds(state, client, claim) {
+            Some(Action::Release(client, claim))
+        } else if self.waits(state, client, claim) {
+            Some(Action::Withdraw(client, claim))
+        } else {
+            let is_free = !keys.iter().filter_map(|key| state.table.lock(key)).any(has_claim);
+            is_free.then_some(Action::Acquire(client, claim))
+        }
+    }
+
+    /// The keys of a claim, and how much of each lock it takes.
+    fn name(&self, claim: usize) -> String {
+        let LockRequest { keys, mode, .. } = &self.claims[claim];
+        let names: Vec<&str> = keys.iter().map(Key::as_str).collect();
+        let names = names.join(" and ");
+        if *mode == palisade_spec::lock::Mode::EXCLUSIVE { names } else { format!("{names} ({mode})") }
     }
 
     fn table(&self, state: &State) -> StateTable {
@@ -232,10 +270,6 @@ impl Queue {
 /// The proof that identifies a client in all its sessions.
 fn proof(client: usize) -> Proof {
     Proof::from(client as u128)
-}
-
-fn name(key: usize) -> String {
-    ["a", "b", "c"][key].to_string()
 }
 
 impl State {
@@ -272,9 +306,13 @@ impl Hash for State {
         u64::MAX.hash(hasher);
         for (key, lock) in self.table.locks().iter() {
             key.hash(hasher);
-            lock.holders.iter().for_each(|holder| holder.session.proof.hash(hasher));
+            for holder in lock.holders.iter() {
+                (holder.session.proof, holder.mode, holder.all_keys(key)).hash(hasher);
+            }
             u64::MAX.hash(hasher);
-            lock.queue.iter().for_each(|waiter| waiter.session.proof.hash(hasher));
+            for waiter in lock.queue.iter() {
+                (waiter.session.proof, waiter.mode, waiter.all_keys(key)).hash(hasher);
+            }
             u64::MAX.hash(hasher);
         }
         for (deadline, id) in self.table.deadlines().keys() {
@@ -293,6 +331,7 @@ impl fmt::Debug for State {
         let bounds = Bounds {
             clients: self.clients.len(),
             keys: self.keys,
+            wanted: &[],
             ttl: 0,
             sweep: 0,
             once: false,
@@ -319,26 +358,18 @@ impl Model for Queue {
     }
 
     fn actions(&self, state: &State, actions: &mut Vec<Action>) {
-        let keys = 0..self.bounds.keys;
+        let claims = 0..self.claims.len();
         for (client, Client { mode, .. }) in state.clients.iter().enumerate() {
             match mode {
                 Mode::Away => {
                     actions.push(Action::Open(client));
                     if self.bounds.once {
-                        actions.extend(keys.clone().map(|key| Action::AcquireOnce(client, key)));
+                        actions.extend(claims.clone().map(|claim| Action::AcquireOnce(client, claim)));
                     }
                 }
                 Mode::Lives => {
                     let Some((id, session)) = state.session(client) else { continue };
-                    for key in keys.clone() {
-                        let lock = state.table.lock(&self.keys[key]);
-                        let waits = lock.is_some_and(|lock| lock.queue_position(id).is_some());
-                        actions.push(match (self.holds(state, client, key), waits) {
-                            (true, _) => Action::Release(client, key),
-                            (false, true) => Action::Withdraw(client, key),
-                            (false, false) => Action::Acquire(client, key),
-                        });
-                    }
+                    actions.extend(claims.clone().filter_map(|claim| self.action(state, client, id, claim)));
                     actions.extend([Action::Close(client), Action::Stop(client)]);
                     if session.deadline < state.now.plus(session.ttl.0) {
                         actions.push(Action::KeepAlive(client));
@@ -373,14 +404,18 @@ impl Model for Queue {
             }
             Action::Stop(client) => next.clients[client] = Client { mode: Mode::Stopped, wants: 0 },
             Action::Open(client) => next.clients[client].mode = Mode::Lives,
-            Action::AcquireOnce(client, key) => next.clients[client] = Client { mode: Mode::Lives, wants: 1 << key },
-            Action::Acquire(client, key) => next.clients[client].wants |= 1 << key,
-            Action::Release(client, key) | Action::Withdraw(client, key) => next.clients[client].wants &= !(1 << key),
+            Action::AcquireOnce(client, claim) => {
+                next.clients[client] = Client { mode: Mode::Lives, wants: 1 << claim }
+            }
+            Action::Acquire(client, claim) => next.clients[client].wants |= 1 << claim,
+            Action::Release(client, claim) | Action::Withdraw(client, claim) => {
+                next.clients[client].wants &= !(1 << claim);
+            }
             Action::Close(client) => next.clients[client].wants = 0,
             Action::KeepAlive(_) => {}
         }
-        if let (Action::Release(_, key), Some(Flaw::SkipsFirstWaiter)) = (action, self.bounds.flaw) {
-            self.skip_the_first(&mut next, key);
+        if let (Action::Release(_, claim), Some(Flaw::SkipsFirstWaiter)) = (action, self.bounds.flaw) {
+            self.skip_the_first(&mut next, claim);
         }
         if let Some(command) = self.command(last, action) {
             next.table.apply(last.now, &command);
@@ -396,12 +431,17 @@ impl Model for Queue {
     fn format_action(&self, action: &Action) -> String {
         match action {
             Action::Open(client) => format!("client {} opens a session", client + 1),
-            Action::AcquireOnce(client, key) => {
-                format!("client {} acquires {} with a session of its own, and waits for it", client + 1, name(*key))
+            Action::AcquireOnce(client, claim) => {
+                let name = self.name(*claim);
+                format!("client {} acquires {name} with a session of its own, and waits for it", client + 1)
             }
-            Action::Acquire(client, key) => format!("client {} acquires {}, and waits for it", client + 1, name(*key)),
-            Action::Release(client, key) => format!("client {} releases {}", client + 1, name(*key)),
-            Action::Withdraw(client, key) => format!("client {} waits for {} no longer", client + 1, name(*key)),
+            Action::Acquire(client, claim) => {
+                format!("client {} acquires {}, and waits for it", client + 1, self.name(*claim))
+            }
+            Action::Release(client, claim) => format!("client {} releases {}", client + 1, self.name(*claim)),
+            Action::Withdraw(client, claim) => {
+                format!("client {} waits for {} no longer", client + 1, self.name(*claim))
+            }
             Action::Close(client) => format!("client {} closes its session", client + 1),
             Action::KeepAlive(client) => format!("client {} keeps its session alive", client + 1),
             Action::Stop(client) => format!("client {} stops for good", client + 1),
@@ -425,8 +465,8 @@ impl Live for Queue {
         let clients = 0..self.bounds.clients;
         classes.extend(clients.clone().map(|client| weak(format!("client {} keeps its session alive", client + 1))));
         for client in clients {
-            let keys = 0..self.bounds.keys;
-            classes.extend(keys.map(|key| weak(format!("client {} lets go of {}", client + 1, name(key)))));
+            let claims = 0..self.claims.len();
+            classes.extend(claims.map(|claim| weak(format!("client {} lets go of {}", client + 1, self.name(claim)))));
         }
         if self.bounds.sweeps_catch_up {
             let name = "the leader sweeps sessions that nothing waits for".to_string();
@@ -436,9 +476,9 @@ impl Live for Queue {
     }
 
     fn classes_of(&self, state: &State, action: &Action) -> u64 {
-        let lets_go = |client: usize, keys: std::ops::Range<usize>| {
-            let held = keys.filter(|key| self.holds(state, client, *key));
-            held.fold(0, |bits, key| bits | 1 << self.lets_go(client, key))
+        let lets_go = |client: usize, claims: std::ops::Range<usize>| {
+            let held = claims.filter(|claim| self.holds(state, client, *claim));
+            held.fold(0, |bits, claim| bits | 1 << self.lets_go(client, claim))
         };
         match *action {
             Action::Tick => 1,
@@ -448,20 +488,20 @@ impl Live for Queue {
                 2 | u64::from(catches_up) << self.lets_go(self.bounds.clients, 0)
             }
             Action::KeepAlive(client) => 1 << (2 + client),
-            Action::Release(client, key) => lets_go(client, key..key + 1),
-            Action::Close(client) | Action::Stop(client) => lets_go(client, 0..self.bounds.keys),
+            Action::Release(client, claim) => lets_go(client, claim..claim + 1),
+            Action::Close(client) | Action::Stop(client) => lets_go(client, 0..self.claims.len()),
             Action::Open(_) | Action::AcquireOnce(..) | Action::Acquire(..) | Action::Withdraw(..) => 0,
         }
     }
 
-    /// For each client and each key, two labels: the client wants the lock and does not hold it;
-    /// the opposite. For each client, four labels: its session is due; the opposite; it has stopped
+    /// For each client and each claim, two labels: the client wants it and does not hold it; the
+    /// opposite. For each client, four labels: its session is due; the opposite; it has stopped
     /// and has a session; the opposite.
     fn labels(&self, state: &State) -> u64 {
         let mut truths = Vec::new();
         for (number, client) in state.clients.iter().enumerate() {
-            let waits = |key: usize| client.wants & (1 << key) != 0 && !self.holds(state, number, key);
-            truths.extend((0..self.bounds.keys).map(waits));
+            let waits = |claim: usize| client.wants & (1 << claim) != 0 && !self.holds(state, number, claim);
+            truths.extend((0..self.claims.len()).map(waits));
             truths.push(state.session(number).is_some_and(|(_, session)| session.is_due(state.now)));
             truths.push(client.mode == Mode::Stopped);
         }
@@ -470,18 +510,18 @@ impl Live for Queue {
     }
 
     fn responses(&self) -> Vec<Response> {
-        let Bounds { clients, keys, .. } = self.bounds;
-        let own = u32::try_from(keys).expect("few keys") + 2;
+        let (clients, claims) = (self.bounds.clients, self.claims.len());
+        let own = u32::try_from(claims).expect("few claims") + 2;
         let response = |property, client: usize, index: u32, of: String| {
             let label = 2 * (u32::try_from(client).expect("few clients") * own + index);
             Response { property, of, pending: label, served: label + 1 }
         };
-        let waiter = |client: usize, key: usize| {
-            let of = format!("client {} on {}", client + 1, name(key));
-            response(GRANTED, client, u32::try_from(key).expect("few keys"), of)
+        let waiter = |client: usize, claim: usize| {
+            let of = format!("client {} on {}", client + 1, self.name(claim));
+            response(GRANTED, client, u32::try_from(claim).expect("few claims"), of)
         };
         let mut all: Vec<Response> =
-            (0..clients).flat_map(|client| (0..keys).map(move |key| waiter(client, key))).collect();
+            (0..clients).flat_map(|client| (0..claims).map(move |claim| waiter(client, claim))).collect();
         for (property, index) in [(DUE_ENDS, own - 2), (STOPPED_ENDS, own - 1)] {
             all.extend((0..clients).map(|client| response(property, client, index, format!("client {}", client + 1))));
         }

@@ -3,7 +3,8 @@
 use super::healing::{Healing, UNLIMITED, Until};
 use super::queue::{self, Queue};
 use super::{Live, Report, Unfinished, check};
-use crate::layers::{CLUSTER, JOINED, REPLACED, prompt};
+use crate::layers::{CLUSTER, JOINED, LOCKS_SEVERAL, LOCKS_SHARED, REPLACED, WANTED, prompt};
+use crate::locks::{Share, Wanted};
 use crate::membership::{Changes, Operators};
 use crate::named::Tier;
 use crate::raft::{Proposals, Tape};
@@ -57,6 +58,15 @@ pub fn checks() -> Vec<Check> {
         named("queue-keys", Tier::Full, "3 clients, 2 keys, leases of a tick", || {
             Queue::new(queue::Bounds { keys: 2, ..QUEUE })
         }),
+        named("queue-shared", Tier::Full, "3 clients, exclusive and shared claims on a key, leases of a tick", || {
+            Queue::new(queue::Bounds { wanted: LOCKS_SHARED.wanted, ..QUEUE })
+        }),
+        named("queue-permits", Tier::Full, "3 clients, claims on 1 and 2 permits of 2, leases of a tick", || {
+            Queue::new(queue::Bounds { wanted: PERMITS, ..QUEUE })
+        }),
+        named("queue-several", Tier::Full, "3 clients, claims on 2 keys and on each of them, leases of a tick", || {
+            Queue::new(queue::Bounds { keys: 2, wanted: LOCKS_SEVERAL.wanted, ..QUEUE })
+        }),
         named("queue-four", Tier::Deep, "4 clients, 1 key, leases of a tick, a sweep ends one session", || {
             Queue::new(queue::Bounds { clients: 4, sweep: 1, sweeps_catch_up: true, ..QUEUE })
         }),
@@ -101,8 +111,20 @@ pub fn checks() -> Vec<Check> {
 /// Default maximum number of states: about 4 GiB.
 pub const STATES: usize = 10_000_000;
 
-pub(super) const QUEUE: queue::Bounds =
-    queue::Bounds { clients: 3, keys: 1, ttl: 1, sweep: 250, once: false, sweeps_catch_up: false, flaw: None };
+pub(super) const QUEUE: queue::Bounds = queue::Bounds {
+    clients: 3,
+    keys: 1,
+    wanted: &[],
+    ttl: 1,
+    sweep: 250,
+    once: false,
+    sweeps_catch_up: false,
+    flaw: None,
+};
+
+/// A semaphore of two permits, of which two clients can keep one from a third that wants both.
+pub(super) const PERMITS: &[Wanted] =
+    &[Wanted { share: Share::Permits(2, 2), ..WANTED }, Wanted { share: Share::Permits(1, 2), ..WANTED }];
 
 /// A blank cluster, whose elections proceed step by step.
 pub(super) const BLANK: Bounds =

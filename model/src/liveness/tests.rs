@@ -8,9 +8,9 @@ use rand::{Rng, SeedableRng};
 use super::graph::{fingerprint, steps};
 use super::healing::{self, Healing, Until};
 use super::queue::{self, Flaw, Queue};
-use super::registry::{BLANK, QUEUE, RETURNING, healing, returning};
+use super::registry::{BLANK, PERMITS, QUEUE, RETURNING, healing, returning};
 use super::{Graph, Lasso, Live, NEVER, Unfinished, check};
-use crate::layers::{REPLACED, prompt};
+use crate::layers::{LOCKS_SEVERAL, LOCKS_SHARED, REPLACED, prompt};
 use crate::membership::Operators;
 use crate::raft::Proposals;
 use crate::world::Bounds;
@@ -59,6 +59,13 @@ fn merging_of_queues_is_exact() {
     merging_is_exact(&Queue::new(queue::Bounds { ttl: 2, once: true, ..QUEUE }), 20, 2_000);
     merging_is_exact(&Queue::new(queue::Bounds { sweep: 1, sweeps_catch_up: true, ..QUEUE }), 20, 2_000);
     merging_is_exact(&Queue::new(queue::Bounds { clients: 2, keys: 2, ..QUEUE }), 20, 2_000);
+    merging_is_exact(&Queue::new(queue::Bounds { wanted: LOCKS_SHARED.wanted, ..QUEUE }), 20, 2_000);
+    merging_is_exact(&Queue::new(queue::Bounds { wanted: PERMITS, ..QUEUE }), 20, 2_000);
+    merging_is_exact(
+        &Queue::new(queue::Bounds { clients: 2, keys: 2, wanted: LOCKS_SEVERAL.wanted, ..QUEUE }),
+        20,
+        2_000,
+    );
 }
 
 #[test]

@@ -229,7 +229,7 @@ impl Locks {
     pub fn new(bounds: Bounds) -> Locks {
         let keys: Vec<Key> = writes::LOCKS[..bounds.keys].iter().map(|&key| Key::from(key)).collect();
         let (names, payloads) = (vec![Vec::new()], Interner::default());
-        let wanted = wanted(&bounds, &keys);
+        let wanted = requests_for(bounds.wanted, &keys);
         let requests = Requests::new(&bounds, &wanted, |command| payloads.intern(Payload::Command(command), &names));
         // Without numbered operations, few states share a table.
         let entries = Memo::new(if bounds.operations > 0 { 1 << 18 } else { 1 });
@@ -340,9 +340,9 @@ impl Locks {
     }
 }
 
-/// The claims that sessions ask for.
-fn wanted(bounds: &Bounds, keys: &[Key]) -> Vec<LockRequest> {
-    if bounds.wanted.is_empty() {
+/// The requests for these claims, which wait; if there are none, for an exclusive claim on each key.
+pub(crate) fn requests_for(wanted: &[Wanted], keys: &[Key]) -> Vec<LockRequest> {
+    if wanted.is_empty() {
         return keys.iter().map(|key| LockRequest::exclusive(key.clone(), true)).collect();
     }
     let request = |wanted: &Wanted| {
@@ -350,7 +350,7 @@ fn wanted(bounds: &Bounds, keys: &[Key]) -> Vec<LockRequest> {
         let keys = Keys::new(indices.iter().map(|index| keys[*index].clone()).collect()).expect("each key once");
         LockRequest { keys, mode: share.mode(), max_queue, reentrant, value: value.map(Value::from) }
     };
-    bounds.wanted.iter().map(request).collect()
+    wanted.iter().map(request).collect()
 }
 
 /// The request, if it cannot be granted at once, for nothing.
