@@ -49,8 +49,8 @@ fn incorrect_histories_are_accused_with_their_sentence() {
             field("says"),
             violations(&verdicts)
         );
-        // The resource, the records and the values are not part of the lock, and the search looks at one key at a time. It must
-        // refuse everything else.
+        // The resource, the records and the values are not part of the lock, and the search looks at one key at a time.
+        // It must refuse everything else.
         let history = History::read(text.as_bytes()).unwrap();
         let keys: BTreeSet<_> = history.operations.iter().flat_map(|operation| operation.call.keys()).collect();
         let decided = linearizable::decide(&history, linearizable::BUDGET);

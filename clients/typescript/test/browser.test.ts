@@ -33,7 +33,7 @@ const PAGE = `<!doctype html><script type="module">
   await fetch("/said", { method: "POST", body: JSON.stringify(said) });
 </script>`;
 
-/** Removes a folder in which processes that are just ending may still create a file. */
+/** Removes the folder of a browser: processes that it has started end just after it, and may still create a file. */
 async function remove(folder: string): Promise<void> {
   for (let attempts = 100; ; attempts -= 1) {
     try {
@@ -72,8 +72,6 @@ describe("a page", { skip: browser === undefined ? "there is no browser" : false
     const flags = ["--headless", "--no-sandbox", "--disable-gpu", "--no-first-run", `--user-data-dir=${profile}`];
     const child = spawn(browser ?? "", [...flags, "--remote-debugging-port=0", `http://${server.endpoint}/`], {
       stdio: "ignore",
-      // The browser starts processes of its own: they end with it, as a group.
-      detached: true,
     });
     const exited = new Promise((resolve) => child.on("exit", resolve));
     try {
@@ -90,7 +88,7 @@ describe("a page", { skip: browser === undefined ? "there is no browser" : false
       assert.deepEqual(JSON.parse(await told), expected);
       assert.equal(server.requests[0]?.headers.origin, `http://${server.endpoint}`);
     } finally {
-      if (child.pid !== undefined && child.exitCode === null) process.kill(-child.pid, "SIGKILL");
+      child.kill("SIGKILL");
       await exited;
       await remove(profile);
     }

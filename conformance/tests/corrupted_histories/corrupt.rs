@@ -8,7 +8,7 @@ use palisade_history::{Answer, Call, End, History, Holder, Key, Mode, Operation,
 use super::valid::{Grant, Valid};
 
 /// The kinds of corruption.
-pub(crate) const KINDS: [(&str, Kind); 21] = [
+pub(crate) const KINDS: [(&str, Kind); 22] = [
     ("lower token, other key", lower_token_on_another_key),
     ("lower token, same key", lower_token_on_the_same_key),
     ("lower token, acquire unanswered", lower_token_unanswered),
@@ -28,9 +28,13 @@ pub(crate) const KINDS: [(&str, Kind); 21] = [
     ("read hides one of the holders", hide_a_holder),
     ("more permits than there are", raise_permits),
     ("read shows another mode", show_another_mode),
+    (OTHER_VALUE, show_another_value),
     ("written with a shared grant", write_with_a_shared_grant),
     ("one of several keys released", release_one_of_several),
 ];
+
+/// The kind that the checker of values must refuse.
+pub(crate) const OTHER_VALUE: &str = "read shows another value";
 
 /// All corruptions of one kind that are possible in a history.
 pub(crate) type Kind = fn(&Valid<'_>) -> Vec<Corruption>;
@@ -404,13 +408,24 @@ fn raise_permits(valid: &Valid<'_>) -> Vec<Corruption> {
 
 /// A read shows a grant in the mode in which it was asked for.
 fn show_another_mode(valid: &Valid<'_>) -> Vec<Corruption> {
+    show_changed(valid, |holder| {
+        holder.mode = if holder.mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
+    })
+}
+
+/// A read shows a holder with a value that nothing gave it.
+fn show_another_value(valid: &Valid<'_>) -> Vec<Corruption> {
+    show_changed(valid, |holder| holder.value = Some("another".into()))
+}
+
+fn show_changed(valid: &Valid<'_>, change: impl Fn(&mut Holder)) -> Vec<Corruption> {
     let mut corrupted = Vec::new();
     for grant in &valid.grants {
         for (index, read) in valid.reads_of(grant) {
             let Some(Answer::Lock { holders, queue, age_ms }) = read.answer() else { continue };
             let mut holders = holders.clone();
             let Some(holder) = holders.iter_mut().find(|holder| holder.token == grant.token) else { continue };
-            holder.mode = if holder.mode == Mode::Shared { Mode::Exclusive } else { Mode::Shared };
+            change(holder);
             let shown = Answer::Lock { holders, queue: queue.clone(), age_ms: *age_ms };
             corrupted.push(valid.ends(index, End::Ok(shown)));
         }

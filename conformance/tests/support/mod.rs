@@ -453,8 +453,6 @@ impl World {
                 let is_certain = request.sequence.is_some()
                     && match &request.call {
                         Call::WriteRecord { .. } => error == Refusal::StaleToken,
-                        // Another sending was done, if the grant has ended since.
-                        Call::Proclaim { .. } => false,
                         _ => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
                     };
                 if request.resent && !is_certain {

@@ -150,6 +150,31 @@ fn replaced_value_is_refused_unless_the_read_is_stale() {
 }
 
 #[test]
+fn value_is_not_lost() {
+    // An acquire of what is held keeps the value, if it has none.
+    let again = Story::held(Some("a")).with(acquire(Some("s1"), None), 20, 21, granted(1));
+    again.read(None, 30, 31).is_refused(REPLACED);
+    // Whatever other sessions asked for.
+    let other = || Story::held(Some("a")).lost(acquire(None, None), 12);
+    other().read(None, 30, 31).is_refused(NOTHING);
+    other().proclaimed("b", 20, 21).read(None, 30, 31).is_refused(NOTHING);
+    Story::held(None).lost(acquire(None, Some("x")), 12).read(Some("x"), 30, 31).is_refused(NOTHING);
+}
+
+#[test]
+fn proclamation_that_was_sent_again_without_a_number_may_be_done_again() {
+    let twice = |number| {
+        let mut call = proclaim(1, "b");
+        if let Call::Proclaim { number: of, .. } = &mut call {
+            *of = number;
+        }
+        Story::held(None).with(call, 20, 21, End::Ok(Answer::Proclaimed)).sent_again()
+    };
+    twice(None).proclaimed("c", 30, 31).read(Some("b"), 40, 41).is_accepted();
+    twice(Some(2)).proclaimed("c", 30, 31).read(Some("b"), 40, 41).is_refused(REPLACED);
+}
+
+#[test]
 fn acquire_without_an_answer_may_have_given_the_value() {
     Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
     Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("b"), 20, 21).is_refused(NOTHING);
@@ -158,6 +183,13 @@ fn acquire_without_an_answer_may_have_given_the_value() {
     let earlier = Story::new().lost(acquire(Some("s1"), Some("a")), 5);
     earlier.with(acquire(Some("s1"), None), 9, 10, granted(1)).read(Some("a"), 20, 21).is_accepted();
     Story::held(Some("a")).sent_again().read(Some("a"), 20, 21).is_accepted();
+    // Not one that was done once, under its number.
+    let mut numbered = acquire(Some("s1"), Some("a"));
+    if let Call::Acquire { number, .. } = &mut numbered {
+        *number = Some(1);
+    }
+    let once = Story::new().with(numbered, 9, 10, granted(1)).sent_again().proclaimed("b", 20, 21);
+    once.read(Some("a"), 30, 31).is_refused(REPLACED);
 }
 
 #[test]
@@ -167,4 +199,16 @@ fn holder_that_is_refused_is_seen() {
     let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
     let released = refused().with(release, 15, 16, End::Ok(Answer::Released));
     released.is_accepted();
+    // It is no holder's: another key, or another session.
+    let refused = |call| Story::held(None).with(call, 20, 21, End::Fail(Refusal::NotHolder));
+    let call = |key: &str, session: &str| Call::Proclaim {
+        key: key.into(),
+        session: session.into(),
+        token: 1,
+        value: "b".into(),
+        number: None,
+    };
+    refused(call("k", "s2")).is_accepted();
+    refused(call("m", "s1")).is_accepted();
+    refused(call("k", "s1")).is_refused("a holder's proclamation is not refused");
 }
