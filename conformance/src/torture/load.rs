@@ -15,6 +15,7 @@
 
 mod lock_spec;
 mod plain;
+pub(super) mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -66,6 +67,10 @@ pub(super) struct Counts {
     pub(super) broken: AtomicU64,
     /// Breaks whose grant had ended, or was never made.
     pub(super) not_broken: AtomicU64,
+    /// Events that watchers were told of.
+    pub(super) events: AtomicU64,
+    /// Listings with which they began, or went on behind a gap.
+    pub(super) listings: AtomicU64,
     /// Requests that plain clients repeated.
     pub(super) repeated: AtomicU64,
 }
@@ -74,6 +79,8 @@ pub(super) struct Counts {
 pub(super) struct Load {
     endpoints: Mutex<Vec<String>>,
     stop: AtomicBool,
+    /// Whether watchers shall end although they were not told of the end.
+    watches_are_over: AtomicBool,
     resource: Mutex<BTreeMap<String, Highest>>,
     /// The tokens that breaks have named: such a grant may end within its lease.
     broken: Mutex<BTreeSet<u64>>,
@@ -120,6 +127,7 @@ impl Load {
             recorder,
             endpoints: Mutex::new(endpoints),
             stop: AtomicBool::new(false),
+            watches_are_over: AtomicBool::new(false),
             resource: Mutex::default(),
             broken: Mutex::default(),
             texts: AtomicU64::new(0),
@@ -155,6 +163,14 @@ impl Load {
 
     pub(super) fn stop(&self) {
         self.stop.store(true, Ordering::Relaxed);
+    }
+
+    fn end_watches(&self) {
+        self.watches_are_over.store(true, Ordering::Relaxed);
+    }
+
+    fn watches_are_over(&self) -> bool {
+        self.watches_are_over.load(Ordering::Relaxed)
     }
 
     fn stops(&self) -> bool {

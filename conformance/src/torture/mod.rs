@@ -46,10 +46,13 @@ use palisade_history::{BadHistory, Call, History, Recorder};
 
 use cluster::Cluster;
 use load::Load;
+use load::watching::Watches;
 use node::Setup;
 
 /// Number of clients: with guards, plain ones, readers.
 const CLIENTS: [u64; 3] = [8, 4, 2];
+/// Number of clients that follow all locks and records.
+const WATCHERS: u64 = 2;
 /// Number of waiters for each key after the faults, and the bound within which all of them must be
 /// granted.
 const WAITERS: usize = 8;
@@ -122,7 +125,7 @@ pub struct Report {
     /// Whether a signal ended the faults early.
     early: bool,
     faults: Vec<(&'static str, u64)>,
-    load: [(&'static str, u64); 23],
+    load: [(&'static str, u64); 25],
     lost: String,
     left_out: Vec<&'static str>,
     granted: Duration,
@@ -140,7 +143,15 @@ impl Report {
 
     /// Whether the run took its full time, granted locks of all kinds, and was recorded completely.
     pub fn is_whole(&self) -> bool {
-        let kinds = ["grants", "of them shared", "of permits", "of several keys", "holds added"];
+        let kinds = [
+            "grants",
+            "of them shared",
+            "of permits",
+            "of several keys",
+            "holds added",
+            "values proclaimed",
+            "events watched",
+        ];
         let has = |kind: &str| self.load.iter().any(|&(name, count)| name == kind && count > 0);
         !self.early && kinds.into_iter().all(has) && self.validated.runs > 0 && self.is_recorded()
     }
@@ -176,6 +187,7 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     }
     let workload = Load::new(cluster.endpoints(), recorder.clone());
     let clients = workload.clients(CLIENTS, plan.seed);
+    let watches = Watches::start(&workload, WATCHERS, plan.seed);
     let end = Instant::now() + plan.faults;
     let mut went = Ok(());
     while went.is_ok() && Instant::now() < end && !stop.load(Ordering::Relaxed) {
@@ -197,6 +209,7 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
     let granted = workload.await_all_granted(WAITERS, BOUND).map_err(Broken::NoAgreement)?;
     let hash = cluster.same_state()?;
     workload.read_all();
+    watches.end(BOUND).map_err(Broken::NoAgreement)?;
     recorder.finish()?;
     let history = History::read(BufReader::new(File::open(&history)?))?;
     let verdicts = check_fast(&history);
@@ -231,6 +244,8 @@ fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result
         ("values proclaimed", &counts.proclaimed),
         ("grants broken", &counts.broken),
         ("breaks of grants that were not there", &counts.not_broken),
+        ("events watched", &counts.events),
+        ("listings of watches", &counts.listings),
         ("requests repeated", &counts.repeated),
     ];
     let load = load.map(|(name, counter)| (name, counter.load(Ordering::Relaxed)));

@@ -121,11 +121,12 @@ impl<'h> Values<'h> {
         let sessions = [Some(Some(&holder.session)), may_be_nameless.then_some(None)];
         let unanswered =
             sessions.iter().flatten().filter_map(|session| self.unanswered.get(&(key, *session))).flatten();
-        let is_it = |given: &&Given<'_>| given.value == holder.value.as_deref() && given.from <= read.completed();
-        let mut sources = known.iter().chain(unanswered).filter(is_it).peekable();
+        let mut requests = known.iter().chain(unanswered).filter(|given| given.from <= read.completed()).peekable();
+        // Others judge a grant that nothing asked for.
+        let is_asked_for = requests.peek().is_some();
+        let mut sources = requests.filter(|given| given.value == holder.value.as_deref()).peekable();
         if sources.peek().is_none() {
-            // Others judge a grant that nothing asked for.
-            return (holder.value.is_some() || !known.is_empty()).then(|| {
+            return (holder.value.is_some() || is_asked_for).then(|| {
                 Violation(format!(
                     "a grant has the value that its holder gave it, but nothing gave that of token {} this one: {read}",
                     holder.token

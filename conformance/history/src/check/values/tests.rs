@@ -179,10 +179,13 @@ fn acquire_without_an_answer_may_have_given_the_value() {
     Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
     Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("b"), 20, 21).is_refused(NOTHING);
     Story::default().lost(acquire(None, Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
+    Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(None, 20, 21).is_refused(NOTHING);
     // An earlier sending of the acquire, or an earlier acquire, made the grant.
     let earlier = Story::new().lost(acquire(Some("s1"), Some("a")), 5);
     earlier.with(acquire(Some("s1"), None), 9, 10, granted(1)).read(Some("a"), 20, 21).is_accepted();
     Story::held(Some("a")).sent_again().read(Some("a"), 20, 21).is_accepted();
+    let again = Story::held(Some("a")).sent_again().proclaimed("b", 20, 21);
+    again.read(Some("a"), 30, 31).is_accepted();
     // Not one that was done once, under its number.
     let mut numbered = acquire(Some("s1"), Some("a"));
     if let Call::Acquire { number, .. } = &mut numbered {
