@@ -64,7 +64,7 @@ check-deep SECONDS='600': programs
     {{ bin }}/palisade-model liveness --deep
     {{ bin }}/palisade-model simulate --seconds {{ SECONDS }}
 
-# Everything that takes hours; about seven in all. Needs root, iproute2, nftables, strace and faketime for every fault.
+# Everything that takes hours. Needs root, iproute2, nftables, strace and faketime for every fault.
 nightly: (check-deep '3600')
     {{ bin }}/palisade-model mutants
     {{ bin }}/palisade-conformance mutants
