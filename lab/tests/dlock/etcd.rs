@@ -27,7 +27,7 @@ async fn each_source_of_tokens_counts_where_it_says() {
     for (tokens, expected) in
         [(Tokens::PerKey, [1, 2, 1]), (Tokens::Global, [1, 2, 3]), (Tokens::Sharded(1), [1, 2, 3])]
     {
-        let locks = bench.locks_with(&Options { tokens, ..Options::default() });
+        let locks = bench.locks_with(&Options { tokens, ..bench.patient() });
         let mut seen = Vec::new();
         for key in ["source", "source", "source-2"] {
             let handle = acquire(&*locks, key, "worker", MINUTE).await;

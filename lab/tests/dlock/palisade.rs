@@ -19,7 +19,7 @@ async fn palisade_keeps_the_rules() {
 async fn the_usual_client_keeps_its_locks() {
     let Some(bench) = bench(Backend::Palisade).await else { return };
     for connections in [Connections::Own, Connections::Shared(2)] {
-        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..Options::default() });
+        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..bench.patient() });
         suite::exclusion_with_growing_tokens(&bench, &locks, &format!("usual-{connections}")).await;
         suite::a_wait_ends_in_time(&bench, &*locks).await;
         suite::a_cancelled_waiter_leaves_nothing(&bench, &locks).await;

@@ -52,7 +52,7 @@ async fn each_source_of_tokens_counts_where_it_says() {
     ];
     for (tokens, counter, expected) in sources {
         command::<()>(&bench, &["FLUSHALL"]).await;
-        let locks = bench.locks_with(&Options { tokens, ..Options::default() });
+        let locks = bench.locks_with(&Options { tokens, ..bench.patient() });
         let mut seen = Vec::new();
         for key in ["source", "source", "source-2"] {
             let handle = acquire(&*locks, key, "worker-7", MINUTE).await;

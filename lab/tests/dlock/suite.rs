@@ -12,8 +12,7 @@ use crate::support::{Bench, MINUTE, SHORT, SOON, acquire, assert_held, eventuall
 
 /// All rules, for leases that are renewed on request. The last one kills the servers.
 pub(crate) async fn suite(bench: &Bench) {
-    // Three servers that sync each write, beside other programs, may need longer than the default of 5 s for one answer.
-    let patient = Options { request_timeout: Duration::from_secs(30), ..bench.patient() };
+    let patient = bench.patient();
     let locks = bench.locks_with(&patient);
     exclusion_with_growing_tokens(bench, &locks, "own").await;
     let shared = bench.locks_with(&Options { connections: Connections::Shared(2), ..patient });

@@ -57,7 +57,12 @@ impl Bench {
 
     /// Options with so much patience for the instances of Redlock that a busy machine is no reason to give one up.
     pub(crate) fn patient(&self) -> Options {
-        Options { instance_timeout: Duration::from_secs(5), ..Options::default() }
+        Options {
+            instance_timeout: Duration::from_secs(5),
+            // Three servers that sync each write, beside other programs, may need longer than the default of 5 s for one answer.
+            request_timeout: Duration::from_secs(30),
+            ..Options::default()
+        }
     }
 
     pub(crate) async fn kill_all(&self) {

@@ -19,7 +19,7 @@ async fn zookeeper_keeps_the_rules() {
 async fn sessions_with_heartbeats_keep_their_locks() {
     let Some(bench) = bench(Backend::ZooKeeper).await else { return };
     for connections in [Connections::Own, Connections::Shared(2)] {
-        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..Options::default() });
+        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..bench.patient() });
         suite::exclusion_with_growing_tokens(&bench, &locks, &format!("heartbeats-{connections}")).await;
         suite::a_wait_ends_in_time(&bench, &*locks).await;
         suite::a_cancelled_waiter_leaves_nothing(&bench, &locks).await;
