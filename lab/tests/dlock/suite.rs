@@ -194,7 +194,8 @@ async fn after_polls<T>(polls: usize, future: impl Future<Output = T>) -> Option
 
 /// Every request to servers that are gone fails within its deadline, and names the backend and a server.
 async fn a_server_that_goes_away_is_named(bench: &Bench) {
-    let locks = bench.locks_with(&bench.patient());
+    let deadline = Duration::from_secs(10);
+    let locks = bench.locks_with(&Options { request_timeout: deadline, ..bench.patient() });
     let mut renewed = acquire(&*locks, "gone", "holder", MINUTE).await;
     let released = acquire(&*locks, "gone-too", "holder", MINUTE).await;
     let queued = with_waiters(bench, entries(bench, "gone").await);
@@ -215,14 +216,14 @@ async fn a_server_that_goes_away_is_named(bench: &Bench) {
         other => panic!("{what}: {other:?}"),
     };
     let request = request("late", MINUTE, Duration::ZERO);
-    check("renew", in_time(renewed.renew()).await.unwrap_err());
-    check("release", in_time(released.release()).await.unwrap_err());
-    check("acquire", in_time(locks.acquire("late", &request)).await.unwrap_err());
-    check("wait", in_time(waiting).await.unwrap().unwrap_err());
+    // Of three deadlines, two are for a busy machine.
+    let limit = 3 * deadline;
+    check("renew", within(limit, renewed.renew()).await.unwrap_err());
+    check("release", within(limit, released.release()).await.unwrap_err());
+    check("acquire", within(limit, locks.acquire("late", &request)).await.unwrap_err());
+    check("wait", within(limit, waiting).await.unwrap().unwrap_err());
 }
 
-/// No request takes longer than its deadline and a little more.
-async fn in_time<T>(request: impl Future<Output = T>) -> T {
-    let limit = Duration::from_secs(30);
+async fn within<T>(limit: Duration, request: impl Future<Output = T>) -> T {
     tokio::time::timeout(limit, request).await.unwrap_or_else(|_| panic!("a request did not end within {limit:?}"))
 }
