@@ -99,7 +99,7 @@ impl Age {
 
 /// Number of holders, waiters and records in an answer: its cost. 100 bytes of values and contents count as one
 /// more.
-pub(super) fn claims(answer: &Answer) -> usize {
+pub fn claims(answer: &Answer) -> usize {
     let of_lock = |lock: &LockView| {
         let values: usize = lock.holders.iter().filter_map(|holder| holder.value.as_ref()).map(String::len).sum();
         lock.holders.len().max(1) + lock.queue.len() + values / 100

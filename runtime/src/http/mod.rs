@@ -18,6 +18,7 @@ mod intake;
 mod kv;
 mod listen;
 mod locks;
+mod long_answers;
 mod members;
 mod metrics;
 mod node;
@@ -110,6 +111,7 @@ pub struct App {
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     snapshot_requests: Arc<SnapshotRequests>,
+    long_answers: Arc<long_answers::Turns>,
     /// Room for the contents of transactions that are not answered yet.
     contents: Arc<Semaphore>,
     /// The open WebSockets, which are told of broken grants.
@@ -167,6 +169,7 @@ impl App {
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
+            long_answers: Arc::new(long_answers::Turns::of_half_the_processors()),
             contents: Arc::new(Semaphore::new(limits::UNANSWERED_CONTENTS)),
             sockets: Arc::default(),
             holds: Arc::default(),
@@ -363,7 +366,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {
         app.metrics.frames_rejected.inc();
     }
-    reply::response(result, uri)
+    app.respond(result, uri).await
 }
 
 /// All paths and their handlers, for requests of clients at this node.
