@@ -13,6 +13,7 @@
 //! sessions themselves, number and repeat their requests, and record all of them. Some clients only
 //! [read](plain), and now and then break the grant that they have read, as operators do.
 
+mod followed;
 mod lock_spec;
 mod plain;
 pub(super) mod watching;
@@ -177,15 +178,21 @@ impl Load {
         self.stop.load(Ordering::Relaxed)
     }
 
+    /// Connects a client; if no node answers, after a pause for the next attempt.
+    async fn connect(&self) -> Option<Client> {
+        let endpoints = self.endpoints.lock().clone();
+        let timeout = Duration::from_secs(3);
+        let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
+        let connected = Client::connect(&endpoints, options).await.ok();
+        if connected.is_none() {
+            sleep(Duration::from_millis(100)).await;
+        }
+        connected
+    }
+
     async fn run_client(&self, mut random: SmallRng, number: u64) {
         while !self.stops() {
-            let endpoints = self.endpoints.lock().clone();
-            let timeout = Duration::from_secs(3);
-            let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
-            let Ok(client) = Client::connect(&endpoints, options).await else {
-                sleep(Duration::from_millis(100)).await;
-                continue;
-            };
+            let Some(client) = self.connect().await else { continue };
             // From time to time a client connects anew.
             for _ in 0..random.random_range(20..200) {
                 if self.stops() {

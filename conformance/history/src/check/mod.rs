@@ -18,6 +18,8 @@ pub mod linearizable;
 pub mod records;
 pub mod resource;
 mod steps;
+#[cfg(test)]
+mod story;
 pub mod values;
 
 use std::fmt;

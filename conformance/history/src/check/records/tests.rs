@@ -1,16 +1,8 @@
 //! Good histories of records, and one wrong answer for each thing that is checked.
 
-use super::super::check_fast;
+use super::super::story::{Story, TTL_MS};
 use super::NAME;
-use crate::{Answer, Call, Change, Client, End, History, Note, OpId, Operation, Refusal, Time};
-
-/// A history that is built call by call.
-#[derive(Default)]
-struct Story {
-    history: History,
-}
-
-const TTL_MS: u64 = 60_000;
+use crate::{Answer, Call, Change, End, History, Refusal};
 
 fn write(change: Change, token: Option<u64>, number: Option<u64>) -> Call {
     let session = number.map(|_| "s1".into());
@@ -37,37 +29,17 @@ fn written(version: u64) -> End {
     End::Ok(Answer::Written { version })
 }
 
+/// Without an operation.
+fn nothing() -> Story {
+    Story::of(NAME)
+}
+
+/// A session has the lock from about 10 ms on, with token 1.
+fn held() -> Story {
+    nothing().with_session().grant("s1", 1, 9, 10)
+}
+
 impl Story {
-    /// An operation from one millisecond to another.
-    fn with(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
-        let id = OpId(self.history.operations.len() as u64);
-        let end = Some((Time(0).plus_ms(to), end));
-        let client = Client::from("a");
-        let invoked = Time(0).plus_ms(from);
-        self.history.operations.push(Operation { id, client, invoked, call, notes: Vec::new(), end });
-        self
-    }
-
-    fn unanswered(self, call: Call, from: u64) -> Story {
-        let mut story = self.with(call, from, from, End::Info("lost".into()));
-        story.history.operations.last_mut().expect("it has one").end = None;
-        story
-    }
-
-    /// The last operation was sent again.
-    fn sent_again(mut self) -> Story {
-        let operation = self.history.operations.last_mut().expect("it has one");
-        operation.notes.push((operation.invoked, Note::Disconnected));
-        self
-    }
-
-    /// A session has the lock from about 10 ms on, with token 1.
-    fn held() -> Story {
-        let open = Call::OpenSession { ttl_ms: TTL_MS };
-        let story = Story::default().with(open, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }));
-        story.grant("s1", 1, 9, 10)
-    }
-
     fn grant(self, session: &str, token: u64, from: u64, to: u64) -> Story {
         let mut acquire = Call::acquire_one("k".into(), 50_000, None);
         if let Call::Acquire { session: of, .. } = &mut acquire {
@@ -80,38 +52,11 @@ impl Story {
         let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
         self.with(release, from, to, End::Ok(Answer::Released))
     }
-
-    /// What the checker finds; the history must be well-formed, and nothing for others to accuse.
-    fn finds(&self) -> Vec<String> {
-        let mut history = History::from_events(self.history.events()).expect("it is well-formed");
-        history.operations.sort_by_key(|operation| operation.invoked);
-        let mut found = Vec::new();
-        for verdict in check_fast(&history) {
-            let violations = verdict.violations.into_iter().map(|violation| violation.0);
-            if verdict.checker == NAME {
-                found.extend(violations);
-            } else {
-                assert_eq!(violations.collect::<Vec<_>>(), [""; 0], "{}", verdict.checker);
-            }
-        }
-        found
-    }
-
-    #[track_caller]
-    fn is_accepted(&self) {
-        assert_eq!(self.finds(), [""; 0]);
-    }
-
-    #[track_caller]
-    fn is_refused(&self, says: &str) {
-        let found = self.finds();
-        assert!(found.iter().any(|violation| violation.contains(says)), "{found:?}");
-    }
 }
 
 #[test]
 fn right_answers_are_accepted() {
-    Story::held()
+    held()
         .with(append("a;", Some(1)), 20, 30, written(1))
         .with(append("b;", Some(1)), 31, 40, written(2))
         .with(read(), 41, 50, shows(2, "a;b;"))
@@ -123,13 +68,13 @@ fn right_answers_are_accepted() {
         .with(read(), 101, 110, shows(4, "c;"))
         .is_accepted();
     // Changes that overlap have any order, and one without an answer may be there or not, or have removed the others.
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 50, written(2))
         .with(append("b;", None), 20, 40, written(1))
         .unanswered(append("c;", None), 30)
         .with(read(), 60, 70, shows(3, "b;a;c;"))
         .is_accepted();
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(1))
         .unanswered(put("b;"), 30)
         .with(read(), 40, 50, shows(1, "a;"))
@@ -137,17 +82,17 @@ fn right_answers_are_accepted() {
         .with(read(), 80, 90, shows(3, "b;c;"))
         .is_accepted();
     // Without a number each sending may be done.
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(2))
         .sent_again()
         .with(read(), 30, 40, shows(2, "a;a;"))
         .is_accepted();
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 40, written(2))
         .sent_again()
         .with(read(), 20, 30, shows(1, "a;"))
         .is_accepted();
-    Story::default()
+    nothing()
         .with(append("a;", None), 1, 5, written(1))
         .with(put("b;"), 10, 60, written(4))
         .sent_again()
@@ -156,7 +101,7 @@ fn right_answers_are_accepted() {
         .is_accepted();
     // A stale read may show anything that was there.
     let stale = Call::ReadRecord { record: "k".into(), stale: true };
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(1))
         .with(append("b;", None), 30, 40, written(2))
         .with(stale, 50, 60, shows(1, "a;"))
@@ -165,11 +110,11 @@ fn right_answers_are_accepted() {
 
 #[test]
 fn versions_that_fall_or_are_given_twice_are_found() {
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(2))
         .with(append("b;", None), 30, 40, written(1))
         .is_refused("a later change has a greater version");
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 40, written(2))
         .with(append("b;", None), 20, 30, written(2))
         .is_refused("two changes have different versions");
@@ -177,31 +122,30 @@ fn versions_that_fall_or_are_given_twice_are_found() {
 
 #[test]
 fn changes_of_those_who_do_not_hold_the_lock_are_found() {
-    Story::held()
+    held()
         .release(20, 30)
         .with(append("late;", Some(1)), 40, 50, written(1))
         .is_refused("while its grant lasts, but this one had ended");
     // The later holder is known; how the former lost the lock is not.
-    Story::held()
+    held()
         .with(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
         .grant("s2", 2, TTL_MS, TTL_MS + 100)
         .with(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
         .with(append("late;", Some(1)), TTL_MS + 120, TTL_MS + 190, written(2))
         .is_refused("a former holder writes nothing after its successor");
-    Story::default()
-        .with(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
+    nothing()
+        .with_session()
         .with(append("early;", Some(1)), 2, 5, written(1))
         .grant("s1", 1, 9, 10)
         .is_refused("after the grant of the token");
-    Story::held()
+    held()
         .with(append("a;", Some(1)), 20, 30, End::Fail(Refusal::StaleToken))
         .is_refused("a holder's change is not refused");
 }
 
 #[test]
 fn reads_of_the_past_and_of_the_future_are_found() {
-    let two =
-        || Story::default().with(append("a;", None), 10, 20, written(1)).with(append("b;", None), 30, 40, written(2));
+    let two = || nothing().with(append("a;", None), 10, 20, written(1)).with(append("b;", None), 30, 40, written(2));
     let old = "a read shows what was there before it began";
     two().with(read(), 50, 60, shows(1, "a;")).is_refused(old);
     two().with(read(), 50, 60, End::Ok(Answer::NoRecord)).is_refused(old);
@@ -213,7 +157,7 @@ fn reads_of_the_past_and_of_the_future_are_found() {
     let deleted = || two().with(write(Change::Delete, None, None), 50, 60, written(3));
     deleted().with(read(), 70, 80, shows(2, "a;b;")).is_refused(old);
     deleted().with(read(), 70, 80, shows(3, "")).is_refused("that was deleted");
-    Story::default()
+    nothing()
         .with(read(), 5, 9, shows(1, "a;"))
         .with(append("a;", None), 10, 20, written(1))
         .is_refused("no client made this one");
@@ -221,31 +165,32 @@ fn reads_of_the_past_and_of_the_future_are_found() {
 
 #[test]
 fn contents_of_other_changes_are_found() {
-    let two =
-        |shown: &str| {
-            Story::default()
-                .with(append("a;", None), 10, 20, written(1))
-                .with(append("b;", None), 30, 40, written(2))
-                .with(read(), 50, 60, shows(2, shown))
-        };
+    let two = |shown: &str| {
+        nothing().with(append("a;", None), 10, 20, written(1)).with(append("b;", None), 30, 40, written(2)).with(
+            read(),
+            50,
+            60,
+            shows(2, shown),
+        )
+    };
     two("a;b;").is_accepted();
     two("b;a;").is_refused("ends with its last change");
     two("b;").is_refused("one is missing");
     two("a;a;b;").is_refused("more often than it was written");
     two("x;b;").is_refused("texts that were written");
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(1))
         .with(put("b;"), 30, 40, written(2))
         .with(read(), 50, 60, shows(2, "a;b;"))
         .is_refused("a put replaces the content");
-    Story::default()
+    nothing()
         .with(append("a;", None), 10, 20, written(1))
         .with(append("b;", None), 21, 30, written(2))
         .with(append("c;", None), 31, 40, written(3))
         .with(read(), 50, 60, shows(3, "b;a;c;"))
         .is_refused("in the order of their versions");
     // With a number it is done once, however often it is sent.
-    Story::held()
+    held()
         .with(write(Change::Append("a;".into()), Some(1), Some(5)), 20, 30, written(1))
         .sent_again()
         .with(read(), 40, 50, shows(1, "a;a;"))
@@ -255,7 +200,7 @@ fn contents_of_other_changes_are_found() {
 #[test]
 fn malformed_texts_are_refused() {
     for text in ["", "a", "a;b;", "a;b"] {
-        let story = Story::default().with(append(text, None), 10, 20, written(1));
+        let story = nothing().with(append(text, None), 10, 20, written(1));
         assert!(History::from_events(story.history.events()).is_err(), "{text:?}");
     }
 }

@@ -1,14 +1,8 @@
 //! Good histories of values, and one wrong answer for each thing that is checked.
 
-use super::super::check_fast;
+use super::super::story::Story;
 use super::NAME;
-use crate::{Answer, Call, Client, End, History, Holder, Mode, Note, OpId, Operation, Refusal, Time};
-
-/// A history that is built call by call.
-#[derive(Default)]
-struct Story {
-    history: History,
-}
+use crate::{Answer, Call, End, Holder, Mode, Refusal};
 
 fn acquire(session: Option<&str>, value: Option<&str>) -> Call {
     let mut acquire = Call::acquire_one("k".into(), 50_000, None);
@@ -32,40 +26,23 @@ fn shows(token: u64, value: Option<&str>) -> End {
     End::Ok(Answer::Lock { holders, queue: Vec::new(), age_ms: None })
 }
 
+/// A session, with nothing done yet.
+fn opened() -> Story {
+    Story::of(NAME).with_session()
+}
+
+/// The session has the lock from about 10 ms on, with token 1 and this value.
+fn held(value: Option<&str>) -> Story {
+    opened().with(acquire(Some("s1"), value), 9, 10, granted(1))
+}
+
 impl Story {
-    /// A session, with nothing done yet.
-    fn new() -> Story {
-        let open = Call::OpenSession { ttl_ms: 60_000 };
-        Story::default().with(open, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
-    }
-
-    /// The session has the lock from about 10 ms on, with token 1 and this value.
-    fn held(value: Option<&str>) -> Story {
-        Story::new().with(acquire(Some("s1"), value), 9, 10, granted(1))
-    }
-
-    /// An operation from one millisecond to another.
-    fn with(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
-        let id = OpId(self.history.operations.len() as u64);
-        let end = Some((Time(0).plus_ms(to), end));
-        let (client, invoked) = (Client::from("a"), Time(0).plus_ms(from));
-        self.history.operations.push(Operation { id, client, invoked, call, notes: Vec::new(), end });
-        self
-    }
-
     fn proclaimed(self, value: &str, from: u64, to: u64) -> Story {
         self.with(proclaim(1, value), from, to, End::Ok(Answer::Proclaimed))
     }
 
     fn lost(self, call: Call, from: u64) -> Story {
         self.with(call, from, from, End::Info("lost".into()))
-    }
-
-    /// The last operation was sent again.
-    fn sent_again(mut self) -> Story {
-        let operation = self.history.operations.last_mut().expect("it has one");
-        operation.notes.push((operation.invoked, Note::Disconnected));
-        self
     }
 
     fn read(self, value: Option<&str>, from: u64, to: u64) -> Story {
@@ -75,32 +52,6 @@ impl Story {
     fn read_stale(self, value: Option<&str>, from: u64, to: u64) -> Story {
         self.with(Call::Read { key: "k".into(), stale: true }, from, to, shows(1, value))
     }
-
-    /// What the checker finds; the history must be well-formed, and nothing for others to accuse.
-    fn finds(&self) -> Vec<String> {
-        let history = History::from_events(self.history.events()).expect("it is well-formed");
-        let mut found = Vec::new();
-        for verdict in check_fast(&history) {
-            let violations = verdict.violations.into_iter().map(|violation| violation.0);
-            if verdict.checker == NAME {
-                found.extend(violations);
-            } else {
-                assert_eq!(violations.collect::<Vec<_>>(), [""; 0], "{}", verdict.checker);
-            }
-        }
-        found
-    }
-
-    #[track_caller]
-    fn is_accepted(&self) {
-        assert_eq!(self.finds(), [""; 0]);
-    }
-
-    #[track_caller]
-    fn is_refused(&self, says: &str) {
-        let found = self.finds();
-        assert!(found.len() == 1 && found[0].contains(says), "{found:?}");
-    }
 }
 
 const NOTHING: &str = "nothing gave that of token 1 this one";
@@ -108,43 +59,43 @@ const REPLACED: &str = "had been replaced";
 
 #[test]
 fn values_that_were_given_are_accepted() {
-    Story::held(None).read(None, 20, 21).is_accepted();
-    Story::held(Some("a")).read(Some("a"), 20, 21).proclaimed("b", 30, 31).read(Some("b"), 40, 41).is_accepted();
+    held(None).read(None, 20, 21).is_accepted();
+    held(Some("a")).read(Some("a"), 20, 21).proclaimed("b", 30, 31).read(Some("b"), 40, 41).is_accepted();
     // The read and the proclamation overlap: either comes first.
     for shown in ["a", "b"] {
-        Story::held(Some("a")).proclaimed("b", 20, 40).read(Some(shown), 39, 50).is_accepted();
-        Story::held(Some("a")).read(Some(shown), 20, 31).proclaimed("b", 30, 40).is_accepted();
+        held(Some("a")).proclaimed("b", 20, 40).read(Some(shown), 39, 50).is_accepted();
+        held(Some("a")).read(Some(shown), 20, 31).proclaimed("b", 30, 40).is_accepted();
     }
     // Two proclamations overlap: either is the last.
     for shown in ["b", "c"] {
-        Story::held(None).proclaimed("b", 20, 40).proclaimed("c", 30, 50).read(Some(shown), 60, 61).is_accepted();
+        held(None).proclaimed("b", 20, 40).proclaimed("c", 30, 50).read(Some(shown), 60, 61).is_accepted();
     }
 }
 
 #[test]
 fn value_that_nothing_gave_is_refused() {
-    Story::held(Some("a")).read(Some("b"), 20, 21).is_refused(NOTHING);
-    Story::held(Some("a")).read(None, 20, 21).is_refused(NOTHING);
-    Story::held(None).read(Some("a"), 20, 21).is_refused(NOTHING);
+    held(Some("a")).read(Some("b"), 20, 21).is_refused(NOTHING);
+    held(Some("a")).read(None, 20, 21).is_refused(NOTHING);
+    held(None).read(Some("a"), 20, 21).is_refused(NOTHING);
     // It is given later, under another token, or it was refused.
-    Story::held(None).read(Some("b"), 20, 21).proclaimed("b", 30, 31).is_refused(NOTHING);
-    Story::held(None).lost(proclaim(2, "b"), 15).read(Some("b"), 20, 21).is_refused(NOTHING);
+    held(None).read(Some("b"), 20, 21).proclaimed("b", 30, 31).is_refused(NOTHING);
+    held(None).lost(proclaim(2, "b"), 15).read(Some("b"), 20, 21).is_refused(NOTHING);
     let refused = End::Fail(Refusal::NotTaken { message: "no leader".into() });
-    Story::held(None).with(proclaim(1, "b"), 15, 16, refused).read(Some("b"), 20, 21).is_refused(NOTHING);
-    Story::held(None).read_stale(Some("b"), 20, 21).is_refused(NOTHING);
+    held(None).with(proclaim(1, "b"), 15, 16, refused).read(Some("b"), 20, 21).is_refused(NOTHING);
+    held(None).read_stale(Some("b"), 20, 21).is_refused(NOTHING);
 }
 
 #[test]
 fn replaced_value_is_refused_unless_the_read_is_stale() {
-    let replaced = || Story::held(Some("a")).proclaimed("b", 20, 21);
+    let replaced = || held(Some("a")).proclaimed("b", 20, 21);
     replaced().read(Some("a"), 30, 31).is_refused(REPLACED);
     replaced().read_stale(Some("a"), 30, 31).is_accepted();
-    Story::held(None).proclaimed("b", 20, 21).read(None, 30, 31).is_refused(REPLACED);
+    held(None).proclaimed("b", 20, 21).read(None, 30, 31).is_refused(REPLACED);
     // It is given again, or the other one was not answered.
     replaced().proclaimed("a", 22, 23).read(Some("a"), 30, 31).is_accepted();
-    Story::held(Some("a")).lost(proclaim(1, "b"), 20).read(Some("a"), 30, 31).read(Some("b"), 32, 33).is_accepted();
+    held(Some("a")).lost(proclaim(1, "b"), 20).read(Some("a"), 30, 31).read(Some("b"), 32, 33).is_accepted();
     // An acquire of what is held gives it a value, too.
-    let again = |value| Story::held(Some("a")).with(acquire(Some("s1"), value), 20, 21, granted(1));
+    let again = |value| held(Some("a")).with(acquire(Some("s1"), value), 20, 21, granted(1));
     again(Some("b")).read(Some("a"), 30, 31).is_refused(REPLACED);
     again(None).read(Some("a"), 30, 31).is_accepted();
 }
@@ -152,13 +103,13 @@ fn replaced_value_is_refused_unless_the_read_is_stale() {
 #[test]
 fn value_is_not_lost() {
     // An acquire of what is held keeps the value, if it has none.
-    let again = Story::held(Some("a")).with(acquire(Some("s1"), None), 20, 21, granted(1));
+    let again = held(Some("a")).with(acquire(Some("s1"), None), 20, 21, granted(1));
     again.read(None, 30, 31).is_refused(REPLACED);
     // Whatever other sessions asked for.
-    let other = || Story::held(Some("a")).lost(acquire(None, None), 12);
+    let other = || held(Some("a")).lost(acquire(None, None), 12);
     other().read(None, 30, 31).is_refused(NOTHING);
     other().proclaimed("b", 20, 21).read(None, 30, 31).is_refused(NOTHING);
-    Story::held(None).lost(acquire(None, Some("x")), 12).read(Some("x"), 30, 31).is_refused(NOTHING);
+    held(None).lost(acquire(None, Some("x")), 12).read(Some("x"), 30, 31).is_refused(NOTHING);
 }
 
 #[test]
@@ -168,7 +119,7 @@ fn proclamation_that_was_sent_again_without_a_number_may_be_done_again() {
         if let Call::Proclaim { number: of, .. } = &mut call {
             *of = number;
         }
-        Story::held(None).with(call, 20, 21, End::Ok(Answer::Proclaimed)).sent_again()
+        held(None).with(call, 20, 21, End::Ok(Answer::Proclaimed)).sent_again()
     };
     twice(None).proclaimed("c", 30, 31).read(Some("b"), 40, 41).is_accepted();
     twice(Some(2)).proclaimed("c", 30, 31).read(Some("b"), 40, 41).is_refused(REPLACED);
@@ -176,34 +127,34 @@ fn proclamation_that_was_sent_again_without_a_number_may_be_done_again() {
 
 #[test]
 fn acquire_without_an_answer_may_have_given_the_value() {
-    Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
-    Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(Some("b"), 20, 21).is_refused(NOTHING);
-    Story::default().lost(acquire(None, Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
-    Story::new().lost(acquire(Some("s1"), Some("a")), 9).read(None, 20, 21).is_refused(NOTHING);
+    opened().lost(acquire(Some("s1"), Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
+    opened().lost(acquire(Some("s1"), Some("a")), 9).read(Some("b"), 20, 21).is_refused(NOTHING);
+    Story::of(NAME).lost(acquire(None, Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
+    opened().lost(acquire(Some("s1"), Some("a")), 9).read(None, 20, 21).is_refused(NOTHING);
     // An earlier sending of the acquire, or an earlier acquire, made the grant.
-    let earlier = Story::new().lost(acquire(Some("s1"), Some("a")), 5);
+    let earlier = opened().lost(acquire(Some("s1"), Some("a")), 5);
     earlier.with(acquire(Some("s1"), None), 9, 10, granted(1)).read(Some("a"), 20, 21).is_accepted();
-    Story::held(Some("a")).sent_again().read(Some("a"), 20, 21).is_accepted();
-    let again = Story::held(Some("a")).sent_again().proclaimed("b", 20, 21);
+    held(Some("a")).sent_again().read(Some("a"), 20, 21).is_accepted();
+    let again = held(Some("a")).sent_again().proclaimed("b", 20, 21);
     again.read(Some("a"), 30, 31).is_accepted();
     // Not one that was done once, under its number.
     let mut numbered = acquire(Some("s1"), Some("a"));
     if let Call::Acquire { number, .. } = &mut numbered {
         *number = Some(1);
     }
-    let once = Story::new().with(numbered, 9, 10, granted(1)).sent_again().proclaimed("b", 20, 21);
+    let once = opened().with(numbered, 9, 10, granted(1)).sent_again().proclaimed("b", 20, 21);
     once.read(Some("a"), 30, 31).is_refused(REPLACED);
 }
 
 #[test]
 fn holder_that_is_refused_is_seen() {
-    let refused = || Story::held(None).with(proclaim(1, "b"), 20, 21, End::Fail(Refusal::NotHolder));
+    let refused = || held(None).with(proclaim(1, "b"), 20, 21, End::Fail(Refusal::NotHolder));
     refused().is_refused("a holder's proclamation is not refused");
     let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
     let released = refused().with(release, 15, 16, End::Ok(Answer::Released));
     released.is_accepted();
     // It is no holder's: another key, or another session.
-    let refused = |call| Story::held(None).with(call, 20, 21, End::Fail(Refusal::NotHolder));
+    let refused = |call| held(None).with(call, 20, 21, End::Fail(Refusal::NotHolder));
     let call = |key: &str, session: &str| Call::Proclaim {
         key: key.into(),
         session: session.into(),
