@@ -7,6 +7,7 @@ use std::sync::{Arc, OnceLock};
 use palisade::peers::PinnedPeers;
 use palisade::recording::{self, Reading};
 use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
+use palisade::tls::Tokens;
 use palisade_client::codec;
 use palisade_spec::lock::{
     Bytes, Change, Claim, Command, Condition, Key, Keys, LockRequest, LockTable, Mode, Opening, Owner, Prefix,
@@ -269,6 +270,20 @@ pub(super) fn configuration_seeds() -> Vec<Vec<u8>> {
         .map(|(_, content)| [&[0], content.as_slice()].concat())
         .chain([[&[1], peers.as_slice()].concat()])
         .collect()
+}
+
+/// The file of the bearer tokens of clients.
+pub(super) fn tokens(data: &[u8]) -> bool {
+    let directory = directory();
+    let path = directory.path().join("tokens");
+    fs::write(&path, data).expect("a file in the temporary directory");
+    Tokens::load(&path).map_err(|refusal| assert!(!refusal.to_string().is_empty())).is_ok()
+}
+
+pub(super) fn tokens_seeds() -> Vec<Vec<u8>> {
+    let hash = "ab".repeat(32);
+    let texts = [format!("worker-7:{hash}\n"), format!("# tokens\n\nworker-7:{hash}\r\n  billing-run: {hash} ")];
+    texts.map(String::into_bytes).into()
 }
 
 /// A recording of a node.

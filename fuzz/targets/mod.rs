@@ -23,13 +23,16 @@ pub(crate) struct Target {
 }
 
 /// All targets.
-pub(crate) const TARGETS: [Target; 8] = [
+pub(crate) const TARGETS: [Target; 11] = [
     Target { name: "handshake", run: network::handshake, seeds: network::handshake_seeds },
     Target { name: "messages", run: network::messages, seeds: network::message_seeds },
     Target { name: "request-json", run: network::request_json, seeds: network::request_json_seeds },
     Target { name: "request-binary", run: network::request_binary, seeds: network::request_binary_seeds },
+    Target { name: "hold", run: network::hold, seeds: network::hold_seeds },
+    Target { name: "origin", run: network::origin, seeds: network::origin_seeds },
     Target { name: "log", run: files::log, seeds: files::log_seeds },
     Target { name: "snapshot", run: files::snapshot, seeds: files::snapshot_seeds },
     Target { name: "configuration", run: files::configuration, seeds: files::configuration_seeds },
+    Target { name: "tokens", run: files::tokens, seeds: files::tokens_seeds },
     Target { name: "recording", run: files::recording, seeds: files::recording_seeds },
 ];

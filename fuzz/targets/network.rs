@@ -3,6 +3,7 @@
 use std::fmt::Debug;
 
 use palisade::core::Request;
+use palisade::http::{ClientFrame, Origin};
 use palisade::peers::{
     Answer, Greeting, Hello, Introduction, Offer, Purpose, RangeWelcome, Speaks, Verdict, Versions, Welcome, frame,
 };
@@ -194,4 +195,52 @@ pub(super) fn request_json_seeds() -> Vec<Vec<u8>> {
 
 pub(super) fn request_binary_seeds() -> Vec<Vec<u8>> {
     requests().iter().map(encoded).collect()
+}
+
+/// A client's frame on a connection that holds a lock for it.
+pub(super) fn hold(data: &[u8]) -> bool {
+    let Ok(text) = std::str::from_utf8(data) else { return false };
+    match ClientFrame::parse(text) {
+        Ok(frame) => {
+            drop(format!("{frame:?}"));
+            true
+        }
+        Err(refusal) => {
+            assert!(!refusal.message.is_empty());
+            false
+        }
+    }
+}
+
+pub(super) fn hold_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"acquire":{"key":"nightly"}}"#,
+        r#"{"acquire":{"keys":["a","b"],"ttl_ms":30000,"wait_ms":7,"mode":"shared","owner":"w","max_queue":5,"value":"v"}}"#,
+        r#"{"acquire":{"key":"k","mode":"semaphore","permits":2,"of":5}}"#,
+        r#"{"resume":{"key":"k","session":"00000000-0000-0001-9202-19c29a217884"}}"#,
+        r#"{"resume":{"keys":["a","b"],"session":"00000000-0000-0001-9202-19c29a217884","token":17}}"#,
+        r#"{"here":4}"#,
+        r#"{"value":{"n":1,"value":"v"}}"#,
+        r#"{"release":{}}"#,
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
+}
+
+/// What a follower says of the client whose request it forwards: what is read can be written as a header, and says the
+/// same again.
+pub(super) fn origin(data: &[u8]) -> bool {
+    let Some(origin) = Origin::parse(data) else { return false };
+    let again = Origin::parse(origin.header().as_bytes());
+    assert_eq!(again.as_ref(), Some(&origin));
+    true
+}
+
+pub(super) fn origin_seeds() -> Vec<Vec<u8>> {
+    let token = "ab".repeat(32);
+    let texts = [
+        r#"{"principal":"","remote":null,"listener":"Only"}"#.to_owned(),
+        r#"{"principal":"admin/alice","remote":"10.0.0.9:7","listener":"Administration"}"#.to_owned(),
+        format!(r#"{{"principal":"w\u007f","remote":"[2001:db8::1]:7","token":"{token}","listener":"Clients"}}"#),
+    ];
+    texts.map(String::into_bytes).into()
 }

@@ -23,11 +23,11 @@ use crate::limits;
 use crate::log_pause::LogPause;
 use crate::per_address::{Entry, PerAddress, part};
 
-/// Descriptors of the node itself: standard streams, event loop, signals and listeners (some 15);
+/// Descriptors of the node itself: standard streams, two event loops, signals and listeners (some 18);
 /// the log with its next segment, a snapshot being written and one being received, directories
 /// being synced (some 8); snapshots that clients read ([`limits::SNAPSHOT_READS`]); a recording;
 /// what `/metrics` reads from `/proc`; and accepted connections that are about to be closed.
-const OWN: usize = 32;
+const OWN: usize = 36;
 /// Maximum number of descriptors per peer: a connection and a snapshot each way, the snapshot's
 /// file, and a name resolution.
 const PEER: usize = 6;
@@ -235,7 +235,7 @@ mod tests {
     #[test]
     fn error_names_limit_and_remedy() {
         let refusal = Descriptors::divide(40, 2).unwrap_err().to_string();
-        assert!(refusal.contains("may have 40 files open, and a node with 2 peers needs 62"), "{refusal}");
+        assert!(refusal.contains("may have 40 files open, and a node with 2 peers needs 66"), "{refusal}");
         assert!(refusal.contains("ulimit -n 1024") && refusal.contains("LimitNOFILE="), "{refusal}");
     }
 }

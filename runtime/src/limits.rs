@@ -80,14 +80,17 @@ pub const UNANSWERED_CONTENTS: usize = 64 * 1024 * 1024;
 /// Maximum length of all records, in bytes, unless `--max-store-bytes` sets another one: keys, contents, and
 /// 64 bytes for each. The store is in memory, on every node.
 pub const STORE_BYTES: u64 = 256 * 1024 * 1024;
+/// Maximum length of all claims, in bytes, unless `--max-claim-bytes` sets another one: at each key of a claim, that
+/// key, all keys of a claim on several, the value, and 64 bytes more. Twelve million locks with short keys.
+pub const CLAIM_BYTES: u64 = 1024 * 1024 * 1024;
 /// Maximum number of waiters for one lock.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.
 pub const CLAIMS: usize = 10_000;
 /// Maximum number of locks in one page of a list.
 pub const PAGE: usize = 1_000;
-/// Maximum number of holders and waiters in one page of a list, so that long queues make short
-/// pages.
+/// Maximum number of holders and waiters in one page of a list, each once for each of its keys, so that long queues
+/// make short pages.
 pub const PAGE_CLAIMS: usize = 10_000;
 /// Memory for the newest events, which watches show, in bytes, unless `--watch-history` sets another one.
 pub const WATCH_HISTORY_BYTES: usize = 32 * 1024 * 1024;
@@ -193,8 +196,8 @@ pub const KEEPALIVES: usize = 1_024;
 /// Pause before a leader repeats a rejected proposal of its own (to withdraw a wait or to renew a
 /// session): short for the client that waits for it, and long enough that the core does other work.
 pub const OWN_PROPOSAL_RETRY: Duration = Duration::from_millis(20);
-/// Maximum number of holders and waiters in the read answers of one iteration of the core, and of 100
-/// bytes of values; the remaining reads are answered in the next iteration.
+/// Maximum number of holders and waiters in the read answers of one iteration of the core, each once for each of its
+/// keys, and of 100 bytes of values; the remaining reads are answered in the next iteration.
 pub const ITERATION_CLAIMS: usize = 10_000;
 /// Maximum number of uncommitted entries in a leader's log. Above it the leader rejects requests;
 /// clients repeat them later.

@@ -2,6 +2,7 @@
 
 mod bootstrap;
 mod listeners;
+mod peer_thread;
 mod replacement;
 
 use std::collections::BTreeMap;
@@ -21,6 +22,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use self::listeners::{Listeners, Reserved};
+use self::peer_thread::PeerThread;
 use crate::accounts::{Accounts, ClientLimits};
 use crate::addresses::is_wildcard;
 use crate::audit::{self, AuditError};
@@ -251,8 +253,8 @@ pub enum ServeError {
     /// The data directory cannot be read or written, or is damaged.
     #[error("{0}{advice}", advice = advice(.0))]
     Storage(#[from] StorageError),
-    /// The core's thread could not be started.
-    #[error("cannot start the core's thread: {0}")]
+    /// A thread could not be started.
+    #[error("cannot start a thread of the node: {0}")]
     Thread(#[source] io::Error),
     /// A broken invariant stopped the core.
     #[error(
@@ -325,6 +327,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         );
     }
     let tls = tls.as_ref();
+    let peer_thread = PeerThread::start().map_err(ServeError::Thread)?;
     let mut links = JoinSet::new();
     // A node may wait for days until its cluster takes it back or lets it join.
     if let Some(tls) = tls {
@@ -372,7 +375,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         space.demand(bytes);
     }
     space.check();
-    let (clients, nodes) = (listeners.clients.listen()?, listeners.nodes.listen()?);
+    let clients = listeners.clients.listen()?;
+    let nodes = {
+        let _there = peer_thread.handle.enter();
+        listeners.nodes.listen()?
+    };
     let admin = listeners.admin.map(Reserved::listen).transpose()?;
     let metrics = Metrics::new();
     let own_addresses = [&config.client_addr, &config.advertised_client_addr];
@@ -428,10 +435,11 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let mut ended = tokio::task::spawn_blocking(move || thread.join());
 
     let (forwarding, forwarded) = mpsc::channel(FORWARDED_AT_ONCE);
-    links.spawn(peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors, forwarding));
+    let accept = peers::accept(Arc::clone(&peers), core.clone(), nodes, descriptors, forwarding);
+    links.spawn_on(accept, &peer_thread.handle);
+    links.spawn_on(peers::dial_all(Arc::clone(&peers), to_dial), &peer_thread.handle);
     links.spawn(watch_space(Arc::clone(&space)));
     links.spawn(Arc::clone(&hub).dispatch());
-    links.spawn(peers::dial_all(Arc::clone(&peers), to_dial));
     if let Some(signer) = &signer {
         links.spawn(grant_signer::watch(Arc::clone(signer)));
     }

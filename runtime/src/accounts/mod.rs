@@ -163,7 +163,6 @@ impl Accounts {
             watches: AtomicUsize::new(0),
             max_watches,
             snapshot_reads: Arc::new(Semaphore::new(limits::CLIENT_SNAPSHOT_READS)),
-            long_answers: Arc::new(Semaphore::new(1)),
             start: self.start,
         }
     }
@@ -181,8 +180,6 @@ pub struct Account {
     max_watches: usize,
     /// Limits the number of snapshots that the client reads at once.
     pub(crate) snapshot_reads: Arc<Semaphore>,
-    /// Limits the number of long answers that are written for the client at once.
-    pub(crate) long_answers: Arc<Semaphore>,
     start: Instant,
 }
 

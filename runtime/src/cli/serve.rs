@@ -123,6 +123,11 @@ pub(super) struct Serve {
     /// each. They are in memory on every node; the leader's setting applies
     #[arg(long, value_name = "BYTES", default_value_t = limits::STORE_BYTES)]
     max_store_bytes: u64,
+    /// Maximum number of bytes of all claims: at each key of a claim, that key, all keys of a claim on several,
+    /// its value, and 64 bytes. They are in memory on every node, three times as long if they are short; the leader's
+    /// setting applies
+    #[arg(long, value_name = "BYTES", default_value_t = limits::CLAIM_BYTES)]
+    max_claim_bytes: u64,
     /// Maximum number of connections of one client to this node; 0 for no limit. By default an eighth
     /// of all that the node accepts, and half of it for loopback addresses
     #[arg(long, value_name = "N")]
@@ -289,6 +294,7 @@ impl Serve {
                 max_sessions_per_client: self.max_sessions_per_client,
                 max_waiters_per_client: self.max_waiters_per_client,
                 max_store_bytes: self.max_store_bytes,
+                max_claim_bytes: self.max_claim_bytes,
                 transfer_pause: self.transfer_pause,
             },
             client_limits: ClientLimits {

@@ -5,7 +5,9 @@
 use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure};
-use palisade_spec::lock::{Change, Command, Key, Keys, LockRequest, LockTable, Mode, Session};
+use palisade_spec::lock::{
+    Change, ClaimIndex, Command, Key, Keys, LockRequest, LockTable, Mode, Sequence, Session, SessionId, Token, Value,
+};
 use palisade_spec::raft::Node;
 
 use super::openers::Openers;
@@ -29,6 +31,8 @@ pub struct Quotas {
     pub max_waiters_per_client: Option<usize>,
     /// The bytes that all records of the store may have: keys, contents, and 64 for each.
     pub max_store_bytes: u64,
+    /// The bytes that all claims may have: keys, values, and 64 for each.
+    pub max_claim_bytes: u64,
     /// Pause between two transfers of leadership that clients request, and from the beginning of a
     /// leadership to the first.
     pub transfer_pause: Duration,
@@ -41,6 +45,7 @@ impl Default for Quotas {
             max_sessions_per_client: None,
             max_waiters_per_client: None,
             max_store_bytes: limits::STORE_BYTES,
+            max_claim_bytes: limits::CLAIM_BYTES,
             transfer_pause: Duration::ZERO,
         }
     }
@@ -96,6 +101,10 @@ pub(super) fn within_limits(
     let table = node.machine();
     if space.is_low() && takes_on(table, command) {
         return Err(no_space(&space.view()).into());
+    }
+    let added = added_bytes(table, command);
+    if added > 0 && table.claimed_bytes() + added > quotas.max_claim_bytes {
+        return Err(too_many_bytes(quotas.max_claim_bytes).into());
     }
     let opens = matches!(command, Command::Open { .. } | Command::AcquireOnce { .. });
     if opens && table.sessions().len() >= quotas.max_sessions {
@@ -169,6 +178,64 @@ fn takes_on(table: &LockTable, command: &Command) -> bool {
     }
 }
 
+/// The bytes that the command may add to those of all claims: a claim that its session does not have just so yet, or
+/// by how much a value is longer than the one that it replaces. The repetition of a numbered operation adds none.
+fn added_bytes(table: &LockTable, command: &Command) -> u64 {
+    let is_repeated = |session: &Session, sequence: Option<Sequence>| sequence.is_some() && session.last >= sequence;
+    match command {
+        Command::AcquireOnce { request, .. } => request.claimed_bytes(),
+        Command::Acquire { session: id, sequence, request } => match table.session(*id) {
+            Some(session) if !is_repeated(session, *sequence) => match present(table, *id, request.keys.first()) {
+                Some(present) if present.keys == request.keys.as_slice() => match &request.value {
+                    // Without a wait it gives up its positions in the queues.
+                    Some(value) if present.token.is_some() || request.waits() => present.growth(value),
+                    _ => 0,
+                },
+                _ => request.claimed_bytes(),
+            },
+            _ => 0,
+        },
+        Command::Proclaim { session: id, sequence, key, token, value } => match table.session(*id) {
+            Some(session) if !is_repeated(session, *sequence) => present(table, *id, key)
+                .filter(|claim| claim.token == Some(*token))
+                .map_or(0, |claim| claim.growth(value)),
+            _ => 0,
+        },
+        _ => 0,
+    }
+}
+
+/// A claim that is in the table.
+struct Present<'a> {
+    keys: &'a [Key],
+    value: Option<&'a Value>,
+    /// Of a holder.
+    token: Option<Token>,
+}
+
+impl Present<'_> {
+    /// The bytes by which it grows with this value.
+    fn growth(&self, value: &Value) -> u64 {
+        let length = |value: &Value| value.as_str().len();
+        (length(value).saturating_sub(self.value.map_or(0, length)) * self.keys.len()) as u64
+    }
+}
+
+/// The session's claim on this key.
+fn present<'a>(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<Present<'a>> {
+    let lock = table.lock(key)?;
+    Some(match lock.claim_index(id)? {
+        ClaimIndex::Holds(index) => {
+            let holder = &lock.holders[index];
+            Present { keys: holder.all_keys(key), value: holder.value(), token: Some(holder.token) }
+        }
+        ClaimIndex::Waits(index) => {
+            let waiter = &lock.queue[index];
+            Present { keys: waiter.all_keys(key), value: waiter.value(), token: None }
+        }
+    })
+}
+
 fn claims_any(session: &Session, keys: &Keys) -> bool {
     keys.iter().any(|key| session.claims_key(key))
 }
@@ -185,6 +252,15 @@ fn no_space(space: &SpaceView) -> Failure {
          acquires, values or records until space is freed"
     );
     Failure::new(Code::NoSpace, message)
+}
+
+/// The error of a leader whose claims have all the memory that they may have.
+fn too_many_bytes(limit: u64) -> Failure {
+    let message = format!(
+        "the limit of {limit} bytes of all claims is reached (keys, values, and 64 bytes for each): release locks, or let \
+         the operator raise --max-claim-bytes"
+    );
+    Failure::new(Code::Limit, message)
 }
 
 /// The error for a client that has all the sessions that one client may have.

@@ -39,7 +39,6 @@ pub use credential::{NO_PRINCIPAL, Secret, session_id, session_proof};
 pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;
 pub use pending_requests::not_leading;
-pub use read::claims;
 pub use request::{Query, Request};
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
 pub use snapshot_scheduler::{SnapshotPolicy, SnapshotWriter};

@@ -97,12 +97,14 @@ impl Age {
     }
 }
 
-/// Number of holders, waiters and records in an answer: its cost. 100 bytes of values and contents count as one
-/// more.
-pub fn claims(answer: &Answer) -> usize {
+/// Number of holders, waiters and records in an answer: its cost. A claim on several keys counts once for each of
+/// them, and 100 bytes of values and contents count as one more.
+pub(super) fn claims(answer: &Answer) -> usize {
     let of_lock = |lock: &LockView| {
         let values: usize = lock.holders.iter().filter_map(|holder| holder.value.as_ref()).map(String::len).sum();
-        lock.holders.len().max(1) + lock.queue.len() + values / 100
+        let holders: usize = lock.holders.iter().map(|holder| holder.keys.len().max(1)).sum();
+        let waiters: usize = lock.queue.iter().map(|waiter| waiter.keys.len().max(1)).sum();
+        holders.max(1) + waiters + values / 100
     };
     match answer {
         Answer::SessionView(session) => 1 + session.keys.len(),
@@ -266,14 +268,16 @@ fn locks(
     for (key, found) in matching {
         let values: usize =
             found.holders.iter().filter_map(|holder| holder.value()).map(|value| value.as_str().len()).sum();
+        let holders: usize = found.holders.iter().map(|holder| holder.all_keys(key).len()).sum();
+        let waiters: usize = found.queue.iter().map(|waiter| waiter.all_keys(key).len()).sum();
         let full = page.locks.len() >= limit
-            || claims + found.holders.len() + found.queue.len() > limits::PAGE_CLAIMS
+            || claims + holders + waiters > limits::PAGE_CLAIMS
             || bytes + values > limits::PAGE_VALUE_BYTES;
         if let Some(last) = page.locks.last().filter(|_| full) {
             page.next_after = Some(last.key.clone());
             break;
         }
-        claims += found.holders.len() + found.queue.len();
+        claims += holders + waiters;
         bytes += values;
         page.locks.push(lock(table, now, reader, key, Some(found)));
     }

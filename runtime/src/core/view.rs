@@ -36,6 +36,8 @@ pub struct View {
     pub sessions: u64,
     /// Held locks.
     pub locks: u64,
+    /// Bytes of all claims.
+    pub claimed_bytes: u64,
     /// Waiting acquires of this node's clients.
     pub waits: u64,
     /// The cluster's members: the latest in its log.
@@ -88,6 +90,7 @@ impl SharedView {
         view.clock = node.clock().0;
         view.sessions = node.machine().sessions().len() as u64;
         view.locks = node.machine().locks().len() as u64;
+        view.claimed_bytes = node.machine().claimed_bytes();
         view.waits = waits as u64;
         view.members = Arc::clone(node.log().members());
         view.matched = matched(node);

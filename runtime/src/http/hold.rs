@@ -25,7 +25,8 @@ use axum::http::Uri;
 use axum::response::Response;
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, Op, OpenSession};
 
-pub(super) use self::frames::{ClientFrame, ServerFrame};
+pub use self::frames::ClientFrame;
+pub(super) use self::frames::ServerFrame;
 pub(super) use self::registry::Holds;
 
 use self::frames::{Claim, Interruption, Resume};

@@ -2,6 +2,7 @@
 
 mod process;
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use prometheus_client::encoding::{EncodeLabelSet, text};
@@ -9,6 +10,7 @@ use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::family::Family;
 use prometheus_client::metrics::gauge::Gauge;
 use prometheus_client::registry::Registry;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::process::ProcessMetrics;
 use crate::core::View;
@@ -21,6 +23,8 @@ use crate::storage::{SnapshotInfo, Space};
 pub(super) struct MetricsPage {
     registry: Registry,
     gauges: Gauges,
+    /// One page at a time is written: it reads `/proc`, which takes a file descriptor, and that many are set aside.
+    turn: Arc<Semaphore>,
 }
 
 #[derive(Debug, Default)]
@@ -32,6 +36,7 @@ struct Gauges {
     last: Gauge,
     sessions: Gauge,
     locks: Gauge,
+    claimed_bytes: Gauge,
     waiters: Gauge,
     entries: Gauge,
     log_bytes: Gauge,
@@ -82,7 +87,13 @@ impl MetricsPage {
         ours.register("build_info", help, Build::gauge());
         gauges.register(ours);
         metrics.register(ours);
-        MetricsPage { registry, gauges }
+        MetricsPage { registry, gauges, turn: Arc::new(Semaphore::new(1)) }
+    }
+
+    /// Waits for the turn to write the page.
+    pub(super) async fn turn(&self) -> Option<OwnedSemaphorePermit> {
+        // The semaphore is never closed.
+        Arc::clone(&self.turn).acquire_owned().await.ok()
     }
 
     /// The text, with the gauges as of `view`.
@@ -105,6 +116,7 @@ impl MetricsPage {
         g.last.set(number(view.last));
         g.sessions.set(number(view.sessions));
         g.locks.set(number(view.locks));
+        g.claimed_bytes.set(number(view.claimed_bytes));
         g.waiters.set(number(view.waits));
         g.entries.set(number(view.entries));
         g.log_bytes.set(number(view.log_bytes));
@@ -144,6 +156,11 @@ impl Gauges {
         );
         r.register("sessions", "Live sessions", self.sessions.clone());
         r.register("locks_held", "Held locks", self.locks.clone());
+        r.register(
+            "claimed_bytes",
+            "Bytes of all claims, which --max-claim-bytes limits: keys, values, and 64 for each",
+            self.claimed_bytes.clone(),
+        );
         r.register("waiters", "Clients of this node that wait in a queue", self.waiters.clone());
         r.register(
             "replication_lag_entries",

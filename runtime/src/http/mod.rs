@@ -18,7 +18,6 @@ mod intake;
 mod kv;
 mod listen;
 mod locks;
-mod long_answers;
 mod members;
 mod metrics;
 mod node;
@@ -51,7 +50,8 @@ use palisade_spec::lock::Principal;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, oneshot};
 
 pub use admin::Listener;
-pub use forward::accept as accept_forwarded;
+pub use forward::{Origin, accept as accept_forwarded};
+pub use hold::ClientFrame;
 pub use listen::listen;
 pub use site::HostNames;
 
@@ -111,7 +111,6 @@ pub struct App {
     /// Limits the number of clients that read a snapshot at once.
     snapshot_reads: Arc<Semaphore>,
     snapshot_requests: Arc<SnapshotRequests>,
-    long_answers: Arc<long_answers::Turns>,
     /// Room for the contents of transactions that are not answered yet.
     contents: Arc<Semaphore>,
     /// The open WebSockets, which are told of broken grants.
@@ -169,7 +168,6 @@ impl App {
             log_pause: Arc::default(),
             snapshot_reads,
             snapshot_requests: Arc::new(SnapshotRequests::new()),
-            long_answers: Arc::new(long_answers::Turns::of_half_the_processors()),
             contents: Arc::new(Semaphore::new(limits::UNANSWERED_CONTENTS)),
             sockets: Arc::default(),
             holds: Arc::default(),
@@ -366,7 +364,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {
         app.metrics.frames_rejected.inc();
     }
-    app.respond(result, uri).await
+    reply::response(result, uri)
 }
 
 /// All paths and their handlers, for requests of clients at this node.

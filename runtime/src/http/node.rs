@@ -1,5 +1,7 @@
 //! Requests about the node itself: status, health, metrics.
 
+use std::panic::resume_unwind;
+
 use axum::Json;
 use axum::extract::State;
 use axum::http::Uri;
@@ -8,9 +10,10 @@ use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
 use palisade_spec::raft::NodeId;
 use serde::Deserialize;
+use tokio::task::{JoinError, spawn_blocking};
 
-use super::{App, Caller, body, reply};
-use crate::core::{Reachability, member_views};
+use super::{App, Caller, body, not_taken, reply};
+use crate::core::{NotTaken, Reachability, member_views};
 use crate::peers::PROGRAM;
 use crate::storage::SpaceView;
 
@@ -120,9 +123,19 @@ pub(super) async fn metrics(Caller(app): Caller, uri: Uri) -> Response {
         app.log_denial(&refused);
         return reply::response(Err(refused), &uri);
     }
-    let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
-    let page = app.metrics_page.text(&view, newest, &app.space, &app.peers);
-    let page = page.expect("a String takes all that is written to it");
+    let turn = app.metrics_page.turn().await;
+    // The page reads `/proc`, and there an entry for each open connection: not where those are served.
+    let written = spawn_blocking(move || {
+        let (view, newest) = (app.core.view().get(), app.peers.snapshots().newest());
+        let page = app.metrics_page.text(&view, newest, &app.space, &app.peers);
+        drop(turn);
+        page.expect("a String takes all that is written to it")
+    });
+    let page = match written.await.map_err(JoinError::try_into_panic) {
+        Ok(page) => page,
+        Err(Ok(panic)) => resume_unwind(panic),
+        Err(Err(_)) => return reply::response(Err(not_taken(NotTaken::Ended)), &uri),
+    };
     let content_type = "application/openmetrics-text; version=1.0.0; charset=utf-8";
     ([(CONTENT_TYPE, content_type)], page).into_response()
 }

@@ -333,11 +333,7 @@ pub(super) async fn watch(
                 return Some((Ok::<_, Infallible>(end.text()), None));
             }
         };
-        let text = match part {
-            Part::Listing(_) => watcher.app.write_long(move || part.text()).await,
-            part => part.text(),
-        };
-        Some((Ok(text), Some((watcher, ended))))
+        Some((Ok(part.text()), Some((watcher, ended))))
     });
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),

@@ -29,7 +29,6 @@ use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
 use super::client_limits::gives_back;
 use super::forward::Origin;
 use super::listen::ConnectionPermit;
-use super::long_answers::is_long;
 use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
 use super::{App, Caller, content_bytes, not_taken, reply};
@@ -319,7 +318,7 @@ impl Connection {
 /// waiting answers and flushes once.
 async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>) -> Reason {
     let mut ping = interval_at(Instant::now() + PING_EVERY, PING_EVERY);
-    let (mut replies, mut messages) = (Vec::new(), Vec::new());
+    let mut replies = Vec::new();
     loop {
         let more = tokio::select! {
             more = connection.outbox.take(&mut replies) => more,
@@ -333,23 +332,13 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         if !more {
             return Reason(close_code::AGAIN, "the last answer has the reason");
         }
-        // Before the client's time to read begins: the long ones may have to wait.
-        for StreamReply { mut response, text, room } in replies.drain(..) {
-            connection.app.complete(match &mut response.result {
-                Outcome::Ok(answer) => Ok(answer),
-                Outcome::Error(failure) => Err(failure),
-            });
-            let message = match &response.result {
-                Outcome::Ok(answer) if is_long(answer) => {
-                    connection.app.write_long(move || encode(&response, text)).await
-                }
-                _ => encode(&response, text),
-            };
-            messages.push((message, room));
-        }
         let write = async {
-            for (message, _room) in messages.drain(..) {
-                sink.feed(message).await?;
+            for mut reply in replies.drain(..) {
+                connection.app.complete(match &mut reply.response.result {
+                    Outcome::Ok(answer) => Ok(answer),
+                    Outcome::Error(failure) => Err(failure),
+                });
+                sink.feed(encode(&reply.response, reply.text)).await?;
             }
             sink.flush().await
         };

@@ -1,6 +1,7 @@
 //! Dialling another node: the connection and the handshake.
 
 use std::io::ErrorKind;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_spec::raft::NodeId;
@@ -11,7 +12,7 @@ use tracing::warn;
 
 use super::frame::{self, FrameError, HELLO_BYTES, ReadError};
 use super::versions::{Greeting, Speaks, speaks_only_10};
-use super::{Introduction, Link, Peers, Program, Purpose, RangeWelcome, Roster, Welcome};
+use super::{Introduction, Link, Peers, Program, Purpose, RangeWelcome, Roster, Welcome, off_the_loop};
 use crate::sockets;
 use crate::tls::{HandshakeError, Stream, Tls};
 
@@ -80,7 +81,7 @@ impl From<ReadError> for DialError {
 }
 
 /// Dials a peer for the given purpose.
-pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Result<Stream, DialError> {
+pub(super) async fn connect(peers: &Arc<Peers>, link: &Link, purpose: Purpose) -> Result<Stream, DialError> {
     let peer = link.peer;
     let (address, program, was_refused) = {
         let state = link.state.lock();
@@ -103,15 +104,16 @@ pub(super) async fn connect(peers: &Peers, link: &Link, purpose: Purpose) -> Res
         link.state.lock().refused_in_10 = Some(Instant::now());
     }
     let Met { stream, introduction: welcomed, program } = met?;
-    let verified = tokio::task::block_in_place(|| {
-        peers.verify(peer, welcomed.incarnation, &welcomed.start, &address)?;
+    let of_peer = Arc::clone(peers);
+    let verified = off_the_loop(move || {
+        of_peer.verify(peer, welcomed.incarnation, &welcomed.start, &address)?;
         // Used only if this node loses its log.
-        if let Err(error) = peers.pinned.reached(peer, &address) {
+        if let Err(error) = of_peer.pinned.reached(peer, &address) {
             warn!(%peer, address, %error, "cannot record a node's address");
         }
         Ok(())
     });
-    verified.map_err(DialError::Refused)?;
+    verified.await.map_err(DialError::Refused)?;
     let mut state = link.state.lock();
     state.welcomed = true;
     state.learn(program, purpose);
@@ -437,7 +439,7 @@ mod tests {
 
     /// Goal: a node is upgraded while a connection for requests is dialled in version 10. It is answered after the one for
     /// messages has agreed on version 11, and this stays.
-    #[tokio::test(flavor = "multi_thread")]
+    #[tokio::test]
     async fn late_answer_in_version_10_does_not_hide_an_upgrade() {
         let (directory, (listener, address)) = (tempfile::tempdir().unwrap(), listen().await);
         let (peers, _to_dial) = super::super::tests::peers(directory.path());
@@ -467,7 +469,7 @@ mod tests {
 
     /// Goal: a node of version 10 that refuses this one hears of a range once, not at each attempt; when it is upgraded, it
     /// is offered one again, although it welcomes a hello of version 10.
-    #[tokio::test(flavor = "multi_thread")]
+    #[tokio::test]
     async fn node_of_version_10_that_refuses_is_offered_one_range() {
         let (directory, (listener, address)) = (tempfile::tempdir().unwrap(), listen().await);
         let (peers, _to_dial) = super::super::tests::peers(directory.path());

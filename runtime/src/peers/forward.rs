@@ -2,6 +2,7 @@
 //! connection between nodes (decision 0034). `http::forward` speaks it, on both sides.
 
 use std::io;
+use std::sync::Arc;
 
 use palisade_spec::raft::NodeId;
 use tokio::sync::watch;
@@ -58,7 +59,7 @@ impl Peers {
     ///
     /// # Errors
     /// If it cannot be reached, or one of the two nodes refuses the other.
-    pub async fn dial_for_requests(&self, node: NodeId) -> Result<Stream, DialError> {
+    pub async fn dial_for_requests(self: &Arc<Peers>, node: NodeId) -> Result<Stream, DialError> {
         let unknown = || DialError::Io(io::Error::other(format!("this node does not know node {node}")));
         let link = self.link(node).ok_or_else(unknown)?;
         connect(self, &link, Purpose::Requests).await

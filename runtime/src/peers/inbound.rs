@@ -181,7 +181,7 @@ async fn read_greeting(roster: &Roster, stream: &mut Stream, bytes: &mut Vec<u8>
 }
 
 /// Reads the hello, checks it, and answers it.
-async fn greet(peers: &Peers, stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
+async fn greet(peers: &Arc<Peers>, stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
     let (mut stream, proof) = secure(&peers.roster, stream).await?;
@@ -432,7 +432,7 @@ mod tests {
 
     /// Goal: a node that was upgraded dials for requests in the version that it knew of this one before: this does not
     /// hide what its connection for messages has agreed on.
-    #[tokio::test(flavor = "multi_thread")]
+    #[tokio::test]
     async fn hello_of_version_10_for_requests_does_not_hide_an_upgrade() {
         let directory = tempfile::tempdir().unwrap();
         let (peers, _to_dial) = peers(directory.path());

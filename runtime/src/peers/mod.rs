@@ -24,6 +24,7 @@ mod transport;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -32,7 +33,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::AbortHandle;
+use tokio::task::{AbortHandle, spawn_blocking};
 
 pub use dial::{DialError, introduction};
 pub use forward::{Forwarded, Removal};
@@ -172,6 +173,16 @@ impl Roster {
     }
 }
 
+/// Runs what may wait for the disk on a blocking thread: messages of other connections must not wait for it.
+async fn off_the_loop<T: Send + 'static>(
+    work: impl FnOnce() -> Result<T, String> + Send + 'static,
+) -> Result<T, String> {
+    spawn_blocking(work).await.unwrap_or_else(|error| match error.try_into_panic() {
+        Ok(panic) => resume_unwind(panic),
+        Err(_) => Err("this node is stopping".to_owned()),
+    })
+}
+
 /// The incarnation of a member's data directory, if the log names it.
 fn expected_incarnation(members: &Members, node: NodeId) -> Option<Incarnation> {
     members.get(node).and_then(|member| MemberAddress::of(&member.address).incarnation)
@@ -193,7 +204,7 @@ pub struct Peers {
     /// Whose turn it is to send this node a snapshot.
     receiving: Turns,
     /// Permit to pin a node that has dialled: one at a time.
-    pinning: Semaphore,
+    pinning: Arc<Semaphore>,
     /// Memory for the unfinished frames of nodes that are no members.
     stranger_bytes: Arc<Budget>,
     metrics: Arc<Metrics>,
@@ -306,7 +317,7 @@ impl Peers {
             pinned,
             snapshots,
             receiving: Turns::new(),
-            pinning: Semaphore::new(1),
+            pinning: Arc::new(Semaphore::new(1)),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),
             metrics,
             log_pause: LogPause::default(),
@@ -398,19 +409,23 @@ impl Peers {
     /// The link to a node that has dialled, after [`Peers::verify`]. Pinning waits for the disk, when
     /// the two nodes meet for the first time or the node was started again: one at a time, so that all
     /// strangers together take one thread, and a node that is pinned already waits for none.
-    async fn admit(&self, hello: &Hello) -> Result<Arc<Link>, String> {
+    async fn admit(self: &Arc<Peers>, hello: &Hello) -> Result<Arc<Link>, String> {
         if self.pinned.is_pinned(hello.from, hello.incarnation, &hello.start)
             && let Some(link) = self.link(hello.from)
         {
             return Ok(link);
         }
-        let _one = self.pinning.acquire().await;
-        tokio::task::block_in_place(|| {
-            self.make_room_for(hello.from)?;
-            self.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr)?;
-            let link = self.link(hello.from).or_else(|| self.get_or_create_link(hello.from, &hello.peer_addr));
+        // Also when the dialling node has gone, until the disk has answered. The semaphore is never closed.
+        let one = Arc::clone(&self.pinning).acquire_owned().await.ok();
+        let (peers, hello) = (Arc::clone(self), hello.clone());
+        off_the_loop(move || {
+            let _one = one;
+            peers.make_room_for(hello.from)?;
+            peers.verify(hello.from, hello.incarnation, &hello.start, &hello.peer_addr)?;
+            let link = peers.link(hello.from).or_else(|| peers.get_or_create_link(hello.from, &hello.peer_addr));
             link.ok_or_else(|| "the dialling node was removed just now".to_owned())
         })
+        .await
     }
 
     /// Forgets nodes that are no members, so that strangers cannot make this node remember and dial
@@ -571,7 +586,7 @@ mod tests {
 
     /// Goal: strangers that claim ever more node numbers make this node remember and dial few of them,
     /// and neither a member nor a node that is connected is forgotten for them.
-    #[tokio::test(flavor = "multi_thread")]
+    #[tokio::test]
     async fn strangers_are_forgotten_for_one_another() {
         let directory = tempfile::tempdir().unwrap();
         let (peers, _to_dial) = peers(directory.path());

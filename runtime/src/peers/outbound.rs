@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::task::JoinSet;
+use tokio::task::{JoinSet, yield_now};
 use tokio::time::sleep;
 use tracing::{info, warn};
 
@@ -19,6 +19,9 @@ const BACKOFF: (Duration, Duration) = (Duration::from_millis(20), Duration::from
 /// Minimum time between two equal log lines about a node that cannot be reached, as when it is
 /// down.
 const UNREACHABLE_PAUSE: Duration = Duration::from_secs(60);
+
+/// Bytes from which no further message is encoded before those are written.
+const WRITTEN_AT_ONCE: usize = 1 << 20;
 
 /// Keeps a connection to every other node, also to later members, for as long as the task lives.
 pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
@@ -84,7 +87,7 @@ fn log_failure(peers: &Peers, link: &Link, error: &DialError) {
 }
 
 /// Sends until the connection breaks; returns the error. All waiting messages are sent with one
-/// wake-up and one write.
+/// wake-up and, unless they are long, one write.
 async fn send_all(link: &Link, mut stream: Stream) -> std::io::Error {
     // Messages queued for the previous connection are outdated.
     link.outbox.clear();
@@ -103,15 +106,24 @@ async fn send_all(link: &Link, mut stream: Stream) -> std::io::Error {
                 return end.err().unwrap_or_else(|| std::io::ErrorKind::ConnectionAborted.into());
             }
         }
-        for message in messages.drain(..) {
-            frame::encode(&message, &mut bytes);
+        let mut waiting = messages.drain(..).peekable();
+        while waiting.peek().is_some() {
+            // As many as are written in a moment: then messages to other nodes have their turn.
+            while bytes.len() < WRITTEN_AT_ONCE
+                && let Some(message) = waiting.next()
+            {
+                frame::encode(&message, &mut bytes);
+            }
+            // With TLS the flush writes what the socket did not take at once; without, it does nothing.
+            if let Err(error) = write(&mut stream, &bytes).await {
+                return error;
+            }
+            bytes.clear();
+            bytes.shrink_to(BUFFER_KEPT);
+            if waiting.peek().is_some() {
+                yield_now().await;
+            }
         }
-        // With TLS the flush writes what the socket did not take at once; without, it does nothing.
-        if let Err(error) = write(&mut stream, &bytes).await {
-            return error;
-        }
-        bytes.clear();
-        bytes.shrink_to(BUFFER_KEPT);
     }
 }
 

@@ -159,7 +159,7 @@ async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
 
 /// Sends the part of a snapshot that the peer lacks; returns its number of bytes, or `None` if the
 /// peer needs nothing.
-async fn send(peers: &Peers, link: &Link, term: Term, outgoing: &Outgoing) -> Result<Option<u64>, Trouble> {
+async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) -> Result<Option<u64>, Trouble> {
     let peer = link.peer;
     let mut stream = connect(peers, link, Purpose::Snapshot).await?;
     let Outgoing { info, file, .. } = outgoing;

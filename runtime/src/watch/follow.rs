@@ -5,6 +5,7 @@ use std::sync::Arc;
 use axum::body::Bytes;
 use palisade_client::wire::{self, EventId};
 use palisade_spec::lock::{Access, Key, Principal, Right};
+use tokio::task::yield_now;
 
 use super::dispatch::Slot;
 use super::filter::Filter;
@@ -115,43 +116,54 @@ impl Follower {
     /// The next events, up to the end of the entry `until` if there is one. Returns at once.
     pub fn next(&mut self, until: Option<u64>) -> Progress {
         loop {
-            let (read, access, floor) = {
-                let shared = self.hub.shared.lock();
-                if shared.closed {
-                    return Progress::Closed;
-                }
-                (shared.history.after(self.cursor, BATCHES), shared.access.clone(), shared.history.floor())
-            };
-            if self.is_denied(&access) {
-                return Progress::Denied;
-            }
-            let (batches, end) = match read {
-                Ok(read) => read,
-                // What came since was dropped before the watcher was woken: that is not its fault.
-                Err(Missing::Dropped) if self.is_caught_up => return Progress::NeverHad(floor),
-                Err(Missing::Dropped) => return Progress::Dropped(floor),
-                Err(Missing::NeverHad) => return Progress::NeverHad(floor),
-            };
-            let until = until.map(EventId::end_of);
-            let end = until.map_or(end, |until| end.min(until));
-            let shown = self.read(&batches, &access, end);
-            if !shown.is_empty() {
-                self.is_caught_up = false;
-                return Progress::Events(shown);
-            }
-            if batches.len() < BATCHES || until.is_some_and(|until| self.cursor >= until) {
-                return Progress::CaughtUp;
+            if let Some(progress) = self.look(until) {
+                return progress;
             }
         }
+    }
+
+    /// The same in the next batches only; nothing if there are none of this watch in them, and more behind them.
+    fn look(&mut self, until: Option<u64>) -> Option<Progress> {
+        let (read, access, floor) = {
+            let shared = self.hub.shared.lock();
+            if shared.closed {
+                return Some(Progress::Closed);
+            }
+            (shared.history.after(self.cursor, BATCHES), shared.access.clone(), shared.history.floor())
+        };
+        if self.is_denied(&access) {
+            return Some(Progress::Denied);
+        }
+        let (batches, end) = match read {
+            Ok(read) => read,
+            // What came since was dropped before the watcher was woken: that is not its fault.
+            Err(Missing::Dropped) if self.is_caught_up => return Some(Progress::NeverHad(floor)),
+            Err(Missing::Dropped) => return Some(Progress::Dropped(floor)),
+            Err(Missing::NeverHad) => return Some(Progress::NeverHad(floor)),
+        };
+        let until = until.map(EventId::end_of);
+        let end = until.map_or(end, |until| end.min(until));
+        let shown = self.read(&batches, &access, end);
+        if !shown.is_empty() {
+            self.is_caught_up = false;
+            return Some(Progress::Events(shown));
+        }
+        let is_done = batches.len() < BATCHES || until.is_some_and(|until| self.cursor >= until);
+        is_done.then_some(Progress::CaughtUp)
     }
 
     /// Waits for the next events, or for why there are none. Can be dropped and called anew.
     pub async fn follow(&mut self) -> Progress {
         loop {
             if !self.is_idle {
-                match self.next(None) {
-                    Progress::CaughtUp => (self.is_idle, self.is_caught_up) = (true, true),
-                    progress => return progress,
+                match self.look(None) {
+                    Some(Progress::CaughtUp) => (self.is_idle, self.is_caught_up) = (true, true),
+                    Some(progress) => return progress,
+                    // A watch that resumes may have the whole history before it: others have their turn meanwhile.
+                    None => {
+                        yield_now().await;
+                        continue;
+                    }
                 }
             }
             self.wait().await;

@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 
 use super::transactions_are_whole::bytes;
 use super::{Check, Property};
-use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, RECORD_BYTES, Record, Sequence, SessionId, Token};
+use crate::lock::{Holder, Key, Keys, Lock, LockTable, Mode, RECORD_BYTES, Record, Sequence, SessionId, Token, Value};
 use crate::raft::StateMachine;
 use crate::require;
 
@@ -44,7 +44,25 @@ pub fn table_is_sound(table: &LockTable) -> Check {
     }
     let is_listed = table.contended().iter().eq(&contended);
     require!(NAME, is_listed, "the first holders of locks with waiters are {contended:?}")?;
+    let (bytes, counted) = (claimed_bytes(table), table.claimed_bytes());
+    require!(NAME, bytes == counted, "the claims have {bytes} bytes, and {counted} are counted")?;
     store_is_sound(table)
+}
+
+/// The bytes of all claims: of each, at each of its keys, that key, all its keys if there are several, its value,
+/// and 64 more.
+fn claimed_bytes(table: &LockTable) -> u64 {
+    let length = |key: &Key| key.as_str().len();
+    let of_claim = |key: &Key, keys: &[Key], value: Option<&Value>| {
+        let several = if let [_] = keys { 0 } else { keys.iter().map(length).sum() };
+        length(key) + several + value.map_or(0, |value| value.as_str().len()) + 64
+    };
+    let of_lock = |(key, lock): (&Key, &Lock)| {
+        let holders = lock.holders.iter().map(|holder| of_claim(key, holder.all_keys(key), holder.value()));
+        let waiters = lock.queue.iter().map(|waiter| of_claim(key, waiter.all_keys(key), waiter.value()));
+        holders.chain(waiters).sum::<usize>()
+    };
+    table.locks().iter().map(of_lock).sum::<usize>() as u64
 }
 
 /// Checks that the records have versions and fences that were given, and are no larger than they may be;
@@ -186,6 +204,17 @@ mod tests {
         miscounted.parts().contended.insert(entry, 2);
         idle.parts().contended.insert((Stamp(100), id(2)), 1);
         assert!([missing, miscounted, idle].iter().all(complains));
+    }
+
+    #[test]
+    fn claims_that_do_not_add_up_are_seen() {
+        for (counted, change) in [(261, 1), (259, -1)] {
+            let mut table = sound();
+            let claimed = table.parts().claimed;
+            *claimed = claimed.wrapping_add_signed(change);
+            let complaint = complaint(table_is_sound(&table));
+            assert_eq!(complaint, alloc::format!("the claims have 260 bytes, and {counted} are counted"));
+        }
     }
 
     #[test]

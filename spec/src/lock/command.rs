@@ -5,6 +5,7 @@ use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize};
 
+use super::details::claim_bytes;
 use super::encoding::Encoded;
 use super::{
     Key, Keys, Mode, Owner, Principal, Proof, Revision, Rules, Sequence, SessionId, Token, Transaction, Ttl, Value,
@@ -156,6 +157,11 @@ impl LockRequest {
 
     /// As `max_queue`: the request waits, however many wait.
     pub const ANY_QUEUE: u32 = u32::MAX;
+
+    /// The bytes that its claim counts ([`LockTable::claimed_bytes`](super::LockTable::claimed_bytes)).
+    pub fn claimed_bytes(&self) -> u64 {
+        self.keys.iter().map(|key| claim_bytes(key, self.keys.several(), self.value.as_ref())).sum()
+    }
 
     /// Whether it waits if it cannot be granted at once.
     pub fn waits(&self) -> bool {

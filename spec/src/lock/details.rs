@@ -7,6 +7,10 @@ use serde::{Deserialize, Serialize};
 use super::keys::Several;
 use super::{Key, Keys, Value};
 
+/// The bytes that a claim counts beside its keys and its value: an entry of the table, with its share of what
+/// finds it.
+const CLAIM_COST: u64 = 64;
+
 /// All keys of a claim, if there are several, and its value, if it has one. Most claims have neither and
 /// need 8 bytes for that. The parts of one claim, at each of its keys, share the rest.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -48,10 +52,23 @@ impl Details {
         self.0.as_ref()?.several.as_ref()
     }
 
+    /// The bytes that a claim with these details counts at a key.
+    pub(super) fn bytes(&self, key: &Key) -> u64 {
+        claim_bytes(key, self.several(), self.value())
+    }
+
     /// The claim's value.
     pub(super) fn value(&self) -> Option<&Value> {
         self.0.as_ref()?.value.as_ref()
     }
+}
+
+/// The bytes that a claim counts at each of its keys: the key, all keys if there are several, the value, and
+/// [`CLAIM_COST`] more.
+pub(super) fn claim_bytes(key: &Key, several: Option<&Several>, value: Option<&Value>) -> u64 {
+    let length = |key: &Key| key.as_str().len();
+    let several: usize = several.map_or(0, |keys| keys.as_slice().iter().map(length).sum());
+    (length(key) + several + value.map_or(0, |value| value.as_str().len())) as u64 + CLAIM_COST
 }
 
 impl From<Content> for Details {

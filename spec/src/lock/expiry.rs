@@ -11,7 +11,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Event, Key, Keys, Lock, LockTable, SessionId};
+use super::{Event, Key, Keys, Lock, LockTable, SessionId, Waiter};
 use crate::raft::Stamp;
 
 impl LockTable {
@@ -96,7 +96,14 @@ impl LockTable {
             }
         }
         for key in &queues_to_clear {
-            self.change_queue(key, |queue| queue.retain(|waiter| !gone.contains(&waiter.session)));
+            let mut left = 0;
+            let stays = |waiter: &Waiter| {
+                let ends = gone.contains(&waiter.session);
+                left += if ends { waiter.details.bytes(key) } else { 0 };
+                !ends
+            };
+            self.change_queue(key, |queue| queue.retain(stays));
+            self.claimed -= left;
         }
         for (id, claims) in ended {
             for key in claims.into_vec() {

@@ -91,6 +91,7 @@ impl LockTable {
                         queue.push_back(waiter.clone());
                         queue.len() as u64 - 1
                     });
+                    self.claimed += waiter.details.bytes(key);
                     events.push(Event::Queued { key: key.clone(), session: id, mode: waiter.mode, owner, ahead });
                     most = most.max(ahead);
                 }
@@ -133,12 +134,15 @@ impl LockTable {
                 let details = &lock.queue[index].details;
                 let details = value.as_ref().map_or_else(|| details.clone(), |_| Details::new(keys, value.clone()));
                 for key in keys {
-                    self.change_queue(key, |queue| {
+                    let before = self.change_queue(key, |queue| {
                         let waiter = queue.iter_mut().find(|waiter| waiter.session == id);
                         let waiter = waiter.expect("a waiter waits for all its keys");
                         waiter.sequence = sequence.or(waiter.sequence);
+                        let before = waiter.details.bytes(key);
                         waiter.details = details.clone();
+                        before
                     });
+                    self.claimed = self.claimed - before + details.bytes(key);
                 }
                 Reply::Queued { session: id, ahead: self.ahead(id, keys) }
             }
@@ -265,6 +269,11 @@ impl LockTable {
 
     fn set_value(&mut self, id: SessionId, keys: &Keys, token: Token, value: &Value, events: &mut Vec<Event>) {
         let details = Details::new(keys, Some(value.clone()));
+        for key in keys {
+            let before = self.locks[key].holder(id).map_or(0, |holder| holder.details.bytes(key));
+            self.claimed += details.bytes(key);
+            self.claimed -= before;
+        }
         self.change_grant(id, keys, |holder| holder.details = details.clone());
         let proclaimed = |key: &Key| Event::Proclaimed { key: key.clone(), session: id, token, value: value.clone() };
         events.extend(keys.iter().map(proclaimed));
@@ -325,7 +334,9 @@ impl LockTable {
     }
 
     fn remove_holder(&mut self, key: &Key, index: usize) -> Holder {
-        self.change_lock(key, |lock| lock.holders.remove(index))
+        let holder = self.change_lock(key, |lock| lock.holders.remove(index));
+        self.claimed -= holder.details.bytes(key);
+        holder
     }
 
     /// Grants the lock on `key` to the waiters whose turn it is: one after the other, as long as the
@@ -354,7 +365,8 @@ impl LockTable {
                     self.leave_queues(at, waiter.session, &keys, events);
                 } else if keys.iter().all(|key| self.is_turn(key, waiter.session)) {
                     for key in &keys {
-                        self.change_queue(key, VecDeque::pop_front);
+                        let first = self.change_queue(key, VecDeque::pop_front);
+                        self.claimed -= first.map_or(0, |first| first.details.bytes(key));
                     }
                     self.grant(at, &keys, waiter, events);
                 } else {
@@ -388,10 +400,11 @@ impl LockTable {
     fn leave_queues(&mut self, at: Stamp, id: SessionId, keys: &Keys, events: &mut Vec<Event>) {
         self.drop_claim(id, keys);
         for key in keys {
-            self.change_queue(key, |queue| {
+            let waiter = self.change_queue(key, |queue| {
                 let index = queue.iter().position(|waiter| waiter.session == id);
-                queue.remove(index.expect("a waiter waits for all its keys"))
+                index.and_then(|index| queue.remove(index)).expect("a waiter waits for all its keys")
             });
+            self.claimed -= waiter.details.bytes(key);
             events.push(Event::Withdrawn { key: key.clone(), session: id });
         }
         self.end_if_done(at, id, events);
@@ -460,6 +473,7 @@ impl LockTable {
         for key in keys {
             let holder = Holder { session, token, sequence, mode, holds: 1, details: details.clone() };
             self.change_lock(key, |lock| lock.holders.push(holder));
+            self.claimed += details.bytes(key);
             let (owner, value) = (owner.clone(), details.value().cloned());
             events.push(Event::Granted { key: key.clone(), session, token, mode, owner, value });
         }

@@ -182,6 +182,12 @@ impl Lock {
         }
     }
 
+    /// The bytes of its claims; `key` is its key.
+    pub(super) fn bytes(&self, key: &Key) -> u64 {
+        let details = self.holders.iter().map(|holder| &holder.details);
+        details.chain(self.queue.iter().map(|waiter| &waiter.details)).map(|details| details.bytes(key)).sum()
+    }
+
     /// Whether there is neither a holder nor a waiter.
     pub(super) fn is_free(&self) -> bool {
         self.holders.is_empty() && self.queue.is_empty()

@@ -25,7 +25,8 @@ use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 /// Invariants (checked by [`table_is_sound`](crate::invariants::table_is_sound)): holders and
 /// waiters are live sessions; a session claims exactly the keys it holds or waits for, each once;
 /// the deadline index has exactly the deadlines of all live sessions; a second index has the
-/// deadlines of exactly the first holders of locks with waiters, and counts these locks.
+/// deadlines of exactly the first holders of locks with waiters, and counts these locks; the bytes of
+/// all claims are counted.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
 #[serde(from = "Stored")]
 pub struct LockTable {
@@ -38,13 +39,15 @@ pub struct LockTable {
     pub(super) deadlines: SharedMap<(Stamp, SessionId), ()>,
     pub(super) contended: SharedMap<(Stamp, SessionId), u64>,
     pub(super) locks: SharedMap<Key, Lock>,
+    /// The bytes of all claims.
+    pub(super) claimed: u64,
     pub(super) access: Access,
     pub(super) store: Store,
 }
 
-/// A serialized table. The index of contended sessions is recomputed, not read: so no file and no
-/// peer can contradict the rest of the table. The details of a claim on several keys are written once,
-/// at the first of them.
+/// A serialized table. The index of contended sessions and the bytes of claims are recomputed, not read:
+/// so no file and no peer can contradict the rest of the table. The details of a claim on several keys
+/// are written once, at the first of them.
 #[derive(Deserialize)]
 struct Stored<L = Lock, S = Store> {
     sweep: u64,
@@ -101,7 +104,8 @@ impl From<Stored> for LockTable {
         for lock in locks.values() {
             note_contended(&sessions, &mut contended, lock.contended_holder(), |locks| locks + 1);
         }
-        LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store }
+        let claimed = locks.iter().map(|(key, lock)| lock.bytes(key)).sum();
+        LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, claimed, access, store }
     }
 }
 
@@ -127,6 +131,7 @@ impl LockTable {
             deadlines: SharedMap::new(),
             contended: SharedMap::new(),
             locks: SharedMap::new(),
+            claimed: 0,
             access: Access::default(),
             store: Store::default(),
         }
@@ -184,6 +189,12 @@ impl LockTable {
         &self.locks
     }
 
+    /// The bytes of all claims: of each, at each of its keys, that key, all keys of a claim on several, its
+    /// value, and 64 more.
+    pub fn claimed_bytes(&self) -> u64 {
+        self.claimed
+    }
+
     /// The sessions' deadlines, the earliest first.
     pub fn deadlines(&self) -> &SharedMap<(Stamp, SessionId), ()> {
         &self.deadlines
@@ -224,8 +235,8 @@ impl LockTable {
     /// The table's parts, for tests of states that no command reaches.
     #[cfg(test)]
     pub(crate) fn parts(&mut self) -> Parts<'_> {
-        let LockTable { next_token, sessions, deadlines, contended, locks, access, .. } = self;
-        Parts { next_token, sessions, deadlines, contended, locks, access }
+        let LockTable { next_token, sessions, deadlines, contended, locks, claimed, access, .. } = self;
+        Parts { next_token, sessions, deadlines, contended, locks, claimed, access }
     }
 
     fn execute(&mut self, at: Stamp, command: &Command, events: &mut Vec<Event>) -> Reply {
@@ -366,6 +377,7 @@ pub(crate) struct Parts<'a> {
     pub(crate) deadlines: &'a mut SharedMap<(Stamp, SessionId), ()>,
     pub(crate) contended: &'a mut SharedMap<(Stamp, SessionId), u64>,
     pub(crate) locks: &'a mut SharedMap<Key, Lock>,
+    pub(crate) claimed: &'a mut u64,
     pub(crate) access: &'a mut Access,
 }
 

@@ -103,6 +103,25 @@ fn views_show_values_and_pages_of_them_end() {
     assert_eq!(locks(&table, Stamp(0), &eve, "", after.as_ref(), 1000).locks.len(), 10);
 }
 
+/// Goal: claims on several keys make shorter pages, as their keys are shown with each of them.
+#[test]
+fn pages_of_claims_on_several_keys_end() {
+    let mut table = table(&[]);
+    let number = limits::PAGE_CLAIMS / Keys::MAX / Keys::MAX + 1;
+    for claim in 0..number {
+        let principal = Principal::from("admin/root");
+        let opening = Opening { proof: Proof::default(), owner: Owner::from(""), principal, ttl: Ttl(1000) };
+        let keys = (0..Keys::MAX).map(|key| Key::from(format!("b/{claim:04}/{key:02}").as_str())).collect();
+        let request = LockRequest::exclusive(Keys::new(keys).unwrap(), false);
+        table.apply(Stamp(0), &Command::AcquireOnce { opening, request });
+    }
+    let eve = Principal::from("admin/eve");
+    let page = locks(&table, Stamp(0), &eve, "", None, 1000);
+    assert_eq!(page.locks.len(), limits::PAGE_CLAIMS / Keys::MAX);
+    assert!(page.next_after.is_some() && table.locks().len() > page.locks.len());
+    assert_eq!(claims(&Answer::Locks(page)), limits::PAGE_CLAIMS / Keys::MAX * Keys::MAX);
+}
+
 /// Goal: a view of a lock names no key of a claim that its reader may not read.
 #[test]
 fn views_name_keys_that_the_reader_may_read() {

@@ -28,7 +28,7 @@ use tracing::debug;
 
 pub use self::accept::accept;
 pub(super) use self::lines::Lines;
-pub(super) use self::origin::Origin;
+pub use self::origin::Origin;
 
 use super::{App, Caller, body, reply};
 use crate::limits;

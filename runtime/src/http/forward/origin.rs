@@ -20,7 +20,7 @@ const HEADER: HeaderName = HeaderName::from_static("x-palisade-origin");
 
 /// The client of a forwarded request, as the follower knows it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub(in crate::http) struct Origin {
+pub struct Origin {
     /// Its verified name; empty without TLS, and if the follower has not proved its own.
     principal: String,
     /// Its address and port.
@@ -49,16 +49,25 @@ impl Origin {
     }
 
     pub(super) fn write(&self, headers: &mut HeaderMap) {
-        let text = serde_json::to_string(self).expect("texts and numbers have a form in JSON");
-        // The one control character that JSON does not escape.
-        let text = text.replace('\u{7f}', "\\u007f");
-        let value = HeaderValue::try_from(text).expect("there are no control characters left");
-        headers.insert(HEADER, value);
+        headers.insert(HEADER, self.header());
     }
 
     /// What the header of a forwarded request says.
     pub(super) fn take(headers: &mut HeaderMap) -> Option<Origin> {
-        serde_json::from_slice(headers.remove(HEADER)?.as_bytes()).ok()
+        Origin::parse(headers.remove(HEADER)?.as_bytes())
+    }
+
+    /// The value of the header.
+    pub fn header(&self) -> HeaderValue {
+        let text = serde_json::to_string(self).expect("texts and numbers have a form in JSON");
+        // The one control character that JSON does not escape.
+        let text = text.replace('\u{7f}', "\\u007f");
+        HeaderValue::try_from(text).expect("there are no control characters left")
+    }
+
+    /// Reads a value of the header; `None` if it is none.
+    pub fn parse(header: &[u8]) -> Option<Origin> {
+        serde_json::from_slice(header).ok()
     }
 
     /// The same client, through the follower at this address. Its name counts only if a certificate has proved which

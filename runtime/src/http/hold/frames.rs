@@ -10,7 +10,7 @@ use serde_json::{Map, Value};
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 #[cfg_attr(test, schemars(rename = "HoldClientFrame"))]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
-pub(in crate::http) enum ClientFrame {
+pub enum ClientFrame {
     /// Acquires a lock, in a session that the server opens. The first frame.
     Acquire(Claim),
     /// Goes on with the session of an earlier connection. The first frame.
@@ -30,7 +30,11 @@ pub(in crate::http) enum ClientFrame {
 }
 
 impl ClientFrame {
-    pub(super) fn parse(text: &str) -> Result<ClientFrame, Failure> {
+    /// Reads a frame.
+    ///
+    /// # Errors
+    /// If it is none; the sentence says what is wrong with it.
+    pub fn parse(text: &str) -> Result<ClientFrame, Failure> {
         let unexpected = |error| Failure::new(Code::Invalid, format!("the frame cannot be parsed: {error}"));
         serde_json::from_str(text).map_err(unexpected)
     }
@@ -40,7 +44,7 @@ impl ClientFrame {
 /// `reentrant`.
 #[derive(Clone, Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
-pub(in crate::http) struct Claim {
+pub struct Claim {
     pub(super) keys: Keys,
     pub(super) options: Acquire,
 }
@@ -48,7 +52,7 @@ pub(in crate::http) struct Claim {
 /// The session of an earlier connection, and what that connection was about.
 #[derive(Debug, PartialEq, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
-pub(in crate::http) struct Resume {
+pub struct Resume {
     pub(super) claim: Claim,
     pub(super) session: SessionId,
     /// The token of the grant; none if the client knows of no grant.

@@ -14,31 +14,25 @@ use prometheus_client::metrics::gauge::ConstGauge;
 use rustix::param::{clock_ticks_per_second, page_size};
 use rustix::process::{Resource, getrlimit};
 
-use crate::sync::Mutex;
-
 /// Shows the process that asks.
 #[derive(Debug)]
 pub(super) struct ProcessMetrics {
     /// Seconds from the epoch of Unix to the start of the system, as the system had them when this process started.
     boot_seconds: Option<u64>,
-    /// One page at a time reads `/proc`, which takes a file descriptor: that many are set aside for it.
-    reading: Mutex<()>,
 }
 
 impl ProcessMetrics {
     /// Of this process.
     pub(super) fn new() -> ProcessMetrics {
         let boot_seconds = fs::read_to_string("/proc/stat").ok().and_then(|text| boot_seconds(&text));
-        ProcessMetrics { boot_seconds, reading: Mutex::default() }
+        ProcessMetrics { boot_seconds }
     }
 }
 
 impl Collector for ProcessMetrics {
     fn encode(&self, encoder: DescriptorEncoder) -> fmt::Result {
-        let (usage, open_files) = {
-            let _reading = self.reading.lock();
-            (fs::read_to_string("/proc/self/stat").ok().and_then(|text| Usage::parse(&text)), open_files())
-        };
+        let usage = fs::read_to_string("/proc/self/stat").ok().and_then(|text| Usage::parse(&text));
+        let open_files = open_files();
         let mut page = Page { encoder };
         if let Some(usage) = usage {
             let per_second = ticks_per_second();

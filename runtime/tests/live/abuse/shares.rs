@@ -11,7 +11,7 @@ use tokio::net::TcpSocket;
 use super::HONEST;
 use crate::support::cluster::Cluster;
 use crate::support::websocket::WebSocket;
-use crate::support::{eventually, http};
+use crate::support::{eventually, http, metrics};
 
 /// `POST path` from another address of this machine.
 pub(super) fn post_from(local: &str, address: &str, path: &str, body: &str) -> Value {
@@ -45,6 +45,31 @@ fn open_until_refused(address: &str) -> (u64, Value) {
         }
     }
     unreachable!("there is a limit")
+}
+
+/// Goal: the keys and values of locks cannot fill the memory of the nodes. Above the bound a client gets no further lock
+/// and no longer value; it may release, and the number that operators see says how far it is.
+#[test]
+fn bytes_of_claims_end_at_their_limit() {
+    let cluster = Cluster::start_calm_with(1, &["--max-claim-bytes", "10000"]);
+    let address = cluster.client_addr(cluster.wait_ready());
+    let acquire = |key: &str, value: usize| {
+        let body = json!({ "value": "v".repeat(value) }).to_string();
+        http::post(&address, &format!("/v1/locks/{key}/acquire"), &body).unwrap()
+    };
+    let grants: Vec<Value> = ["a", "b"].map(|key| acquire(key, 4000).ok()).into();
+    let refused = acquire("c", 4000).refused(429, "limit");
+    assert!(refused["message"].as_str().unwrap().contains("--max-claim-bytes"), "{refused}");
+    acquire("c", 1000).ok();
+    let taken = 2.0 * (1.0 + 4000.0 + 64.0) + (1.0 + 1000.0 + 64.0);
+    eventually("the page shows the bytes", || {
+        (metrics::value(&address, "palisade_claimed_bytes") == taken).then_some(())
+    });
+    let of = |grant: &Value| json!({ "session": grant["session"], "token": grant["token"], "value": "v".repeat(4096) });
+    http::post(&address, "/v1/locks/a/proclaim", &of(&grants[0]).to_string()).unwrap().ok();
+    let release = json!({ "session": grants[1]["session"], "token": grants[1]["token"] }).to_string();
+    http::post(&address, "/v1/locks/b/release", &release).unwrap().ok();
+    acquire("d", 4000).ok();
 }
 
 /// Goal: one client opens sessions without end. It gets its share of them, and the answer says which

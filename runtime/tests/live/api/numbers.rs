@@ -21,6 +21,7 @@ fn the_page_has_every_number() {
         "palisade_commit_index",
         "palisade_last_index",
         "palisade_sessions",
+        "palisade_claimed_bytes",
         "palisade_locks_held",
         "palisade_waiters",
         "palisade_entries_applied_total",

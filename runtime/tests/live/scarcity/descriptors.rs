@@ -15,7 +15,7 @@ use crate::support::process::{self, palisade};
 use crate::support::{eventually, http, metrics, ports};
 
 /// How many files each node may have open.
-const LIMIT: u32 = 64;
+const LIMIT: u32 = 68;
 /// How many connections are opened to each port.
 const CONNECTIONS: usize = 200;
 
@@ -168,7 +168,7 @@ fn snapshots_are_read_by_a_few_at_a_time() {
 fn too_few_descriptors_are_a_refusal() {
     let directory = tempfile::tempdir().unwrap();
     let [clients, peers] = ports::free(2)[..] else { unreachable!() };
-    for (files, others) in [(40, 0), (50, 4)] {
+    for (files, others) in [(40, 0), (54, 4)] {
         let data = directory.path().join(files.to_string());
         let founders: Vec<String> = (1..=others + 1).map(|id| format!("{id}=127.0.0.1:{}", peers + id - 1)).collect();
         let mut command = palisade();

@@ -26,6 +26,80 @@ fn holders_of_one_lock_are_limited() {
     assert_eq!(fixture.requests.waits(), 1);
 }
 
+/// Goal: the claims of all clients have a bound in bytes. A claim or a value that would pass it is refused; what adds
+/// nothing is not, and what ends makes room.
+#[test]
+fn bytes_of_all_claims_are_limited() {
+    let mut fixture = Fixture::open();
+    // Of "key" with a value of ten bytes, and of a free key of three.
+    fixture.requests.quotas.max_claim_bytes = (3 + 10 + 64) + (3 + 64);
+    let session = fixture.open_session();
+    let acquire_with = |value: &str, keys: &[&str]| {
+        let (session, value) = (Some(session), Some(value.to_owned()));
+        let options = wire::Acquire { session, value, ..wire::Acquire::default() };
+        Op::Acquire { keys: keys.into(), options, number: None }
+    };
+    let token = granted(&mut fixture.request(1, acquire_with("0123456789", &["key"]))).token;
+    let proclaim = |value: &str| {
+        let proclamation = wire::Proclaim { session, token, value: value.to_owned() };
+        Op::Proclaim { key: "key".into(), proclamation, number: None }
+    };
+    let longer = "v".repeat(10 + 3 + 64 + 1);
+    let refused = [
+        acquire("four", 0),
+        acquire_in(&["a", "b"], wire::Mode::Exclusive, 60_000),
+        acquire_with("", &["four"]),
+        acquire_with(&longer, &["key"]),
+        proclaim(&longer),
+    ];
+    let is_refused = |fixture: &mut Fixture, op: Op| {
+        let refused = fixture.request(1, op.clone()).try_recv().unwrap().expect_err("there is no room");
+        assert_eq!(refused.error, Code::Limit, "{op:?}");
+        assert!(refused.message.contains("the limit of 144 bytes of all claims"), "{refused}");
+    };
+    refused.into_iter().for_each(|op| is_refused(&mut fixture, op));
+    assert_eq!(fixture.node.machine().claimed_bytes(), 3 + 10 + 64);
+    let other = granted(&mut fixture.request(1, acquire("two", 0)));
+    assert_eq!(fixture.node.machine().claimed_bytes(), fixture.requests.quotas.max_claim_bytes);
+    // The same claim and values that are no longer.
+    granted(&mut fixture.request(1, acquire_with("9876543210", &["key"])));
+    fixture.request(1, proclaim("short")).try_recv().unwrap().unwrap();
+    is_refused(&mut fixture, acquire_in(&["two"], wire::Mode::Exclusive, 60_000));
+    let end = wire::Release { session: other.session, token: other.token };
+    fixture.request(1, Op::Release { keys: "two".into(), grant: end, number: None }).try_recv().unwrap().unwrap();
+    granted(&mut fixture.request(1, acquire("four", 0)));
+}
+
+/// Goal: a claim that is under way to its end makes no room for a larger one with one of its keys; neither does a
+/// token that is not the grant's turn a refused holder into one without room.
+#[test]
+fn bytes_of_a_claim_that_ends_are_not_those_of_another() {
+    let mut fixture = Fixture::open();
+    fixture.requests.quotas.max_claim_bytes = 100;
+    let session = fixture.open_session();
+    let acquire = |keys: &[&str]| {
+        let options = wire::Acquire { session: Some(session), wait_ms: 60_000, ..wire::Acquire::default() };
+        Op::Acquire { keys: keys.into(), options, number: None }
+    };
+    let token = granted(&mut fixture.request(1, acquire(&["key"]))).token;
+    let mut released = fixture.take(1, release(session, token));
+    let refused = fixture.take(1, acquire(&["another", "key"])).try_recv().unwrap().unwrap_err();
+    assert_eq!(refused.error, Code::Limit);
+    fixture.run_iteration();
+    released.try_recv().unwrap().unwrap();
+    assert_eq!(fixture.node.machine().claimed_bytes(), 0);
+
+    let current = granted(&mut fixture.request(1, acquire(&["key"]))).token;
+    let proclaim = |token| {
+        let proclamation = wire::Proclaim { session, token, value: "v".repeat(100) };
+        Op::Proclaim { key: "key".into(), proclamation, number: None }
+    };
+    for (token, code) in [(token, Code::NotHolder), (current, Code::Limit)] {
+        let refused = fixture.request(1, proclaim(token)).try_recv().unwrap().unwrap_err();
+        assert_eq!(refused.error, code);
+    }
+}
+
 /// Goal: a wait for several keys is one wait: it is answered once, at the end of the wait it leaves the
 /// queues of all keys, and nothing is remembered of it.
 #[test]
