@@ -204,9 +204,9 @@ fn segment_that_cannot_be_prepared_is_reported_and_tried_again() {
     let token = worker.hold("held");
     fill(&cluster.data(1));
     let failures = || metrics::value(&address, "palisade_segment_preparation_failures_total");
-    // Without a mark, acquires go on until it is clear that the next segment cannot be prepared.
+    // Without a mark, values are taken until it is clear that the next segment cannot be prepared.
     eventually("a preparation fails", || {
-        (0..200).for_each(|_| worker.keep_alive());
+        worker.proclaim("held", &token);
         (failures() > 0.0).then_some(())
     });
     eventually("acquires are refused", || (acquire(&address, "new").status == 507).then_some(()));
@@ -222,10 +222,9 @@ fn segment_that_cannot_be_prepared_is_reported_and_tried_again() {
     eventually("acquires are taken again", || (acquire(&address, "after").status == 200).then_some(()));
     let next = cluster.data(1).join("wal-00000000000000000004.log");
     eventually("the log goes on", || {
-        for _ in 0..100 {
-            let token = worker.hold("busy");
-            worker.release("busy", &token);
-        }
+        let token = worker.hold("busy");
+        assert_eq!(worker.proclaim("busy", &token)["ok"], "proclaimed");
+        worker.release("busy", &token);
         next.exists().then_some(())
     });
 }

@@ -53,6 +53,12 @@ impl Worker {
         assert_eq!(released["ok"], "released", "{key} is not released: {released}");
     }
 
+    /// Gives a grant a long value, which fills the log fast; returns the answer.
+    fn proclaim(&mut self, key: &str, token: &Value) -> Value {
+        let proclamation = json!({"session": self.session, "token": token, "value": "v".repeat(4_000)});
+        self.ask(&json!({"proclaim": {"key": key, "proclamation": proclamation}}))
+    }
+
     #[track_caller]
     fn keep_alive(&mut self) {
         let session = self.session.clone();
