@@ -18,8 +18,18 @@ use super::{Holder, Key, Lock, LockTable, Mode, Sequence, SessionId, SharedMap, 
 /// before there were stores: so a recording or a trace of locks alone has nothing to say about records.
 impl Serialize for LockTable {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store, .. } =
-            self;
+        let LockTable {
+            sweep,
+            next_session,
+            next_token,
+            sessions,
+            deadlines,
+            contended,
+            locks,
+            claimed: _,
+            access,
+            store,
+        } = self;
         let has_store = !serializer.is_human_readable() || *store != Store::default();
         let mut table = serializer.serialize_struct("LockTable", 8 + usize::from(has_store))?;
         table.serialize_field("sweep", sweep)?;

@@ -50,8 +50,18 @@ pub struct LockTable {
 /// the same digests.
 impl Hash for LockTable {
     fn hash<H: Hasher>(&self, state: &mut H) {
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store, .. } =
-            self;
+        let LockTable {
+            sweep,
+            next_session,
+            next_token,
+            sessions,
+            deadlines,
+            contended,
+            locks,
+            claimed: _,
+            access,
+            store,
+        } = self;
         (sweep, next_session, next_token, sessions, deadlines, contended, locks, access, store).hash(state);
     }
 }
