@@ -1,8 +1,9 @@
 //! Running servers of one kind, for experiments: stop, pause, kill and restart each; all end with the value.
 
+mod clock_offset;
 mod faults;
+mod replicas;
 
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, ExitStatus};
 use std::time::{Duration, Instant};
@@ -11,33 +12,12 @@ use parking_lot::Mutex;
 use rustix::process::Signal;
 
 pub use self::faults::Stopped;
-use super::error::{Error, file};
+use super::error::Error;
 use super::home::Home;
 use super::kinds;
 use super::options::{Kind, Options};
-use super::ports::Port;
-use super::process::{Identity, Launch, log_tail, signal_all, wait_blocking};
-
-/// What one node is, before it is started.
-#[derive(Debug)]
-pub(super) struct NodePlan {
-    pub(super) name: String,
-    /// The address at which clients reach it, HOST:PORT.
-    pub(super) address: String,
-    /// The directory of its configuration and log.
-    pub(super) dir: PathBuf,
-    pub(super) data: PathBuf,
-    pub(super) launch: Launch,
-    /// Reserved while the cluster lives, also while the node does not.
-    pub(super) _ports: Vec<Port>,
-}
-
-/// What the servers of a kind are, before they are started.
-#[derive(Debug)]
-pub(super) struct Plan {
-    pub(super) nodes: Vec<NodePlan>,
-    pub(super) endpoints: Vec<String>,
-}
+use super::plan::{NodePlan, Plan};
+use super::process::{Identity, log_tail, signal_all, wait_blocking};
 
 #[derive(Debug)]
 struct Node {
@@ -76,7 +56,7 @@ impl Cluster {
             cluster.wait_ready(node).await?;
         }
         let unfit = |node: String| move |reason: String| Error::Unfit { node, reason };
-        kinds::settle(&cluster).await.map_err(unfit(kind.to_string()))?;
+        kinds::settle(kind, cluster.endpoints.len(), &cluster.addresses()).await.map_err(unfit(kind.to_string()))?;
         let first = cluster.nodes.first().map(|node| node.plan.address.clone()).unwrap_or_default();
         let version = kinds::version(kind, &cluster.options, &first).await;
         cluster.version = version.map_err(unfit(cluster.name(0).to_owned()))?;
@@ -137,6 +117,10 @@ impl Cluster {
     #[must_use]
     pub fn address(&self, node: usize) -> &str {
         &self.nodes[node].plan.address
+    }
+
+    fn addresses(&self) -> Vec<&str> {
+        self.nodes.iter().map(|node| node.plan.address.as_str()).collect()
     }
 
     /// The user as which the node runs, if it is not the lab's own.
@@ -291,19 +275,4 @@ impl Drop for Cluster {
             kinds::clean_up(self.kind, &node.plan.data);
         }
     }
-}
-
-/// Makes the directory of a node, and its data directory.
-pub(super) fn node_dir(home: &Path, name: &str) -> Result<(PathBuf, PathBuf), Error> {
-    let dir = home.join(name);
-    let data = dir.join("data");
-    fs::create_dir_all(&data).map_err(file("cannot make", &data))?;
-    Ok((dir, data))
-}
-
-/// Writes a node's configuration.
-pub(super) fn write_config(dir: &Path, name: &str, text: &str) -> Result<PathBuf, Error> {
-    let path = dir.join(name);
-    fs::write(&path, text).map_err(file("cannot write", &path))?;
-    Ok(path)
 }

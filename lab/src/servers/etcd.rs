@@ -2,12 +2,12 @@
 
 use std::path::Path;
 
-use super::cluster::{NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::Error;
 use super::find;
 use super::http;
 use super::options::{Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::process::Launch;
 

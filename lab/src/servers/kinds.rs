@@ -4,9 +4,9 @@ use std::path::Path;
 
 use rustix::process::Signal;
 
-use super::cluster::{Cluster, Plan};
 use super::error::Error;
 use super::options::{Durability, Kind, Options};
+use super::plan::Plan;
 use super::{etcd, objects, palisade, postgres, redis, zookeeper};
 
 /// Writes the configurations and prepares the data directories.
@@ -78,11 +78,11 @@ pub(super) async fn state_time(kind: Kind, address: &str) -> Result<Option<i64>,
     }
 }
 
-/// Waits for what only all nodes together have, once each of them serves.
-pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
-    match cluster.kind() {
-        Kind::Redis | Kind::Redlock => redis::settle(cluster).await,
-        Kind::Objects => objects::settle(cluster.address(0)).await,
+/// Waits for what only all nodes together have, once each of them serves. The first ones are primaries.
+pub(super) async fn settle(kind: Kind, primaries: usize, addresses: &[&str]) -> Result<(), String> {
+    match kind {
+        Kind::Redis | Kind::Redlock => redis::settle(primaries, addresses).await,
+        Kind::Objects => objects::settle(addresses[0]).await,
         Kind::Etcd | Kind::Zookeeper | Kind::Postgres | Kind::Palisade => Ok(()),
     }
 }
@@ -103,7 +103,7 @@ pub(super) async fn version(kind: Kind, options: &Options, address: &str) -> Res
 pub(super) fn url(kind: Kind, endpoints: &[String]) -> String {
     let list = endpoints.join(",");
     match kind {
-        Kind::Postgres => format!("postgres://postgres@{list}/postgres"),
+        Kind::Postgres => postgres::url(&list),
         Kind::Objects => format!("http://{list}"),
         Kind::Redis | Kind::Redlock | Kind::Etcd | Kind::Zookeeper | Kind::Palisade => list,
     }

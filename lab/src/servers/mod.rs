@@ -17,7 +17,7 @@
 //! | file | contents |
 //! |---|---|
 //! | `cluster` | [`Cluster`]: running servers of one kind, and what can be done to each |
-//! | `kinds`, `redis`, `etcd`, … | how each kind is started, and when it serves |
+//! | `plan`, `kinds`, `redis`, `etcd`, … | how each kind is started, and when it serves |
 //! | `config`, `lab/config/` | the pinned configurations, and how an experiment replaces a setting |
 //! | `process` | processes by their identity: ID and start time |
 //! | `ports`, `home`, `find`, `clock` | free ports, directories, programs, clocks of their own |
@@ -39,6 +39,7 @@ mod link;
 pub mod objects;
 mod options;
 mod palisade;
+mod plan;
 mod ports;
 mod postgres;
 mod process;

@@ -20,12 +20,12 @@ use std::time::Duration;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 use tokio::process::Command;
 
-use super::cluster::{NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::{Error, file};
 use super::find;
 use super::http;
 use super::options::{Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::postgres::run;
 use super::process::{Launch, clean};

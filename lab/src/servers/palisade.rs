@@ -1,18 +1,17 @@
 //! Palisade: three nodes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use tokio::process::Command;
 
-use super::cluster::{NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::Error;
 use super::find;
 use super::http;
 use super::options::{Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::process::Launch;
-use super::signing::node_key;
 
 pub(super) const NODES: usize = 3;
 /// The cluster's name, as in the template.
@@ -81,4 +80,9 @@ pub(super) async fn snapshot(address: &str) -> Result<(), String> {
         (200, _) => Ok(()),
         (status, body) => Err(format!("/v1/snapshot answers {status}: {body}")),
     }
+}
+
+/// The file of a node's key; nodes are numbered from 1.
+pub(super) fn node_key(directory: &Path, node: usize) -> PathBuf {
+    directory.join(format!("node-{node}.key"))
 }

@@ -5,11 +5,11 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use super::cluster::{NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::{Error, file};
 use super::find::{self, User};
 use super::options::{Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::process::{Launch, as_user, clean, tail};
 
@@ -91,10 +91,14 @@ pub(super) async fn probe(address: &str) -> Result<(), String> {
     version(address).await.map(drop)
 }
 
+/// What a client takes.
+pub(super) fn url(addresses: &str) -> String {
+    format!("postgres://postgres@{addresses}/postgres")
+}
+
 pub(super) async fn version(address: &str) -> Result<String, String> {
-    let url = super::kinds::url(Kind::Postgres, &[address.to_owned()]);
     let ask = async {
-        let (client, connection) = tokio_postgres::connect(&url, tokio_postgres::NoTls).await?;
+        let (client, connection) = tokio_postgres::connect(&url(address), tokio_postgres::NoTls).await?;
         let connection = tokio::spawn(connection);
         let row = client.query_one("SHOW server_version", &[]).await;
         drop(client);

@@ -3,11 +3,11 @@
 use std::path::Path;
 use std::time::Duration;
 
-use super::cluster::{Cluster, NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::Error;
 use super::find;
 use super::options::{Durability, Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::process::{Launch, wait};
 
@@ -54,17 +54,16 @@ pub(super) async fn probe(address: &str) -> Result<(), String> {
     ask(address, &["PING"]).await.map(drop)
 }
 
-/// Waits until all replicas follow their primary.
-pub(super) async fn settle(cluster: &Cluster) -> Result<(), String> {
-    let primaries = cluster.endpoints().len();
-    for node in primaries..cluster.len() {
-        follows(cluster.name(node), cluster.address(node), cluster.address(0)).await?;
+/// Waits until all replicas follow the primary, which comes first.
+pub(super) async fn settle(primaries: usize, addresses: &[&str]) -> Result<(), String> {
+    for replica in &addresses[primaries..] {
+        follows(replica, addresses[0]).await?;
     }
     Ok(())
 }
 
 /// Waits until a replica follows this primary.
-async fn follows(name: &str, address: &str, primary: &str) -> Result<(), String> {
+pub(super) async fn follows(address: &str, primary: &str) -> Result<(), String> {
     let (_, port) = primary.rsplit_once(':').unwrap_or_default();
     let wanted = [format!("master_port:{port}"), "master_link_status:up".to_owned()];
     let mut replication = String::new();
@@ -75,7 +74,7 @@ async fn follows(name: &str, address: &str, primary: &str) -> Result<(), String>
         }
         wait(Duration::from_millis(50), || false).await;
     }
-    Err(format!("{name} does not follow {primary} within 30 s:\n{replication}"))
+    Err(format!("{address} does not follow {primary} within 30 s:\n{replication}"))
 }
 
 /// The server says that it is a primary.
@@ -91,35 +90,14 @@ pub(super) async fn time(address: &str) -> Result<i64, String> {
     time.map(|time| time / 1000).ok_or_else(|| format!("states no time: {info}"))
 }
 
-impl Cluster {
-    /// Sends a command to a Redis, and returns the answer as text.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or refuses the command.
-    pub async fn redis(&self, node: usize, command: &[&str]) -> Result<String, Error> {
-        let answer = ask(self.address(node), command).await;
-        answer.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
-    }
-
-    /// Makes a Redis the replica of the one at this address, which may be a link's, and waits until it follows.
-    ///
-    /// # Errors
-    /// The server cannot be reached, or does not follow within 30 s.
-    pub async fn replicate(&self, node: usize, primary: &str) -> Result<(), Error> {
-        let (host, port) = primary.rsplit_once(':').unwrap_or_default();
-        self.redis(node, &["REPLICAOF", host, port]).await?;
-        let following = follows(self.name(node), self.address(node), primary).await;
-        following.map_err(|reason| Error::Unfit { node: self.name(node).to_owned(), reason })
-    }
-}
-
 pub(super) async fn version(address: &str) -> Result<String, String> {
     let info = ask(address, &["INFO", "server"]).await?;
     let version = info.lines().find_map(|line| line.strip_prefix("redis_version:"));
     version.map(|version| format!("Redis {}", version.trim())).ok_or_else(|| format!("states no version: {info}"))
 }
 
-async fn ask(address: &str, command: &[&str]) -> Result<String, String> {
+/// Sends a command; the answer as text.
+pub(super) async fn ask(address: &str, command: &[&str]) -> Result<String, String> {
     let ask = async {
         let client = redis::Client::open(format!("redis://{address}/"))?;
         let mut connection = client.get_multiplexed_async_connection().await?;

@@ -1,11 +1,11 @@
 //! Keys with which the nodes of a Palisade cluster sign their grants (docs/fencing.md).
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use palisade_fence::{RootKey, Terms, unix_time};
 use rand::Rng;
 
-use super::palisade::{CLUSTER, NODES};
+use super::palisade::{CLUSTER, NODES, node_key};
 
 /// How long the keys are good, in seconds.
 const VALID_S: u64 = 24 * 3600;
@@ -50,9 +50,4 @@ impl Signing {
     pub fn resource_flags(&self) -> [&str; 4] {
         ["--require-signature", &self.root, "--cluster", CLUSTER]
     }
-}
-
-/// The file of a node's key; nodes are numbered from 1.
-pub(super) fn node_key(directory: &Path, node: usize) -> PathBuf {
-    directory.join(format!("node-{node}.key"))
 }

@@ -6,11 +6,11 @@ use std::path::Path;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpStream;
 
-use super::cluster::{NodePlan, Plan, node_dir, write_config};
 use super::config;
 use super::error::{Error, file};
 use super::find;
 use super::options::{Kind, Options};
+use super::plan::{NodePlan, Plan, node_dir, write_config};
 use super::ports;
 use super::process::Launch;
 
