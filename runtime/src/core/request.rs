@@ -6,18 +6,17 @@ use palisade_client::wire::{
     self, AccessRules, AddMember, Code, Consistency, Failure, ListLocks, ListRecords, MemberChange, Op, ReplaceMember,
     TestAccess, Transfer,
 };
-use palisade_spec::lock::{
-    Claim, Command, Key, Keys, LockRequest, Mode, Opening, Owner, Principal, Revision, Right, Sequence, SessionId,
-    Token, Ttl, Value,
-};
+use palisade_spec::lock::{Claim, Command, Key, LockRequest, Mode, Principal, Revision, SessionId, Token};
 use palisade_spec::raft::{Change, MAX_NUMBER, NodeId};
 
-use super::credential::{Secret, session_id, session_proof};
-use super::{access, records};
-use crate::addresses::reachable_address;
+use super::credential::{Secret, session_id};
+use super::query::Query;
+use super::validate::{
+    invalid, opening, page_limit, sequence, valid_incarnation, valid_key, valid_keys, valid_member_address, valid_value,
+};
+use super::{access, transactions};
 use crate::limits;
 use crate::member_address::MemberAddress;
-use crate::storage::Incarnation;
 
 /// A client's request; its fields are valid.
 #[derive(Clone, Debug)]
@@ -47,64 +46,6 @@ pub enum Request {
     Change(Change, Principal),
     /// Transfer leadership, to the voter with this number if one is named, for this principal.
     Transfer(Option<NodeId>, Principal),
-}
-
-/// A query of the lock table.
-#[derive(Clone, Debug)]
-pub enum Query {
-    /// One session.
-    Session(SessionId),
-    /// The grant by which a session holds exactly these keys.
-    Grant {
-        /// The session.
-        session: SessionId,
-        /// Its secret, for the answer.
-        secret: Secret,
-        /// The keys.
-        keys: Keys,
-    },
-    /// One lock.
-    Lock(Key),
-    /// A page of locks.
-    Locks {
-        /// Only keys with this prefix.
-        prefix: String,
-        /// Only keys after this one.
-        after: Option<Key>,
-        /// Maximum number of locks.
-        limit: usize,
-    },
-    /// One record.
-    Record(Key),
-    /// A page of records.
-    Records {
-        /// Only keys with this prefix.
-        prefix: String,
-        /// Only keys after this one.
-        after: Option<Key>,
-        /// Maximum number of records.
-        limit: usize,
-    },
-    /// A watch's listing of one key: the lock, as far as it is held or waited for, and the record.
-    Listing(Key),
-    /// A part of a watch's listing.
-    ListingOf {
-        /// Only keys with this prefix.
-        prefix: String,
-        /// Only keys after this one.
-        after: Option<Key>,
-    },
-    /// The access rules.
-    Access,
-    /// Whether the access rules permit something.
-    Permits {
-        /// To this principal.
-        principal: Principal,
-        /// The right.
-        right: Right,
-        /// To this key.
-        key: String,
-    },
 }
 
 impl Request {
@@ -214,7 +155,7 @@ impl Request {
                 Request::Read(Query::Records { prefix, after, limit }, consistency, principal.clone())
             }
             Op::Transact { transaction, number } => {
-                let (command, secret) = records::command(transaction, number, principal)?;
+                let (command, secret) = transactions::command(transaction, number, principal)?;
                 at_once(command, secret)
             }
             Op::ChangeMembers(change) => Request::Change(member_change(change)?, principal.clone()),
@@ -301,76 +242,7 @@ fn lock_request(keys: &wire::Keys, options: &wire::Acquire) -> Result<LockReques
     Ok(LockRequest { keys: valid_keys(keys)?, mode, max_queue, reentrant, value })
 }
 
-fn valid_value(value: &str) -> Result<Value, Failure> {
-    match value.len() {
-        0..=limits::VALUE_BYTES => Ok(Value::from(value)),
-        length => Err(invalid(format!("the value has {length} bytes; it may have {}", limits::VALUE_BYTES))),
-    }
-}
-
-fn valid_keys(keys: &wire::Keys) -> Result<Keys, Failure> {
-    if let Some(key) = keys.single() {
-        return valid_key(key).map(Keys::from);
-    }
-    let valid = keys.iter().map(|key| valid_key(key)).collect::<Result<Vec<Key>, Failure>>()?;
-    let count = valid.len();
-    let bytes: usize = valid.iter().map(|key| key.as_str().len()).sum();
-    if bytes > limits::CLAIM_KEY_BYTES {
-        let most = limits::CLAIM_KEY_BYTES;
-        return Err(invalid(format!("the keys have {bytes} bytes together; those of one claim may have {most}")));
-    }
-    Keys::new(valid).ok_or_else(|| match count {
-        1..=Keys::MAX => invalid("a key occurs twice in the list; a session has one claim on a key"),
-        _ => invalid(format!("the list has {count} keys; it may have 1 to {}", Keys::MAX)),
-    })
-}
-
 fn page(list: ListLocks) -> Result<Query, Failure> {
     let limit = page_limit(list.limit)?;
     Ok(Query::Locks { prefix: list.prefix, after: list.after.map(|key| Key::from(key.as_str())), limit })
-}
-
-fn page_limit(limit: Option<u64>) -> Result<usize, Failure> {
-    let limit = usize::try_from(limit.unwrap_or(100)).ok().filter(|limit| (1..=limits::PAGE).contains(limit));
-    limit.ok_or_else(|| invalid(format!("limit may be 1 to {}", limits::PAGE)))
-}
-
-pub(super) fn valid_key(key: &str) -> Result<Key, Failure> {
-    match key.len() {
-        1..=limits::KEY_BYTES => Ok(Key::from(key)),
-        length => Err(invalid(format!("the key has {length} bytes; it may have 1 to {}", limits::KEY_BYTES))),
-    }
-}
-
-fn valid_member_address(peer_addr: String, incarnation: Option<&str>) -> Result<MemberAddress, Failure> {
-    let peer_addr = reachable_address(&peer_addr).map_err(|reason| invalid(format!("peer_addr {reason}")))?;
-    Ok(MemberAddress { peer_addr, incarnation: valid_incarnation(incarnation)? })
-}
-
-fn valid_incarnation(digits: Option<&str>) -> Result<Option<Incarnation>, Failure> {
-    digits.map(str::parse).transpose().map_err(|_| invalid("incarnation is not 16 hexadecimal digits"))
-}
-
-pub(super) fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure> {
-    match number {
-        Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
-        Some(number) if number > MAX_NUMBER => Err(invalid(format!("number is {number}; it may be 1 to {MAX_NUMBER}"))),
-        number => Ok(number.map(Sequence)),
-    }
-}
-
-fn opening(ttl_ms: u64, owner: &str, secret: Secret, principal: &Principal) -> Result<Opening, Failure> {
-    let (min, max) = (limits::TTL_MIN_MS, limits::TTL_MAX_MS);
-    if !(min..=max).contains(&ttl_ms) {
-        return Err(invalid(format!("ttl_ms is {ttl_ms}; it may be {min} to {max}")));
-    }
-    if owner.len() > limits::OWNER_BYTES {
-        return Err(invalid(format!("the owner has {} bytes; it may have {}", owner.len(), limits::OWNER_BYTES)));
-    }
-    let (proof, principal) = (session_proof(secret, principal.as_str()), principal.clone());
-    Ok(Opening { proof, owner: Owner::from(owner), principal, ttl: Ttl(ttl_ms) })
-}
-
-pub(super) fn invalid(message: impl Into<String>) -> Failure {
-    Failure::new(Code::Invalid, message)
 }

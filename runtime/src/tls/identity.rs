@@ -18,9 +18,10 @@ use percent_encoding::{AsciiSet, NON_ALPHANUMERIC, percent_decode_str, utf8_perc
 use tokio_rustls::rustls::pki_types::CertificateDer;
 use webpki::EndEntityCert;
 
-use super::issue::client_name;
-
 const SCHEME: &str = "palisade://";
+
+/// Maximum length of a client's name, in bytes.
+const CLIENT_NAME_BYTES: usize = 64;
 
 /// What is encoded in a cluster's name: all but what a URI reserves for names (RFC 3986, 2.3).
 const ENCODED: &AsciiSet = &NON_ALPHANUMERIC.remove(b'-').remove(b'.').remove(b'_').remove(b'~');
@@ -101,6 +102,22 @@ impl fmt::Display for Identity {
             Subject::Authority => f.write_str("ca"),
         }
     }
+}
+
+/// Checks a client's name: letters, digits and `. _ - @`, so that it can stand in a URI, in a file's
+/// name and in a line of the log.
+///
+/// # Errors
+/// The reason why it is none.
+pub fn client_name(name: &str) -> Result<String, String> {
+    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
+    if name.is_empty() || name.len() > CLIENT_NAME_BYTES || name.starts_with('.') || !name.bytes().all(is_good) {
+        return Err(format!(
+            "`{}` is not a client's name: 1 to {CLIENT_NAME_BYTES} letters, digits and . _ - @, without a dot at the beginning",
+            name.escape_debug()
+        ));
+    }
+    Ok(name.to_owned())
 }
 
 #[cfg(test)]

@@ -26,14 +26,12 @@ use rcgen::{
 };
 use time::OffsetDateTime;
 
-use super::identity::{Identity, Subject};
+use super::identity::{Identity, Subject, client_name};
 use crate::limits;
 
 /// How far the beginning of a certificate's validity lies in the past, so that a machine whose
 /// clock is slow accepts it at once.
 const CLOCK_DIFFERENCE: Duration = Duration::from_secs(300);
-/// Maximum length of a client's name, in bytes.
-const CLIENT_NAME_BYTES: usize = 64;
 /// The CA's certificate, and its key.
 const CA: (&str, &str) = ("ca.pem", "ca-key.pem");
 
@@ -226,22 +224,6 @@ impl Authority {
         issued.write(&certificate.pem(), &key.serialize_pem())?;
         Ok(issued)
     }
-}
-
-/// Checks a client's name: letters, digits and `. _ - @`, so that it can stand in a URI, in a file's
-/// name and in a line of the log.
-///
-/// # Errors
-/// The reason why it is none.
-pub fn client_name(name: &str) -> Result<String, String> {
-    let is_good = |byte: u8| byte.is_ascii_alphanumeric() || b"._-@".contains(&byte);
-    if name.is_empty() || name.len() > CLIENT_NAME_BYTES || name.starts_with('.') || !name.bytes().all(is_good) {
-        return Err(format!(
-            "`{}` is not a client's name: 1 to {CLIENT_NAME_BYTES} letters, digits and . _ - @, without a dot at the beginning",
-            name.escape_debug()
-        ));
-    }
-    Ok(name.to_owned())
 }
 
 /// What all certificates of a CA that name their issuer must find in it again.

@@ -28,8 +28,8 @@ use palisade_client::tls::PemFile;
 pub use palisade_client::tls::Stream;
 
 pub use self::access::{Access, Principal, Proof};
-pub use self::identity::{Identity, Subject};
-pub use self::issue::{Authority, Issued, Validity, client_name};
+pub use self::identity::{Identity, Subject, client_name};
+pub use self::issue::{Authority, Issued, Validity};
 pub use self::nodes::HandshakeError;
 pub use self::reload::watch;
 pub use self::tokens::{NewToken, TokenHash, Tokens, VerifiedBy};

@@ -16,7 +16,7 @@ use subtle::{Choice, ConditionallySelectable, ConstantTimeEq};
 use tokio::sync::watch;
 
 use super::TlsError;
-use super::issue::client_name;
+use super::identity::client_name;
 use super::reload::Unsettled;
 use crate::sync::Mutex;
 

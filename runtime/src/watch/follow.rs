@@ -1,13 +1,14 @@
 //! A watcher's way through the history.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use axum::body::Bytes;
 use palisade_client::wire::{self, EventId};
 use palisade_spec::lock::{Access, Key, Principal, Right};
 use tokio::task::yield_now;
 
-use super::dispatch::Slot;
+use super::directory::Slot;
 use super::filter::Filter;
 use super::history::{Batch, Missing, text_of};
 use super::hub::Hub;
@@ -77,27 +78,24 @@ pub struct Shown {
     resumes: bool,
 }
 
-impl Follower {
-    pub(super) fn new(
-        hub: Arc<Hub>,
-        filter: Filter,
-        reader: Principal,
-        after: EventId,
-        (id, slot): (u64, Arc<Slot>),
-    ) -> Follower {
-        Follower {
-            hub,
-            filter,
-            reader,
-            cursor: after,
-            listed: Listed::All,
-            is_idle: false,
-            is_caught_up: false,
-            id,
-            slot,
-        }
+impl Hub {
+    /// Follows the events after this one, for this reader. Nothing that happens from now on is missed.
+    pub fn follow(self: &Arc<Hub>, filter: Filter, reader: Principal, after: EventId) -> Follower {
+        let slot = Arc::new(Slot::new());
+        // Before the history is read: the core either sees this watcher, or its events are read.
+        self.watching.fetch_add(1, Ordering::SeqCst);
+        self.metrics.watchers.inc();
+        let id = {
+            let mut directory = self.directory.lock();
+            directory.enter(&filter, &slot, || self.shared.lock().history.reached())
+        };
+        let hub = Arc::clone(self);
+        let (cursor, listed, is_idle, is_caught_up) = (after, Listed::All, false, false);
+        Follower { hub, filter, reader, cursor, listed, is_idle, is_caught_up, id, slot }
     }
+}
 
+impl Follower {
     /// What it follows.
     pub fn filter(&self) -> &Filter {
         &self.filter
@@ -234,7 +232,9 @@ impl Follower {
 
 impl Drop for Follower {
     fn drop(&mut self) {
-        self.hub.leave(&self.filter, self.id);
+        self.hub.directory.lock().leave(&self.filter, self.id);
+        self.hub.watching.fetch_sub(1, Ordering::SeqCst);
+        self.hub.metrics.watchers.dec();
     }
 }
 

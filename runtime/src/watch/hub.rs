@@ -4,13 +4,10 @@ use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use palisade_client::wire::EventId;
-use palisade_spec::lock::{Access, Event, LockTable, Principal};
+use palisade_spec::lock::{Access, Event, LockTable};
 use palisade_spec::raft::{Index, Node};
 
-use super::dispatch::{Directory, Slot};
-use super::filter::Filter;
-use super::follow::Follower;
+use super::directory::Directory;
 use super::history::{Entry, History};
 use crate::metrics::Metrics;
 use crate::sync::{AtomicUsize, Mutex, Notify};
@@ -48,26 +45,6 @@ impl Hub {
             news: Notify::new(),
             metrics: Arc::clone(metrics),
         })
-    }
-
-    /// Follows the events after this one, for this reader. Nothing that happens from now on is missed.
-    pub fn follow(self: &Arc<Hub>, filter: Filter, reader: Principal, after: EventId) -> Follower {
-        let slot = Arc::new(Slot::new());
-        // Before the history is read: the core either sees this watcher, or its events are read.
-        self.watching.fetch_add(1, Ordering::SeqCst);
-        self.metrics.watchers.inc();
-        let id = {
-            let mut directory = self.directory.lock();
-            directory.enter(&filter, &slot, || self.shared.lock().history.reached())
-        };
-        Follower::new(Arc::clone(self), filter, reader, after, (id, slot))
-    }
-
-    /// A watcher has gone.
-    pub(super) fn leave(&self, filter: &Filter, id: u64) {
-        self.directory.lock().leave(filter, id);
-        self.watching.fetch_sub(1, Ordering::SeqCst);
-        self.metrics.watchers.dec();
     }
 
     /// Ends all watches: the node stops.

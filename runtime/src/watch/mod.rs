@@ -13,6 +13,7 @@
 //! Nothing here can break the safety of the locks: events are read, after they have happened, and nothing
 //! flows back.
 
+mod directory;
 mod dispatch;
 mod filter;
 mod follow;

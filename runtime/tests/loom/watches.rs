@@ -4,6 +4,7 @@
 #[allow(dead_code, unreachable_pub, reason = "the server's files, of which the tests use a part")]
 #[path = "../../src/watch"]
 mod watch {
+    mod directory;
     mod dispatch;
     mod filter;
     mod follow;

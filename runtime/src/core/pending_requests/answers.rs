@@ -12,9 +12,9 @@ use tracing::warn;
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
 use crate::core::credential::Secret;
-use crate::core::read::{acquired, grant_lost, no_session, not_holder, wrong_secret};
 use crate::core::respond::Responder;
-use crate::core::{access, records};
+use crate::core::sessions::{acquired, grant_lost, no_session, not_holder, wrong_secret};
+use crate::core::{access, transactions};
 use crate::stopwatch::Stopwatch;
 
 impl PendingRequests {
@@ -99,7 +99,7 @@ impl PendingRequests {
                 responder.answer(access_set(table, &principal, rules.as_deref(), &reply));
             }
             (Command::Transact { writer, transaction }, reply) => {
-                responder.answer(records::answer(table, &writer, &transaction, reply));
+                responder.answer(transactions::answer(table, &writer, &transaction, reply));
             }
             (command, reply) => unreachable!("{command:?} was answered with {reply:?}"),
         }

@@ -6,8 +6,8 @@ use palisade_spec::lock::{LockTable, Principal};
 use palisade_spec::raft::{Node, RequestId};
 
 use super::{PendingRequests, not_leading};
+use crate::core::query::Query;
 use crate::core::read::{self, Age};
-use crate::core::request::Query;
 use crate::core::respond::Responder;
 use crate::limits;
 

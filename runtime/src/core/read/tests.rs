@@ -1,5 +1,7 @@
 use palisade_client::wire::{AccessRule, Right as WireRight};
-use palisade_spec::lock::{Bytes, Change, Command, LockRequest, Opening, Owner, Transaction, Ttl, Value, Writer};
+use palisade_spec::lock::{
+    Bytes, Change, Command, Keys, LockRequest, Opening, Owner, Proof, Transaction, Ttl, Value, Writer,
+};
 use palisade_spec::raft::StateMachine;
 
 use super::*;
@@ -46,7 +48,7 @@ fn keys() -> Vec<String> {
 fn pages(table: &LockTable, reader: &str, prefix: &str, limit: usize) -> Vec<String> {
     let (mut all, mut after) = (Vec::new(), None);
     loop {
-        let page = locks(table, Stamp(0), &Principal::from(reader), prefix, after.as_ref(), limit);
+        let page = locks::list(table, Stamp(0), &Principal::from(reader), prefix, after.as_ref(), limit);
         assert!(page.locks.len() == limit || page.next_after.is_none(), "only the last page is not full");
         assert!(!page.locks.is_empty() || all.is_empty(), "no page after the last lock");
         all.extend(page.locks.into_iter().map(|lock| lock.key));
@@ -96,11 +98,11 @@ fn views_show_values_and_pages_of_them_end() {
         table.apply(Stamp(0), &Command::AcquireOnce { opening, request });
     }
     let eve = Principal::from("admin/eve");
-    let page = locks(&table, Stamp(0), &eve, "", None, 1000);
+    let page = locks::list(&table, Stamp(0), &eve, "", None, 1000);
     assert_eq!(page.locks.len(), limits::PAGE_VALUE_BYTES / limits::VALUE_BYTES);
     assert!(page.locks.iter().all(|lock| lock.holders[0].value.as_ref() == Some(&long)));
     let after = page.next_after.map(|key| Key::from(key.as_str()));
-    assert_eq!(locks(&table, Stamp(0), &eve, "", after.as_ref(), 1000).locks.len(), 10);
+    assert_eq!(locks::list(&table, Stamp(0), &eve, "", after.as_ref(), 1000).locks.len(), 10);
 }
 
 /// Goal: claims on several keys make shorter pages, as their keys are shown with each of them.
@@ -116,7 +118,7 @@ fn pages_of_claims_on_several_keys_end() {
         table.apply(Stamp(0), &Command::AcquireOnce { opening, request });
     }
     let eve = Principal::from("admin/eve");
-    let page = locks(&table, Stamp(0), &eve, "", None, 1000);
+    let page = locks::list(&table, Stamp(0), &eve, "", None, 1000);
     assert_eq!(page.locks.len(), limits::PAGE_CLAIMS / Keys::MAX);
     assert!(page.next_after.is_some() && table.locks().len() > page.locks.len());
     assert_eq!(claims(&Answer::Locks(page)), limits::PAGE_CLAIMS / Keys::MAX * Keys::MAX);
@@ -135,7 +137,7 @@ fn views_name_keys_that_the_reader_may_read() {
     }
     let key = Key::from("b/1");
     let shown = |reader: &str| {
-        let view = lock(&table, Stamp(0), &Principal::from(reader), &key, table.lock(&key));
+        let view = locks::show(&table, Stamp(0), &Principal::from(reader), &key, table.lock(&key));
         (view.holders[0].keys.clone(), view.queue[0].keys.clone())
     };
     let [all, own] = [vec!["b/1".to_owned(), "c/1".into()], vec!["b/1".to_owned()]];
