@@ -5,30 +5,33 @@
 
 mod access;
 mod answers;
+mod cluster;
 mod failure;
 mod keys;
+mod locks;
 mod records;
 #[cfg(feature = "schema")]
 mod schema;
+#[cfg(feature = "schema")]
+mod schema_fields;
 mod session;
 mod watch;
 
 use serde::{Deserialize, Serialize};
 
 pub use self::access::{AccessRule, AccessRules, AccessVerdict, Right, TestAccess};
-pub use self::answers::{
-    Acquired, Answer, Broken, DiskView, HolderView, LeaderView, LockPage, LockView, MemberView, MembersView, Outcome,
-    Response, SessionLease, SessionView, SnapshotView, Stale, StatusView, WaiterView,
-};
+pub use self::answers::{Acquired, Answer, Broken, Outcome, Response, SessionLease, SessionView, Stale};
+pub use self::cluster::{DiskView, LeaderView, MemberView, MembersView, SnapshotView, StatusView};
 pub use self::failure::{Code, Failure, HeldBy, waiters};
 pub use self::keys::Keys;
+pub use self::locks::{HolderView, LockPage, LockView, WaiterView};
 pub use self::records::{
     Condition, Content, ListRecords, RecordChange, RecordPage, RecordSummary, RecordView, Transaction,
 };
 // For the description of the server's own types.
 #[cfg(feature = "schema")]
 #[doc(hidden)]
-pub use self::schema::{key_or_keys, with_fields};
+pub use self::schema_fields::{key_or_keys, with_fields};
 pub use self::session::SessionId;
 pub use self::watch::{Because, Change, Event, EventId, Listing, NotAnEvent, Watch, Watched};
 

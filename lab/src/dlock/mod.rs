@@ -11,7 +11,7 @@
 //!
 //! | file | contents |
 //! |---|---|
-//! | `options.rs` | [`Backend`], [`Options`] and [`connect`]: from the command line to a [`Locks`] |
+//! | `backend.rs`, `options.rs`, `connect.rs` | [`Backend`], [`Options`] and [`connect`]: from the command line to a [`Locks`] |
 //! | [`redis`] | one Redis: SET NX PX, scripts, and the wrong release of experiment 3 |
 //! | [`redlock`] | independent Redis servers, by majority |
 //! | [`etcd`] | a lease and a queue of keys by create revision, by hand |
@@ -24,8 +24,10 @@
 //!
 //! Every await that talks to a server has a deadline ([`Options::request_timeout`]).
 
+mod backend;
 pub mod bounded;
 mod cleanup;
+mod connect;
 pub mod etcd;
 mod etcd_lease;
 pub mod etcd_lock;
@@ -47,7 +49,9 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 
-pub use self::options::{Backend, Connections, Options, Renewal, connect};
+pub use self::backend::Backend;
+pub use self::connect::connect;
+pub use self::options::{Connections, Options, Renewal};
 
 /// What an acquire asks for.
 #[derive(Debug, Clone)]

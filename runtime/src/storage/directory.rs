@@ -7,7 +7,7 @@ use palisade_spec::raft::NodeId;
 use tracing::warn;
 
 use super::disk::{Disk, Lock, Locking, SystemDisk};
-use super::identity::Segments;
+use super::segment_number::Segments;
 use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock file's name.
@@ -246,7 +246,7 @@ mod tests {
     use std::fs;
     use std::os::unix::fs::PermissionsExt;
 
-    use super::super::SegmentNumber;
+    use super::super::segment_number::SegmentNumber;
     use super::*;
 
     fn identity() -> Identity {

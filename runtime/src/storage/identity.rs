@@ -16,7 +16,8 @@ use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
-use super::{SegmentNumber, StorageError, files};
+use super::segment_number::Segments;
+use super::{StorageError, files};
 
 /// The file's name.
 pub(super) const FILE_NAME: &str = "identity.json";
@@ -94,22 +95,6 @@ struct Record {
     founders: BTreeMap<NodeId, String>,
     restored: Option<String>,
     segments: Segments,
-}
-
-/// The segments that the log needs.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(deny_unknown_fields)]
-pub(super) struct Segments {
-    /// First segment that the log needs. A snapshot includes the entries of the segments before it,
-    /// which are removed or about to be.
-    pub(super) first: SegmentNumber,
-    /// Last segment created; 0 if there is none yet.
-    pub(super) last: SegmentNumber,
-}
-
-impl Segments {
-    /// The segments of a log that was never opened.
-    pub(super) const NONE: Segments = Segments { first: SegmentNumber::FIRST, last: SegmentNumber::NONE };
 }
 
 /// The format number of a file; all other fields are ignored.

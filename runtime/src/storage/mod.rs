@@ -68,7 +68,7 @@
 //! - `disk`: the interface to files and threads; `layer`: a disk over another one.
 //! - `directory`, `identity`: which node and cluster own the directory.
 //! - `wal`: writing.
-//! - `frame`, `record`, `mask`, `segment`, `evidence`: the format.
+//! - `frame`, `record`, `mask`, `segment`, `segment_number`, `evidence`: the format.
 //! - `log_summary`: what the writer knows of the log.
 //! - `preallocate`, `segment_gc`, `files`: creating files durably, and removing old ones; `space`:
 //!   free space.
@@ -99,6 +99,7 @@ mod recover;
 mod replay;
 mod segment;
 mod segment_gc;
+mod segment_number;
 mod set_aside;
 mod snapshot_file;
 mod snapshot_names;
@@ -124,5 +125,3 @@ pub use snapshots::{Incoming, Snapshots};
 pub use space::{Space, SpaceView};
 pub use start::Start;
 pub use wal::{DEFAULT_SEGMENT_BYTES, Wal, Written};
-
-use segment::SegmentNumber;

@@ -16,7 +16,8 @@ use std::time::{Duration, Instant};
 use tracing::{info, warn};
 
 use super::disk::{Access, Beside, Disk, DiskFile};
-use super::segment::{Header, SegmentNumber};
+use super::segment::Header;
+use super::segment_number::SegmentNumber;
 use super::space::Space;
 use super::{Identity, StorageError, files, identity};
 

@@ -18,40 +18,13 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 
 use palisade_spec::raft::{HardState, Index, NodeId, Position, Stamp, Term};
-use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
 use super::evidence::{SLOTS_END, Slots};
 use super::frame::{Sequence, field};
 use super::mask::SECTOR;
+use super::segment_number::SegmentNumber;
 use super::{Identity, StorageError};
-
-/// A segment's number; the first is 1.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
-pub(super) struct SegmentNumber(pub(super) u64);
-
-impl SegmentNumber {
-    /// The first segment of a log.
-    pub(super) const FIRST: SegmentNumber = SegmentNumber(1);
-    /// The number before the first: no segment.
-    pub(super) const NONE: SegmentNumber = SegmentNumber(0);
-
-    /// The next segment's number.
-    pub(super) fn next(self) -> SegmentNumber {
-        SegmentNumber(self.0 + 1)
-    }
-
-    /// The path of the segment's file.
-    pub(super) fn path(self, directory: &Path) -> PathBuf {
-        directory.join(format!("wal-{:020}.log", self.0))
-    }
-}
-
-impl fmt::Display for SegmentNumber {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
-    }
-}
 
 const MAGIC: [u8; 8] = *b"PALISWAL";
 /// The only format that this program writes and reads. The checksum's offset is the same in every

@@ -212,7 +212,8 @@ mod tests {
         };
         let identity = |path: &Path| {
             let node = Identity { incarnation: NEW, founders: [].into(), ..Identity::of(7, next()) };
-            super::super::identity::write(&SystemDisk, path, &node, super::super::identity::Segments::NONE).unwrap();
+            super::super::identity::write(&SystemDisk, path, &node, super::super::segment_number::Segments::NONE)
+                .unwrap();
         };
         let steps: [&dyn Fn(&Path); 4] = [&agreed, &wal, &snapshot, &identity];
         for done in 1..=steps.len() {

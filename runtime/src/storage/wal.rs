@@ -25,13 +25,13 @@ use serde::de::DeserializeOwned;
 use super::disk::{Access, DiskFile};
 use super::evidence::{Evidence, Slots};
 use super::frame::{FrameBuffer, KIND_BATCH, Sequence};
-use super::identity::Segments;
 use super::log_summary::LogSummary;
 use super::preallocate::{Blank, Preparation};
 use super::record::Record;
 use super::recover::{self, LastSegment, RecoveryReport};
-use super::segment::{FRAMES_AT, Header, SegmentNumber, Start};
+use super::segment::{FRAMES_AT, Header, Start};
 use super::segment_gc::Removal;
+use super::segment_number::{SegmentNumber, Segments};
 use super::{DataDir, Snapshots, Space, StorageError, Stored};
 
 /// Default size of a segment, in bytes.

@@ -1,7 +1,7 @@
 //! In no crate do modules import each other in a circle.
 //!
-//! The server's modules have a list that orders them (`modules.rs`), because the order itself is a decision there: above
-//! all, the core knows nothing of sockets. Of the other crates, only that there is an order matters: so this test reads
+//! The server's uppermost modules also have a list that orders them (`modules.rs`), because the order itself is a decision
+//! there: above all, the core knows nothing of sockets. Elsewhere only that there is an order matters: so this test reads
 //! the imports from the source, and a new module needs no place in a list.
 //!
 //! A module and those within it may import each other. Code for tests does not count. Not seen: a method that is called
@@ -15,16 +15,16 @@ use super::imports::{Import, Modules};
 /// The crates, and whether the rule also holds within their modules, between the files of one folder.
 ///
 /// It does not in the spec, where `raft`, `lock` and `checker` each have a type whose methods stand in a file for each
-/// topic; in the client, where `wire` has types that have one another as fields; and in the lab, where the choice among
-/// lock services and each of them import each other.
-const CRATES: [(&str, bool); 7] = [
+/// topic.
+const CRATES: [(&str, bool); 8] = [
     ("spec/src", false),
-    ("client/src", false),
+    ("client/src", true),
     ("fence/src", true),
+    ("runtime/src", true),
     ("model/src", true),
     ("conformance/history/src", true),
     ("conformance/src", true),
-    ("lab/src", false),
+    ("lab/src", true),
 ];
 
 /// Imports that would close a circle, and are there for a reason: the module that imports, what it imports, the reason.
