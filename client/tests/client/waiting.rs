@@ -141,6 +141,11 @@ fn opens(state: &crate::support::State) -> usize {
     state.seen.iter().filter(|(_, op)| matches!(op, Op::OpenSession(_))).count()
 }
 
+/// The requests that a full disk refuses.
+fn asked(state: &crate::support::State) -> usize {
+    state.seen.iter().filter(|(_, op)| matches!(op, Op::OpenSession(_) | Op::Acquire { .. })).count()
+}
+
 /// Goal: a full disk is an error that says so: at once to a caller that does not wait, and at the
 /// end of its wait to any other. The client repeats no request after that.
 #[tokio::test]
@@ -155,9 +160,13 @@ async fn a_full_disk_is_named_in_the_error() {
                 client.lock("warm", LockOptions::default()).await.unwrap().release().await.unwrap();
             }
             cluster.state().faults.refuse_all = Some(Code::NoSpace);
+            let before = asked(&cluster.state());
             let error = client.lock("key", LockOptions::default().wait(wait)).await.unwrap_err();
             assert_eq!(error.to_string(), "the server refused: refused for the moment");
             assert!(matches!(&error, Error::Refused(failure) if failure.error == Code::NoSpace));
+            if wait.is_zero() {
+                assert_eq!(asked(&cluster.state()) - before, 1, "a caller that does not wait is told at once");
+            }
             cluster.state().faults.refuse_all = None;
         }
     }
