@@ -42,19 +42,27 @@ check-fast: lint
 programs:
     {{ build }}
 
-# What must hold beside the tests: lints, documentation, models, mutants, random walks, long tests.
+# What must hold beside the tests: lints, documentation, everything that is checked of the models, long tests.
 check: lint models long-tests
 
-# Every model explored to its end, liveness, random walks, and every mutant of the protocol unless it was caught in these sources.
+# Every model explored to its end, liveness, random walks, the long tests of the models, and every mutant of the protocol.
 models: programs
     {{ bin }}/palisade-model check
     {{ bin }}/palisade-model liveness
     {{ bin }}/palisade-model simulate --rounds 1 --states 10000
-    model/mutants-of-changed-sources {{ bin }}/palisade-model
-
-# The tests that take long, which `cargo test` leaves out.
-long-tests:
     cargo test --lib --test leases -- --ignored
+    {{ bin }}/palisade-model mutants
+    model/sources passed
+
+# The same, unless all of it has passed in these sources; two models are explored anyway.
+changed-models: programs
+    if model/sources same; then \
+        echo "everything that is checked of the models has passed in these sources (model/checked-sources)" && \
+        {{ bin }}/palisade-model check raft locks; \
+    else just models; fi
+
+# The tests that take long, which `cargo test` leaves out; those of the models are run with them.
+long-tests:
     HISTORIES=1000 cargo test --test cross_check
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
@@ -65,8 +73,7 @@ check-deep SECONDS='600': programs
     {{ bin }}/palisade-model simulate --seconds {{ SECONDS }}
 
 # Everything that takes hours. Needs root, iproute2, nftables, strace and faketime for every fault.
-nightly: (check-deep '3600')
-    {{ bin }}/palisade-model mutants
+nightly: models (check-deep '3600')
     {{ bin }}/palisade-conformance mutants
     {{ bin }}/palisade-conformance sim --within 3600
     {{ bin }}/palisade-conformance torture --minutes 30
@@ -130,10 +137,15 @@ conformance:
     just judge
 
 # What the tests have recorded is stepped again and judged; all saved traces are played; a minute of torture, and one of simulation.
-judge: programs
+judge: recordings torture-and-sim
+
+# What the tests have recorded is stepped again and judged, and all saved traces are played on live nodes.
+recordings: programs
     {{ bin }}/palisade-conformance validate target/recordings
     {{ bin }}/palisade-conformance replay --coverage
-    # The torture waits more than it computes: the simulation runs beside it.
+
+# A minute of torture, which waits more than it computes, and a minute of simulation beside it.
+torture-and-sim: programs
     {{ bin }}/palisade-conformance torture --minutes 1 & torture=$!; \
         {{ bin }}/palisade-conformance sim --seeds 1000000 --within 60 || { kill $torture; exit 1; }; \
         wait $torture
@@ -175,8 +187,9 @@ doc:
     cargo doc --no-deps --document-private-items
 
 # Needs protoc and Redis. A test whose server is not installed says so, and is skipped (docs/lab/README.md).
-# The lab's tests, those on real servers one at a time, and its central experiment, `pause`, on Redis and Palisade.
+# The lab's tests, those on real servers at most two at a time, and its central experiment, `pause`, on Redis and Palisade.
 lab: programs
     PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --lib --test pages --test resource
-    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test contend --test dlock --test gen --test servers --test stores -- --test-threads 1
+    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test dlock -- --test-threads 2
+    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test contend --test gen --test servers --test stores -- --test-threads 1
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade {{ bin }}/palisade --rounds 1 --out target/lab-pages

@@ -18,11 +18,14 @@ pub(crate) async fn suite(bench: &Bench) {
     let shared = bench.locks_with(&Options { connections: Connections::Shared(2), ..patient });
     exclusion_with_growing_tokens(bench, &shared, "shared").await;
     drop(shared);
-    a_wait_ends_in_time(bench, &*locks).await;
-    an_expired_lock_goes_to_the_next_owner(bench, &*locks).await;
-    renewals_hold_the_lock(bench, &*locks).await;
-    an_owner_that_comes_back_does_not_release_its_own_later_lock(&*locks).await;
-    a_cancelled_waiter_leaves_nothing(bench, &locks).await;
+    // Each has a key of its own, and waits for TTLs.
+    tokio::join!(
+        a_wait_ends_in_time(bench, &*locks),
+        an_expired_lock_goes_to_the_next_owner(bench, &*locks),
+        renewals_hold_the_lock(bench, &*locks),
+        an_owner_that_comes_back_does_not_release_its_own_later_lock(&*locks),
+        a_cancelled_waiter_leaves_nothing(bench, &locks),
+    );
     a_cancelled_acquire_releases_what_it_was_granted(bench, &*locks).await;
     a_server_that_goes_away_is_named(bench).await;
 }

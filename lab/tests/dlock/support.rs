@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use palisade_lab::dlock::{Backend, Error, Handle, Locks, Options, Request, connect};
 use palisade_lab::servers::{self, Cluster, Kind};
-use tokio::sync::{Mutex, MutexGuard};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
-/// One test at a time: the machine is small, and the rules are about time.
-static ONE: Mutex<()> = Mutex::const_new(());
+/// Two tests at a time: the machine is small, and the rules are about time.
+static TURNS: Semaphore = Semaphore::const_new(2);
 
 /// Servers that are used by one test.
 pub(crate) struct Bench {
     pub(crate) cluster: Cluster,
     pub(crate) backend: Backend,
-    _one: MutexGuard<'static, ()>,
+    _turn: SemaphorePermit<'static>,
 }
 
 fn kind(backend: Backend) -> Kind {
@@ -35,9 +35,9 @@ pub(crate) async fn bench(backend: Backend) -> Option<Bench> {
 }
 
 pub(crate) async fn bench_with(backend: Backend, options: servers::Options) -> Option<Bench> {
-    let one = ONE.lock().await;
+    let turn = TURNS.acquire().await.expect("the semaphore is never closed");
     match servers::start(kind(backend), &servers::Options { allow_tmpfs: true, ..options }).await {
-        Ok(cluster) => Some(Bench { cluster, backend, _one: one }),
+        Ok(cluster) => Some(Bench { cluster, backend, _turn: turn }),
         Err(error @ servers::Error::Missing(_)) if std::env::var("LAB_REQUIRE").as_deref() != Ok("all") => {
             let _ = writeln!(std::io::stderr(), "SKIPPED: the tests of {backend}: {error}");
             None
