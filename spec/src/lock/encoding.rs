@@ -284,3 +284,56 @@ impl From<EarlierLock> for Lock {
         Lock { holders: holder.into(), queue: queue.into() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use alloc::string::String;
+    use alloc::vec::Vec;
+
+    use super::*;
+    use crate::invariants::states::{id, key};
+
+    /// How the command is written, up to its fields; it is read back as it was.
+    fn variant(command: &Command) -> String {
+        let text = serde_json::to_string(command).unwrap();
+        assert_eq!(&serde_json::from_str::<Command>(&text).unwrap(), command, "{text}");
+        text.split('"').nth(1).unwrap().into()
+    }
+
+    /// Goal: an earlier version reads what it could have written itself, also where this one knows more.
+    #[test]
+    fn exclusive_claims_on_one_key_are_written_as_before() {
+        let keys = Keys::new(["a", "b"].map(key).into()).unwrap();
+        let acquire = |request| variant(&Command::Acquire { session: id(1), sequence: None, request });
+        let release = |keys| variant(&Command::Release { session: id(1), sequence: None, keys, claim: Claim::Either });
+        assert_eq!([true, false].map(|wait| acquire(LockRequest::exclusive("a", wait))), ["Acquire"; 2]);
+        assert_eq!(release("a".into()), "Release");
+        let plain = LockRequest::exclusive("a", true);
+        let more = [
+            LockRequest { keys: keys.clone(), ..plain.clone() },
+            LockRequest { mode: Mode::SHARED, ..plain.clone() },
+            LockRequest { max_queue: 3, ..plain.clone() },
+            LockRequest { reentrant: true, ..plain.clone() },
+            LockRequest { value: Some("v".into()), ..plain },
+        ];
+        assert_eq!(more.map(acquire), ["AcquireAny"; 5]);
+        assert_eq!(release(keys), "ReleaseSeveral");
+    }
+
+    /// Goal: a lock of a snapshot of the first version keeps its holder and its queue, in exclusive mode.
+    #[test]
+    fn lock_of_an_earlier_snapshot_keeps_its_claims() {
+        let [holder, waiter] = [1, 2].map(|number| serde_json::to_string(&id(number)).unwrap());
+        let text = alloc::format!(
+            r#"{{"holder":{{"session":{holder},"token":7,"sequence":4}},"queue":[{{"session":{waiter},"sequence":null}}]}}"#
+        );
+        let earlier: EarlierLock = serde_json::from_str(&text).unwrap();
+        let lock = Lock::from(earlier);
+        let holders: Vec<_> =
+            lock.holders.iter().map(|holder| (holder.session, holder.token, holder.sequence)).collect();
+        assert_eq!(holders, [(id(1), Token(7), Some(Sequence(4)))]);
+        let waiters: Vec<_> = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence, waiter.mode)).collect();
+        assert_eq!(waiters, [(id(2), None, Mode::EXCLUSIVE)]);
+        assert!(lock.holders.iter().all(|holder| holder.mode == Mode::EXCLUSIVE && holder.holds == 1));
+    }
+}

@@ -412,8 +412,8 @@ impl Parts<'_> {
 #[cfg(test)]
 mod tests {
     use super::{LockTable, SharedMap, Stored};
-    use crate::invariants::states::{acquire, key, table};
-    use crate::lock::Token;
+    use crate::invariants::states::{acquire, id, key, table};
+    use crate::lock::{Command, Keys, LockRequest, Token};
     use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
     /// A table is read back as it was written; its index of sessions with waiters is computed from
@@ -452,5 +452,20 @@ mod tests {
         table.apply(Stamp(0), &acquire(2, 0, "l"));
         let token = |name| table.lock(&key(name)).unwrap().holders[0].token;
         assert_eq!((token("k"), token("l"), table.next_token()), (Token(1), Token(1002), Token(1003)));
+    }
+
+    /// Goal: what a request says it will count is what its claim counts, as a holder and as a waiter.
+    #[test]
+    fn request_says_the_bytes_of_its_claim() {
+        let keys = Keys::new(["a", "b"].map(key).into()).unwrap();
+        let with_value = LockRequest { value: Some("value".into()), ..LockRequest::exclusive(keys, true) };
+        for request in [LockRequest::exclusive("k", true), with_value] {
+            let mut table = table(2);
+            for session in [1, 2].map(id) {
+                let before = table.claimed_bytes();
+                table.apply(Stamp(0), &Command::Acquire { session, sequence: None, request: request.clone() });
+                assert_eq!(table.claimed_bytes() - before, request.claimed_bytes());
+            }
+        }
     }
 }
