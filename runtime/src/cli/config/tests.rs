@@ -231,3 +231,37 @@ fn variable_that_sets_nothing_is_reported() {
     );
     assert_eq!(reported(&[("PALISADE_CLIENT_PORT", "7400")]).len(), 1);
 }
+
+/// Goal: whatever bytes are in the file, it is used or refused with sentences that name it; what is used
+/// can be printed. Every byte is replaced by others, among them half a character, and the file is cut off there.
+#[test]
+fn damaged_file_is_refused_with_sentences() {
+    let values = "max-sessions = 0x10\nallow-host = [\"a\", 'b']\ninsecure = false\ncluster = \"\"\"\n\\u00fc\"\"\"\n";
+    let sound = format!("{NODE}# comment\n{values}");
+    let file = write(&sound);
+    let name = file.path().display().to_string();
+    let (mut used, mut refused) = (0, 0);
+    for at in 0..sound.len() {
+        let damaged = |byte: &u8| [&sound.as_bytes()[..at], &[*byte], &sound.as_bytes()[at + 1..]].concat();
+        let cut = sound.as_bytes()[..at].to_vec();
+        for bytes in b"\0\n\"]}= 9x\xc3".iter().map(damaged).chain([cut]) {
+            std::fs::write(file.path(), &bytes).unwrap();
+            match layered(file.path(), &[], &[]) {
+                Ok(layered) => {
+                    used += 1;
+                    if let Ok(matches) = Arguments::command().try_get_matches_from(&layered.arguments) {
+                        assert!(!lines(&layered, matches.subcommand_matches("serve").unwrap()).is_empty());
+                    }
+                }
+                Err(refusals) => {
+                    refused += 1;
+                    assert!(
+                        !refusals.is_empty() && refusals.iter().all(|refusal| refusal.contains(&name)),
+                        "{refusals:?}"
+                    );
+                }
+            }
+        }
+    }
+    assert!(used > 100 && refused > 1000, "{used} were used, {refused} refused");
+}
