@@ -117,7 +117,7 @@ test:
 
 # The scenarios that the clients of all languages must pass (docs/clients.md): `just clients python::` runs one client's. The clients in other languages are built before.
 clients CLIENT='':
-    cargo build -p palisade-client --example adapter
+    cargo build -p palisade-client --examples
     RUST_TEST_THREADS=8 cargo test -p palisade --test live clients::{{ CLIENT }}
 
 # Known mistakes in copies of the clients: a scenario or a unit test must find each.
@@ -132,7 +132,7 @@ bless:
 # What runs against what was checked: the live tests once more, eight at a time since they wait more than they compute, and everything that is judged.
 conformance:
     rm -rf target/recordings
-    cargo build -p palisade-client --example adapter
+    cargo build -p palisade-client --examples
     RUST_TEST_THREADS=8 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 

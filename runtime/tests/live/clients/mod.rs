@@ -18,6 +18,7 @@ mod losing;
 mod nightly;
 mod program;
 mod queueing;
+mod rust_examples;
 mod shared;
 mod stage;
 

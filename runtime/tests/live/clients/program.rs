@@ -58,7 +58,7 @@ impl Kind {
     pub fn program(self) -> Result<Program, String> {
         let mut built = None;
         let command_line = match self {
-            Kind::Rust => vec![rust()?],
+            Kind::Rust => vec![rust_example("adapter")?],
             Kind::Python => vec![python()?, existing(folder("python").join("adapter.py"))?],
             Kind::PythonAsyncio => {
                 vec![python()?, existing(folder("python").join("adapter.py"))?, "--asyncio".into()]
@@ -118,12 +118,12 @@ fn answers(command: &mut Command) -> Result<(), String> {
     Err(format!("{command:?} failed ({}): {}", output.status, String::from_utf8_lossy(&output.stderr).trim()))
 }
 
-/// The example `adapter` of `palisade-client`, which `cargo test` builds beside the server, if it is
-/// as new as its source: `cargo test -p palisade` builds no examples.
-fn rust() -> Result<PathBuf, String> {
-    const BUILD: &str = "run cargo build -p palisade-client --example adapter";
+/// An example of `palisade-client`, which `cargo test` builds beside the server, if it is as new as its
+/// source: `cargo test -p palisade` builds no examples.
+pub fn rust_example(name: &str) -> Result<PathBuf, String> {
+    const BUILD: &str = "run cargo build -p palisade-client --examples";
     let programs = Path::new(env!("CARGO_BIN_EXE_palisade")).parent().expect("a program is in a folder");
-    let program = programs.join("examples/adapter");
+    let program = programs.join("examples").join(name);
     let built = program.metadata().and_then(|metadata| metadata.modified());
     let built = built.map_err(|error| format!("there is no {} ({error}): {BUILD}", program.display()))?;
     let sources = std::fs::read_to_string(program.with_extension("d")).unwrap_or_default();
