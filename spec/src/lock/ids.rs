@@ -202,6 +202,7 @@ mod tests {
             [("", false, false), ("worker-7", true, false), ("admin/alice", false, true), ("node/3", false, false)]
         {
             let principal = Principal::from(name);
+            assert_eq!(principal, Principal::from(alloc::sync::Arc::from(name)));
             let is = (principal.as_str(), principal.is_client(), principal.is_administrator());
             assert_eq!(is, (name, is_client, is_administrator));
         }

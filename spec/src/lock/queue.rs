@@ -376,6 +376,8 @@ mod tests {
             assert_eq!(holders, Holders::from((1..=session).map(|at| holder(at, Mode::SHARED)).collect::<Vec<_>>()));
         }
         assert_eq!(holders.remove(1).session, id(2));
+        let left = [1, 3].map(|session| holder(session, Mode::SHARED));
+        assert_eq!((&holders, holders.permits()), (&Holders::from(left.to_vec()), 2));
         assert_eq!(holders.remove(1).session, id(3));
         assert_eq!(holders, Holders::from([holder(1, Mode::SHARED)].to_vec()));
         assert_eq!(holders.remove(0).session, id(1));
@@ -413,9 +415,20 @@ mod tests {
             queue: VecDeque::from([waiter(2), waiter(3)]).into(),
         };
         let indices = [1, 4, 2, 3, 5].map(|session| lock.claim_index(id(session)));
+        assert_eq!(lock.first_holder().map(|holder| holder.session), Some(id(1)));
         let expected =
             [ClaimIndex::Holds(0), ClaimIndex::Holds(1), ClaimIndex::Waits(0), ClaimIndex::Waits(1)].map(Some);
         assert_eq!((&indices[..4], indices[4]), (&expected[..], None));
+    }
+
+    #[test]
+    fn claim_has_its_own_value() {
+        let details = |value: &str| Details::new(&"k".into(), Some(value.into()));
+        let held = Holder { details: details("held"), ..holder(1, Mode::EXCLUSIVE) };
+        let waits = Waiter { details: details("waits"), ..waiter(2) };
+        let lock = Lock { holders: held.into(), queue: VecDeque::from([waits, waiter(3)]).into() };
+        let values = [1, 2, 3, 4].map(|session| lock.value(id(session)).map(|value| value.as_str()));
+        assert_eq!(values, [Some("held"), Some("waits"), None, None]);
     }
 
     #[test]

@@ -151,7 +151,7 @@ mod tests {
     /// Holders and waiters with values, on one key and on several, of which the same key is the first and a
     /// later one.
     fn filled() -> LockTable {
-        let mut table = table(6);
+        let mut table = table(7);
         for command in [
             acquire(1, &["a", "b", "c"], Mode::SHARED, Some("one")),
             acquire(2, &["b", "c"], Mode::SHARED, None),
@@ -159,6 +159,7 @@ mod tests {
             acquire(4, &["b", "d"], Mode::EXCLUSIVE, Some("four")),
             acquire(5, &["c", "d"], Mode::EXCLUSIVE, None),
             acquire(6, &["e"], Mode::EXCLUSIVE, Some("six")),
+            acquire(7, &["f"], Mode::EXCLUSIVE, None),
         ] {
             table.apply(Stamp(0), &command);
         }

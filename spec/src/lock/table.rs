@@ -411,7 +411,9 @@ impl Parts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LockTable, SharedMap, Stored};
+    use core::hash::{Hash, Hasher};
+
+    use super::{EarlierTable, LockTable, SharedMap, Stored};
     use crate::invariants::states::{acquire, id, key, table};
     use crate::lock::{Command, Keys, LockRequest, Token};
     use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
@@ -432,6 +434,46 @@ mod tests {
         assert_eq!(LockTable::from(stored), table);
     }
 
+    /// Goal: the snapshot of a version without a store is read whole.
+    #[test]
+    fn table_without_a_store_is_read_back_whole() {
+        let mut table = table(2);
+        table.apply(Stamp(0), &acquire(1, 0, "k"));
+        let text = serde_json::to_string(&table).unwrap();
+        assert!(!text.contains("store"), "{text}");
+        let earlier: EarlierTable = serde_json::from_str(&text).unwrap();
+        assert_eq!(LockTable::from(earlier), table);
+    }
+
+    /// FNV-1a: any function of all bytes serves.
+    struct Fnv(u64);
+
+    impl Hasher for Fnv {
+        fn write(&mut self, bytes: &[u8]) {
+            for byte in bytes {
+                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+            }
+        }
+
+        fn finish(&self) -> u64 {
+            self.0
+        }
+    }
+
+    /// The models take tables with one hash for one state.
+    #[test]
+    fn tables_that_differ_have_other_hashes() {
+        let hash = |table: &LockTable| {
+            let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
+            table.hash(&mut hasher);
+            hasher.finish()
+        };
+        let mut held = table(2);
+        held.apply(Stamp(0), &acquire(1, 0, "k"));
+        assert_eq!(hash(&table(2)), hash(&table(2)));
+        assert!(hash(&table(2)) != hash(&table(1)) && hash(&table(2)) != hash(&held));
+    }
+
     /// A table's next numbers may be as large as the largest number of the protocol, and no larger.
     #[test]
     fn both_next_numbers_of_a_table_are_limited() {
@@ -440,6 +482,7 @@ mod tests {
         {
             let table = LockTable { next_session, next_token: Token(next_token), ..table(1) };
             assert_eq!(table.in_range(), is_in_range, "{next_session}, {next_token}");
+            assert_eq!((table.next_session(), table.next_token()), (next_session, Token(next_token)));
         }
     }
 

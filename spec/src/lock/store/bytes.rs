@@ -106,6 +106,7 @@ impl<'de> Visitor<'de> for Content {
 #[cfg(test)]
 mod tests {
     use alloc::format;
+    use alloc::string::ToString;
     use alloc::vec::Vec;
 
     use super::Bytes;
@@ -119,10 +120,13 @@ mod tests {
         ] {
             assert_eq!(serde_json::to_string(&bytes).unwrap(), json);
             assert_eq!(serde_json::from_str::<Bytes>(json).unwrap(), bytes);
+            assert_eq!(bytes.is_empty(), bytes.len() == 0);
         }
         let all = Bytes::from((0..=u8::MAX).collect::<Vec<u8>>());
         assert_eq!(serde_json::from_value::<Bytes>(serde_json::to_value(&all).unwrap()).unwrap(), all);
         assert!(serde_json::from_str::<Bytes>("[1,256]").is_err() && serde_json::from_str::<Bytes>("7").is_err());
+        let refusal = serde_json::from_str::<Bytes>("true").unwrap_err().to_string();
+        assert!(refusal.contains("expected bytes"), "{refusal}");
         assert_eq!(format!("{:?}", Bytes::from([b'a', 0, b'"', 0xff].to_vec())), r#"b"a\x00\"\xff""#);
         assert_eq!(Bytes::from("ab").with(&Bytes::from("c")), Bytes::from("abc"));
     }

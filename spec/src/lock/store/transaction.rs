@@ -112,3 +112,16 @@ impl Change {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::invariants::states::{append, delete, put, under};
+
+    /// Goal: what a transaction counts for a limit is its keys and its contents, of conditions and changes.
+    #[test]
+    fn transaction_counts_its_keys_and_contents() {
+        let transaction = under(&[put("ab", "cde"), append("f", "gh"), delete("ijkl")], &[("mnopq", 7)]);
+        assert_eq!(transaction.bytes(), 5 + 3 + 4 + 5);
+        assert_eq!(under(&[], &[]).bytes(), 0);
+    }
+}

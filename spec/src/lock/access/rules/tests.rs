@@ -209,3 +209,11 @@ fn search_agrees_with_the_definition() {
         }
     }
 }
+
+/// Goal: a right that a rule names twice is given.
+#[test]
+fn rights_are_a_set() {
+    let twice = Rights::of([Right::Read, Right::Acquire, Right::Read]);
+    assert_eq!(twice, Rights::of([Right::Acquire, Right::Read]));
+    assert!(twice.permit(Right::Read) && twice.iter().eq([Right::Read, Right::Acquire]));
+}
