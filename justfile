@@ -46,20 +46,18 @@ programs:
 check: lint models long-tests
 
 # Every model explored to its end, liveness, random walks, the long tests of the models, and every mutant of the protocol.
-models: programs
-    {{ bin }}/palisade-model check
-    {{ bin }}/palisade-model liveness
-    {{ bin }}/palisade-model simulate --rounds 1 --states 10000
-    cargo test --lib --test leases -- --ignored
-    {{ bin }}/palisade-model mutants
-    model/sources passed
+# With the program that the tests have built, which has debug assertions.
+models:
+    cargo test --no-run --quiet
+    model/everything target/debug/palisade-model
 
 # The same, unless all of it has passed in these sources; two models are explored anyway.
-changed-models: programs
-    if model/sources same; then \
+changed-models:
+    cargo test --no-run --quiet
+    if model/everything same; then \
         echo "everything that is checked of the models has passed in these sources (model/checked-sources)" && \
-        {{ bin }}/palisade-model check raft locks; \
-    else just models; fi
+        target/debug/palisade-model check raft locks; \
+    else model/everything target/debug/palisade-model; fi
 
 # The tests that take long, which `cargo test` leaves out; those of the models are run with them.
 long-tests:

@@ -144,13 +144,13 @@ fn merging_is_exact_with_time_and_clients() {
 }
 
 #[test]
-#[ignore = "takes long; `just long-tests` runs it"]
+#[ignore = "takes long; `just models` runs it"]
 fn merging_is_exact_with_crashes() {
     states_of_one_digest_have_one_future(Bounds { crashes: 1, clients: 2, ..SMALL });
 }
 
 #[test]
-#[ignore = "takes long; `just long-tests` runs it"]
+#[ignore = "takes long; `just models` runs it"]
 fn merging_is_exact_with_late_messages_and_keepalives() {
     states_of_one_digest_have_one_future(Bounds { delays: 1, keepalives: 1, ..SMALL });
 }
@@ -262,7 +262,7 @@ fn late_messages_reach_no_state_that_leases_misses() {
 }
 
 #[test]
-#[ignore = "takes long; `just long-tests` runs it"]
+#[ignore = "takes long; `just models` runs it"]
 fn crashes_reach_no_state_that_leases_misses() {
     let bounds = Bounds { crashes: 1, ..SMALL };
     let delivery = Delivery::Prompt { losses: 0, cuts: 1 };

@@ -69,7 +69,7 @@ fn merging_of_queues_is_exact() {
 }
 
 #[test]
-#[ignore = "takes long; `just long-tests` runs it"]
+#[ignore = "takes long; `just models` runs it"]
 fn merging_of_healed_clusters_is_exact() {
     merging_is_exact(&small(), 20_000, 40);
     merging_is_exact(&small_returning(), 5_000, 40);

@@ -230,14 +230,14 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "takes long; `just long-tests` runs it"]
+    #[ignore = "takes long; `just models` runs it"]
     fn turns_match_steps_with_immediate_answers() {
         let delivery = Delivery::AnyTime { most: 4, answers: Answers::AtOnce };
         check_turns(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
     }
 
     #[test]
-    #[ignore = "takes long; `just long-tests` runs it"]
+    #[ignore = "takes long; `just models` runs it"]
     fn turns_match_steps_with_prompt_messages() {
         let delivery = Delivery::Prompt { losses: 1, cuts: 1 };
         check_turns(&world(Bounds { crashes: 1, delivery, ..Bounds::default() }));
@@ -249,7 +249,7 @@ mod tests {
     }
 
     #[test]
-    #[ignore = "takes long; `just long-tests` runs it"]
+    #[ignore = "takes long; `just models` runs it"]
     fn turns_match_steps_with_membership_changes() {
         check_turns(&membership(EACH, 1, Bounds { log: 4, crashes: 1, delivery: prompt(1, 1), ..JOINED }));
     }

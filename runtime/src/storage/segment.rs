@@ -1,4 +1,4 @@
-//! One segment: the name and the layout of a file of the log.
+//! One segment: the layout of a file of the log.
 //!
 //! ```text
 //! sector 0:  magic "PALISWAL" | format u32 | cluster u64 | node u32 | segment number u64 | first frame u64
@@ -206,20 +206,14 @@ pub(super) fn list(disk: &dyn Disk, directory: &Path) -> Result<Listing, Storage
     let mut listing = Listing::default();
     for name in disk.list(directory).map_err(StorageError::io("list", directory))? {
         let Some(name) = name.to_str() else { continue };
-        if let Some(number) = name.strip_suffix(".log").and_then(parse) {
+        if let Some(number) = name.strip_suffix(".log").and_then(SegmentNumber::parse) {
             listing.segments.push(number);
-        } else if name.strip_suffix(".log.tmp").and_then(parse).is_some() {
+        } else if name.strip_suffix(".log.tmp").and_then(SegmentNumber::parse).is_some() {
             listing.leftovers.push(directory.join(name));
         }
     }
     listing.segments.sort_unstable();
     Ok(listing)
-}
-
-/// The number in `wal-00000000000000000001`.
-fn parse(stem: &str) -> Option<SegmentNumber> {
-    let digits = stem.strip_prefix("wal-").filter(|digits| digits.len() == 20)?;
-    digits.parse().ok().map(SegmentNumber)
 }
 
 #[cfg(test)]

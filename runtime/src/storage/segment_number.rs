@@ -24,6 +24,12 @@ impl SegmentNumber {
     pub(super) fn path(self, directory: &Path) -> PathBuf {
         directory.join(format!("wal-{:020}.log", self.0))
     }
+
+    /// The number in `wal-00000000000000000001`, the stem of such a name.
+    pub(super) fn parse(stem: &str) -> Option<SegmentNumber> {
+        let digits = stem.strip_prefix("wal-").filter(|digits| digits.len() == 20)?;
+        digits.parse().ok().map(SegmentNumber)
+    }
 }
 
 impl fmt::Display for SegmentNumber {

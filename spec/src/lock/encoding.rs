@@ -292,6 +292,7 @@ mod tests {
 
     use super::*;
     use crate::invariants::states::{id, key};
+    use crate::lock::Ttl;
 
     /// How the command is written, up to its fields; it is read back as it was.
     fn variant(command: &Command) -> String {
@@ -308,7 +309,18 @@ mod tests {
         let release = |keys| variant(&Command::Release { session: id(1), sequence: None, keys, claim: Claim::Either });
         assert_eq!([true, false].map(|wait| acquire(LockRequest::exclusive("a", wait))), ["Acquire"; 2]);
         assert_eq!(release("a".into()), "Release");
+        let opening =
+            Opening { proof: id(1).proof, owner: "worker".into(), principal: Principal::default(), ttl: Ttl(100) };
+        let once = |request| variant(&Command::AcquireOnce { opening: opening.clone(), request });
         let plain = LockRequest::exclusive("a", true);
+        assert_eq!(once(plain.clone()), "AcquireOnce");
+        assert_eq!(once(LockRequest { mode: Mode::SHARED, ..plain.clone() }), "AcquireAnyOnce");
+        let command = Command::Acquire { session: id(1), sequence: None, request: plain.clone() };
+        let session = serde_json::to_string(&id(1)).unwrap();
+        assert_eq!(
+            serde_json::to_string(&command).unwrap(),
+            alloc::format!(r#"{{"Acquire":{{"session":{session},"sequence":null,"key":"a","wait":true}}}}"#)
+        );
         let more = [
             LockRequest { keys: keys.clone(), ..plain.clone() },
             LockRequest { mode: Mode::SHARED, ..plain.clone() },

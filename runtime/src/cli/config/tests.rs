@@ -248,9 +248,16 @@ fn damaged_file_is_refused_with_sentences() {
             std::fs::write(file.path(), &bytes).unwrap();
             match layered(file.path(), &[], &[]) {
                 Ok(layered) => {
-                    used += 1;
-                    if let Ok(matches) = Arguments::command().try_get_matches_from(&layered.arguments) {
-                        assert!(!lines(&layered, matches.subcommand_matches("serve").unwrap()).is_empty());
+                    match Arguments::command().try_get_matches_from(&layered.arguments) {
+                        Ok(matches) => {
+                            used += 1;
+                            assert!(!lines(&layered, matches.subcommand_matches("serve").unwrap()).is_empty());
+                        }
+                        // Clap names the option, and `refuse` where it stands.
+                        Err(error) => {
+                            refused += 1;
+                            assert!(error.to_string().contains("--"), "{error}");
+                        }
                     }
                 }
                 Err(refusals) => {

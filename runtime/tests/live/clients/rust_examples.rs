@@ -37,8 +37,9 @@ fn examples_of_the_rust_client_say_what_they_show() {
     cluster.wait_ready();
     for (name, expected) in EXAMPLES {
         unless_missing(rust_example(name), |program| {
-            let mut command = Command::new(program);
-            command.env("PALISADE_ENDPOINTS", cluster.endpoints().join(","));
+            // The tool `timeout`: an example that waits for ever fails.
+            let mut command = Command::new("timeout");
+            command.arg("60").arg(program).env("PALISADE_ENDPOINTS", cluster.endpoints().join(","));
             let output = command.output().expect("the example runs");
             let printed = String::from_utf8_lossy(&output.stdout);
             assert!(output.status.success(), "{name}: {printed}{}", String::from_utf8_lossy(&output.stderr));
