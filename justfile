@@ -89,7 +89,7 @@ mutants *NAMES: programs
 server-mutants *ARGS: programs
     {{ bin }}/palisade-conformance mutants {{ ARGS }}
 
-# `cargo install cargo-mutants` first. About forty minutes.
+# `cargo install cargo-mutants` first. Takes hours; `--in-diff FILE` changes only what a diff touches.
 # Every rule of the protocol changed, one after the other: a unit test or a scenario script must notice.
 cargo-mutants *ARGS:
     cargo mutants -p palisade-spec {{ ARGS }}

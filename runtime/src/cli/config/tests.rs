@@ -233,7 +233,7 @@ fn variable_that_sets_nothing_is_reported() {
 }
 
 /// Goal: whatever bytes are in the file, it is used or refused with sentences that name it; what is used
-/// can be printed. Every byte is replaced by others, among them half a character, and the file is cut off there.
+/// can be printed. The test replaces every byte by others, among them half a character, and cuts the file off there.
 #[test]
 fn damaged_file_is_refused_with_sentences() {
     let values = "max-sessions = 0x10\nallow-host = [\"a\", 'b']\ninsecure = false\ncluster = \"\"\"\n\\u00fc\"\"\"\n";
