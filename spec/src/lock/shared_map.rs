@@ -92,16 +92,24 @@ impl<K, V> SharedMap<K, V> {
 
     /// The entry with the least key.
     pub fn first(&self) -> Option<(&K, &V)> {
-        self.iter().next()
+        self.outermost(<[_]>::first, <[_]>::first)
     }
 
     /// The entry with the greatest key.
     pub fn last(&self) -> Option<(&K, &V)> {
+        self.outermost(<[_]>::last, <[_]>::last)
+    }
+
+    fn outermost(
+        &self,
+        in_branch: impl Fn(&[Child<K, V>]) -> Option<&Child<K, V>>,
+        in_leaf: impl Fn(&[(K, V)]) -> Option<&(K, V)>,
+    ) -> Option<(&K, &V)> {
         let mut node = &self.root;
         loop {
             match &**node {
-                Leaf(run) => return run.last().map(|(key, value)| (key, value)),
-                Branch(run) => node = &run.last()?.1,
+                Leaf(run) => return in_leaf(run).map(|(key, value)| (key, value)),
+                Branch(run) => node = &in_branch(run)?.1,
             }
         }
     }
@@ -144,7 +152,7 @@ impl<K: Ord, V> SharedMap<K, V> {
 impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
     /// The value at `key`, mutable. Copies the shared nodes on the path to it.
     pub fn get_mut(&mut self, key: &K) -> Option<&mut V> {
-        if !self.contains_key(key) {
+        if self.lacks(key) {
             return None;
         }
         let mut node = &mut self.root;
@@ -172,10 +180,10 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     /// Removes the entry at `key`; returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
-        if !self.contains_key(key) {
+        if self.lacks(key) {
             return None;
         }
-        let value = Arc::make_mut(&mut self.root).remove(key);
+        let value = Arc::make_mut(&mut self.root).remove(key)?;
         while let Branch(run) = &*self.root
             && run.len() < 2
         {
@@ -183,6 +191,12 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
         }
         self.len -= 1;
         Some(value)
+    }
+
+    /// Whether this map shares its root with a copy, and has no entry at `key`: a write would copy nodes for nothing. A
+    /// map with a root of its own is searched once, by the write.
+    fn lacks(&self, key: &K) -> bool {
+        Arc::strong_count(&self.root) > 1 && !self.contains_key(key)
     }
 }
 
@@ -212,21 +226,18 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Removes the entry at `key`, which must be present.
-    fn remove(&mut self, key: &K) -> V {
+    /// Removes the entry at `key`; returns its value.
+    fn remove(&mut self, key: &K) -> Option<V> {
         match self {
-            Leaf(run) => {
-                let position = find(run, key).unwrap_or_else(|_| unreachable!("the map has looked"));
-                run.remove(position).1
-            }
+            Leaf(run) => find(run, key).ok().map(|position| run.remove(position).1),
             Branch(run) => {
                 let position = under(run, key);
-                let value = Arc::make_mut(&mut run[position].1).remove(key);
+                let value = Arc::make_mut(&mut run[position].1).remove(key)?;
                 let len = run[position].1.len();
                 if len <= WIDTH / 2 && len.is_multiple_of(ROOM) {
                     tidy(run, position);
                 }
-                value
+                Some(value)
             }
         }
     }
