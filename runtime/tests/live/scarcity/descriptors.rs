@@ -98,22 +98,24 @@ fn unfinished_requests_leave_the_log_its_descriptors() {
         UnfinishedRequests::start(cluster.peer_addr(leader), b"\x40\0\0"),
     ];
     let (segments, snapshot) = newest(&data);
-    let mut restarted = false;
-    eventually("segments and snapshots come and go", || {
-        for turn in 0..50 {
+    let mut work = |turns: u32| {
+        for turn in 0..turns {
             let key = format!("key-{turn}");
             let token = worker.hold(&key);
             worker.release(&key, &token);
         }
-        let (now_segments, now_snapshot) = newest(&data);
-        if now_segments >= segments + 2 && !restarted {
-            restarted = true;
-            let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
-            cluster.kill(follower);
-            cluster.restart(follower);
-        }
-        (now_segments >= segments + 6 && now_snapshot > snapshot).then_some(())
-    });
+        newest(&data)
+    };
+    for further in 1..=2 {
+        eventually("segments come and go", || (work(50).0 >= segments + further).then_some(()));
+    }
+    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    cluster.kill(follower);
+    cluster.restart(follower);
+    for further in 3..=6 {
+        eventually("segments come and go beside a follower", || (work(50).0 >= segments + further).then_some(()));
+    }
+    eventually("snapshots come and go", || (work(50).1 > snapshot).then_some(()));
     eventually("the follower is let in", || {
         worker.keep_alive();
         let status = worker.ask(&serde_json::json!("status"));
