@@ -125,6 +125,10 @@ impl Connection {
     }
 }
 
+/// Bytes that are read at a time. Every connection allocates them, and each attempt to read fills them with zeros
+/// first.
+const READ_BUFFER: usize = 4 * 1024;
+
 async fn open(endpoint: &str, security: &Security, forwarded: bool) -> Result<WebSocketStream<Line>, DialError> {
     let line = security.dial(endpoint).await?;
     let encrypted = line.is_tls();
@@ -138,9 +142,8 @@ async fn open(endpoint: &str, security: &Security, forwarded: bool) -> Result<We
     if !forwarded {
         request.headers_mut().insert(X_FORWARD, HeaderValue::from_static("never"));
     }
-    // The read buffer is allocated for every connection: 128 KiB, the default, is much for many clients.
     let config = WebSocketConfig::default()
-        .read_buffer_size(16 << 10)
+        .read_buffer_size(READ_BUFFER)
         .max_message_size(Some(LARGEST_ANSWER))
         .max_frame_size(Some(LARGEST_ANSWER));
     match client_async_with_config(request, line, Some(config)).await {

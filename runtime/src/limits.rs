@@ -113,6 +113,9 @@ pub const WATCH_WAKES_PER_SECOND: f64 = 20_000.0;
 pub const WATCH_KEEPALIVE: Duration = Duration::from_secs(10);
 /// Maximum size of an HTTP body, in bytes, except for those of the store.
 pub const REQUEST_BYTES: usize = 16 * 1024;
+/// Bytes that a WebSocket reads at a time. Every connection allocates them, even an idle one, and each
+/// attempt to read fills them with zeros first.
+pub const READ_BUFFER: usize = 4 * 1024;
 /// Maximum size of an HTTP request's head, in bytes.
 pub const HEAD_BYTES: usize = 16 * 1024;
 /// Maximum number of unanswered requests on a WebSocket; the node reads nothing more from it until

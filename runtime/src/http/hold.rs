@@ -39,9 +39,6 @@ use crate::core::{Request, not_leading, session_id};
 use crate::limits;
 use crate::peers::Removal;
 
-/// Bytes that every connection allocates to read frames: they are short.
-const READ_BUFFER: usize = 4 * 1024;
-
 pub(super) async fn upgrade(
     Caller(app): Caller,
     Extension(permit): Extension<Arc<ConnectionPermit>>,
@@ -58,7 +55,7 @@ pub(super) async fn upgrade(
         Ok(upgrade) => upgrade
             .max_message_size(limits::REQUEST_BYTES)
             .max_frame_size(limits::REQUEST_BYTES)
-            .read_buffer_size(READ_BUFFER)
+            .read_buffer_size(limits::READ_BUFFER)
             .on_upgrade(move |socket| async move {
                 serve(app, Link::new(socket, removed), ended).await;
                 drop(permit);

@@ -55,17 +55,14 @@ pub(super) async fn upgrade(
 ) -> Response {
     let (ended, removed) = (credential.ended(&app), removed(through));
     match upgrade {
-        Ok(upgrade) => {
-            upgrade
-                .max_message_size(limits::TRANSACTION_JSON_BYTES)
-                .max_frame_size(limits::TRANSACTION_JSON_BYTES)
-                // Every connection allocates this much, even an idle one; the default is 128 KiB.
-                .read_buffer_size(limits::REQUEST_BYTES)
-                .on_upgrade(move |socket| async move {
-                    serve(app, socket, ended, removed).await;
-                    drop(permit);
-                })
-        }
+        Ok(upgrade) => upgrade
+            .max_message_size(limits::TRANSACTION_JSON_BYTES)
+            .max_frame_size(limits::TRANSACTION_JSON_BYTES)
+            .read_buffer_size(limits::READ_BUFFER)
+            .on_upgrade(move |socket| async move {
+                serve(app, socket, ended, removed).await;
+                drop(permit);
+            }),
         Err(error) => not_a_websocket(&error, &uri),
     }
 }

@@ -75,7 +75,7 @@ impl Hub {
         let mut keys = HashSet::<&str>::new();
         let noted = batches
             .iter()
-            .flat_map(|batch| &batch.entries)
+            .flat_map(|batch| batch.entries())
             .flat_map(|entry| entry.keys().map(move |key| (key.as_str(), entry.revision)));
         for (key, revision) in noted.filter(|(key, _)| keys.insert(key)) {
             let slots: Vec<&Arc<Slot>> = directory.of(key).collect();

@@ -190,8 +190,8 @@ impl Follower {
         let (mut shown, mut bytes) = (Vec::new(), 0);
         let may_see = |reader: &Principal, key: &Key| access.permits(reader, Right::Read, key.as_str());
         for batch in batches {
-            let first = batch.entries.partition_point(|entry| EventId::end_of(entry.revision) <= self.cursor);
-            for (index, entry) in batch.entries.iter().enumerate().skip(first) {
+            let first = batch.entries_up_to(self.cursor);
+            for (index, entry) in batch.entries().enumerate().skip(first) {
                 if EventId::end_of(entry.revision) > end {
                     break;
                 }
@@ -245,7 +245,7 @@ impl Shown {
             Some((access, reader)) => access.permits(reader, Right::Read, key.as_str()),
             None => true,
         };
-        self.batch.entries[self.entry].event(self.number, may_see)
+        self.batch.entry(self.entry).event(self.number, may_see)
     }
 
     /// The event as a stream of server-sent events shows it.

@@ -15,12 +15,12 @@ use palisade_spec::lock::{Event, Key};
 
 use super::notice::{self, Notice};
 
-/// The events of an entry of the log.
-#[derive(Debug)]
-pub(super) struct Entry {
+/// An entry of the log, with its events.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Entry<'a> {
     pub(super) revision: u64,
-    pub(super) events: Vec<Event>,
-    notices: OnceLock<Box<[Item]>>,
+    events: &'a [Event],
+    items: &'a OnceLock<Box<[Item]>>,
 }
 
 /// An event of a watch, and its text once a watcher has needed it.
@@ -30,57 +30,53 @@ struct Item {
     text: OnceLock<Bytes>,
 }
 
-impl Entry {
-    pub(super) fn new(revision: u64, events: Vec<Event>) -> Entry {
-        Entry { revision, events, notices: OnceLock::new() }
-    }
-
+impl<'a> Entry<'a> {
     /// The keys that the events are about; a key may come more than once.
-    pub(super) fn keys(&self) -> impl Iterator<Item = &Key> {
+    pub(super) fn keys(self) -> impl Iterator<Item = &'a Key> {
         self.events.iter().filter_map(notice::key)
     }
 
-    fn items(&self) -> &[Item] {
+    fn items(self) -> &'a [Item] {
         let item = |notice| Item { notice, text: OnceLock::new() };
-        self.notices.get_or_init(|| notice::notices(&self.events).into_iter().map(item).collect())
+        self.items.get_or_init(|| notice::notices(self.events).into_iter().map(item).collect())
     }
 
     /// Number of events that watchers are told of.
-    pub(super) fn count(&self) -> usize {
+    pub(super) fn count(self) -> usize {
         self.items().len()
     }
 
     /// The key of an event.
-    pub(super) fn key(&self, number: usize) -> &Key {
-        self.items()[number].notice.key(&self.events)
+    pub(super) fn key(self, number: usize) -> &'a Key {
+        self.items()[number].notice.key(self.events)
     }
 
     /// The ID of an event.
-    pub(super) fn id(&self, number: usize) -> EventId {
+    pub(super) fn id(self, number: usize) -> EventId {
         let event = (number + 1 < self.count()).then(|| u32::try_from(number + 1).unwrap_or(u32::MAX));
         EventId { revision: self.revision, event }
     }
 
     /// Whether the reader may see all that the event says.
-    pub(super) fn may_see_all(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> bool {
-        self.items()[number].notice.keys(&self.events).into_iter().all(may_see)
+    pub(super) fn may_see_all(self, number: usize, may_see: impl Fn(&Key) -> bool) -> bool {
+        self.items()[number].notice.keys(self.events).into_iter().all(may_see)
     }
 
     /// Bytes of the value that the event shows.
-    pub(super) fn value_bytes(&self, number: usize) -> usize {
-        self.items()[number].notice.value_bytes(&self.events)
+    pub(super) fn value_bytes(self, number: usize) -> usize {
+        self.items()[number].notice.value_bytes(self.events)
     }
 
     /// The event, with those keys of its claim that the reader may see.
-    pub(super) fn event(&self, number: usize, may_see: impl Fn(&Key) -> bool) -> wire::Event {
+    pub(super) fn event(self, number: usize, may_see: impl Fn(&Key) -> bool) -> wire::Event {
         let notice = &self.items()[number].notice;
-        let (id, key) = (self.id(number), notice.key(&self.events).to_string());
-        wire::Event { id, key, change: notice.change(&self.events, may_see) }
+        let (id, key) = (self.id(number), notice.key(self.events).to_string());
+        wire::Event { id, key, change: notice.change(self.events, may_see) }
     }
 
     /// The event as a stream shows it to a reader that may see all; its first line is the ID. The number of
     /// bytes is not zero for the first caller, whose call has made them.
-    fn shared_text(&self, number: usize) -> (Bytes, usize) {
+    fn shared_text(self, number: usize) -> (Bytes, usize) {
         let mut made = 0;
         let text = self.items()[number].text.get_or_init(|| {
             let text = text_of(&self.event(number, |_| true));
@@ -97,10 +93,48 @@ pub(super) fn text_of(event: &wire::Event) -> Bytes {
     format!("id: {}\nevent: {}\ndata: {json}\n\n", event.id, event.change.name()).into()
 }
 
-/// The events of one iteration of the core.
+/// Events that are not in the history yet.
+#[derive(Debug, Default)]
+pub(super) struct Unpublished {
+    events: Vec<Event>,
+    /// The entries of the events, in order.
+    entries: Vec<Span>,
+}
+
+/// Where an entry has its events among those of several entries.
+#[derive(Debug)]
+struct Span {
+    revision: u64,
+    /// The events begin where those of the entry before end.
+    end: usize,
+    items: OnceLock<Box<[Item]>>,
+}
+
+impl Unpublished {
+    /// An entry was applied, with these events.
+    pub(super) fn push(&mut self, revision: u64, events: Vec<Event>) {
+        if !events.is_empty() {
+            self.events.extend(events);
+            self.entries.push(Span { revision, end: self.events.len(), items: OnceLock::new() });
+        }
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    pub(super) fn clear(&mut self) {
+        self.events.clear();
+        self.entries.clear();
+    }
+}
+
+/// The events of one iteration of the core. They lie side by side: without watchers, they are all that
+/// an iteration leaves in memory.
 #[derive(Debug)]
 pub(super) struct Batch {
-    pub(super) entries: Box<[Entry]>,
+    events: Box<[Event]>,
+    entries: Box<[Span]>,
     /// What it costs, in bytes, with the texts that were made; [`GONE`] once it is out of the history.
     bytes: AtomicUsize,
     of_all: Arc<AtomicUsize>,
@@ -109,9 +143,10 @@ pub(super) struct Batch {
 /// In place of the number of bytes.
 const GONE: usize = usize::MAX;
 
-/// What an entry costs beside its events: it, its allocations, and what is told of an event.
-const ENTRY_BYTES: usize = 120;
-const NOTICE_BYTES: usize = 64;
+/// What a batch costs beside its entries and events: it, and its allocations.
+const BATCH_BYTES: usize = size_of::<Batch>() + 64;
+/// What an event costs beside it: its key's allocation, and what is told of it.
+const NOTICE_BYTES: usize = 96;
 
 impl Batch {
     #[cfg(test)]
@@ -123,9 +158,26 @@ impl Batch {
         self.entries.last().map_or(0, |entry| entry.revision)
     }
 
+    /// Its entries, in order.
+    pub(super) fn entries(&self) -> impl Iterator<Item = Entry<'_>> {
+        (0..self.entries.len()).map(|index| self.entry(index))
+    }
+
+    /// One of its entries.
+    pub(super) fn entry(&self, index: usize) -> Entry<'_> {
+        let Span { revision, end, items } = &self.entries[index];
+        let start = index.checked_sub(1).map_or(0, |before| self.entries[before].end);
+        Entry { revision: *revision, events: &self.events[start..*end], items }
+    }
+
+    /// Number of entries up to this event: all of theirs are before it, or it is the last.
+    pub(super) fn entries_up_to(&self, event: EventId) -> usize {
+        self.entries.partition_point(|entry| EventId::end_of(entry.revision) <= event)
+    }
+
     /// The event as a stream shows it to a reader that may see all. Its bytes count towards the history.
     pub(super) fn text(&self, entry: usize, number: usize) -> Bytes {
-        let (text, made) = self.entries[entry].shared_text(number);
+        let (text, made) = self.entry(entry).shared_text(number);
         if made > 0 {
             let counted = |bytes: usize| (bytes != GONE).then(|| bytes + made);
             if self.bytes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, counted).is_ok() {
@@ -136,12 +188,13 @@ impl Batch {
     }
 }
 
-fn bytes_of(entry: &Entry) -> usize {
+fn bytes_of(unpublished: &Unpublished) -> usize {
     let of_event = |event: &Event| {
         let key = notice::key(event).map_or(0, |key| key.as_str().len());
         size_of::<Event>() + NOTICE_BYTES + key + notice::value_bytes(event)
     };
-    ENTRY_BYTES + entry.events.iter().map(of_event).sum::<usize>()
+    let events: usize = unpublished.events.iter().map(of_event).sum();
+    BATCH_BYTES + unpublished.entries.len() * size_of::<Span>() + events
 }
 
 /// The history. Not shared itself: the hub has a lock around it.
@@ -188,16 +241,17 @@ impl History {
         (self.floor, self.reached, self.began) = (floor, floor, floor);
     }
 
-    /// Appends the events of entries that were applied after the last ones, up to the entry `reached`.
-    pub(super) fn append(&mut self, entries: Vec<Entry>, reached: u64) {
+    /// Takes the events of entries that were applied after the last ones, up to the entry `reached`.
+    pub(super) fn append(&mut self, unpublished: &mut Unpublished, reached: u64) {
         self.reached = reached;
-        if entries.is_empty() {
+        if unpublished.is_empty() {
             return;
         }
-        let bytes = entries.iter().map(bytes_of).sum();
+        let bytes = bytes_of(unpublished);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
+        let (events, entries) = (unpublished.events.drain(..).collect(), unpublished.entries.drain(..).collect());
         let (bytes, of_all) = (AtomicUsize::new(bytes), Arc::clone(&self.bytes));
-        self.batches.push_back(Arc::new(Batch { entries: entries.into(), bytes, of_all }));
+        self.batches.push_back(Arc::new(Batch { events, entries, bytes, of_all }));
         while self.bytes.load(Ordering::Relaxed) > self.limit && self.drop_oldest() {}
     }
 

@@ -1,6 +1,5 @@
 //! What the core, the dispatcher and the watchers of a node share.
 
-use std::mem;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -8,7 +7,7 @@ use palisade_spec::lock::{Access, Event, LockTable};
 use palisade_spec::raft::{Index, Node};
 
 use super::directory::Directory;
-use super::history::{Entry, History};
+use super::history::{History, Unpublished};
 use crate::metrics::Metrics;
 use crate::sync::{AtomicUsize, Mutex, Notify};
 
@@ -64,7 +63,7 @@ impl Hub {
 #[derive(Debug)]
 pub struct Feed {
     hub: Arc<Hub>,
-    entries: Vec<Entry>,
+    unpublished: Unpublished,
     /// The last entry that was applied.
     applied: u64,
     /// The last entry that was published.
@@ -78,7 +77,8 @@ pub struct Feed {
 impl Feed {
     /// The feed of a hub.
     pub fn new(hub: &Arc<Hub>) -> Feed {
-        Feed { hub: Arc::clone(hub), entries: Vec::new(), applied: 0, published: 0, begins: None, access: 0 }
+        let unpublished = Unpublished::default();
+        Feed { hub: Arc::clone(hub), unpublished, applied: 0, published: 0, begins: None, access: 0 }
     }
 
     /// The node has recovered: its state is that of its snapshot.
@@ -91,13 +91,11 @@ impl Feed {
     /// An entry was applied, with these events. After a snapshot of a leader, it is not the next one.
     pub(crate) fn applied(&mut self, index: Index, events: Vec<Event>) {
         if index.0 != self.applied + 1 {
-            self.entries.clear();
+            self.unpublished.clear();
             self.begins = Some(index.0 - 1);
         }
         self.applied = index.0;
-        if !events.is_empty() {
-            self.entries.push(Entry::new(index.0, events));
-        }
+        self.unpublished.push(index.0, events);
     }
 
     /// Publishes the events of the entries that were applied since the last call. All of them are durable.
@@ -109,14 +107,14 @@ impl Feed {
     pub(super) fn publish_up_to(&mut self, commit: u64, access: &Access) {
         if commit != self.applied {
             // The last thing that happened is a snapshot of a leader.
-            self.entries.clear();
+            self.unpublished.clear();
             (self.applied, self.begins) = (commit, Some(commit));
         }
         if self.applied == self.published && self.begins.is_none() {
             return;
         }
         self.published = self.applied;
-        let has_news = !self.entries.is_empty() || self.begins.is_some() || access.revision().0 != self.access;
+        let has_news = !self.unpublished.is_empty() || self.begins.is_some() || access.revision().0 != self.access;
         {
             let mut shared = self.hub.shared.lock();
             if let Some(floor) = self.begins.take() {
@@ -125,7 +123,7 @@ impl Feed {
             if access.revision().0 != self.access || self.access == 0 {
                 shared.access = access.clone();
             }
-            shared.history.append(mem::take(&mut self.entries), self.applied);
+            shared.history.append(&mut self.unpublished, self.applied);
         }
         self.access = access.revision().0;
         if has_news && self.hub.watching.load(Ordering::SeqCst) > 0 {

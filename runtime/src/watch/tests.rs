@@ -13,7 +13,7 @@ use palisade_spec::lock::{
 use palisade_spec::raft::{Stamp, StateMachine};
 
 use super::dispatch::Pace;
-use super::history::Entry;
+use super::history::Unpublished;
 use super::*;
 use crate::metrics::Metrics;
 
@@ -54,9 +54,10 @@ impl Source {
 
     fn publish(&mut self, events: Vec<palisade_spec::lock::Event>) -> u64 {
         self.applied += 1;
-        let entries = if events.is_empty() { vec![] } else { vec![Entry::new(self.applied, events)] };
+        let mut unpublished = Unpublished::default();
+        unpublished.push(self.applied, events);
         let mut shared = self.hub.shared.lock();
-        shared.history.append(entries, self.applied);
+        shared.history.append(&mut unpublished, self.applied);
         shared.access = self.table.access().clone();
         drop(shared);
         self.hub.news.notify_one();
@@ -412,16 +413,15 @@ async fn first_of_many_entries_counts() {
     watcher.wait().await;
     assert_eq!(read(&mut watcher).len(), 0);
     for round in 0..50 {
-        let first = source.applied + 1;
-        let entries = (0..10).map(|number| {
+        let mut unpublished = Unpublished::default();
+        for number in 0..10 {
             let keys = Keys::new(vec![format!("{round}/{number}").as_str().into()]).unwrap();
             let request = LockRequest::exclusive(keys, true);
             let acquire = Command::Acquire { session: id(1), sequence: None, request };
-            Entry::new(first + number, source.table.apply(Stamp(0), &acquire).events)
-        });
-        let entries = entries.collect();
-        source.applied += 10;
-        source.hub.shared.lock().history.append(entries, source.applied);
+            source.applied += 1;
+            unpublished.push(source.applied, source.table.apply(Stamp(0), &acquire).events);
+        }
+        source.hub.shared.lock().history.append(&mut unpublished, source.applied);
         source.hub.news.notify_one();
         watcher.wait().await;
         assert_eq!(read(&mut watcher).len(), 10, "in round {round}");
@@ -453,16 +453,15 @@ async fn watchers_that_look_while_entries_are_noted_skip_none() {
         });
     }
     for round in 0..200 {
-        let first = source.applied + 1;
-        let entries = (0..ENTRIES).map(|number| {
+        let mut unpublished = Unpublished::default();
+        for number in 0..ENTRIES {
             let keys = Keys::new(vec![format!("{round}/{number}").as_str().into()]).unwrap();
             let acquire =
                 Command::Acquire { session: id(1), sequence: None, request: LockRequest::exclusive(keys, true) };
-            Entry::new(first + number, source.table.apply(Stamp(0), &acquire).events)
-        });
-        let entries = entries.collect();
-        source.applied += ENTRIES;
-        source.hub.shared.lock().history.append(entries, source.applied);
+            source.applied += 1;
+            unpublished.push(source.applied, source.table.apply(Stamp(0), &acquire).events);
+        }
+        source.hub.shared.lock().history.append(&mut unpublished, source.applied);
         source.hub.news.notify_one();
         for watcher in 0..WATCHERS {
             let all = tokio::time::timeout(Duration::from_secs(20), receiver.recv()).await;
