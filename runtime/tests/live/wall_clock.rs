@@ -2,78 +2,43 @@
 //! neither shortens nor stretches a lock's life. That no code reads one is a rule of
 //! `tests/layering/rules.rs`.
 //!
-//! The clocks are set by libfaketime (the Debian package `faketime`), under the nodes' own feet and
-//! only the wall clock; where it is missing, that test says that it is skipped.
+//! Where libfaketime, which sets the clocks, is missing, the test says that it is skipped.
 
-use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_client::{Client, LockOptions, Options};
-use tempfile::TempDir;
 
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 use crate::support::locks::lock;
+use crate::support::wall_clock::WallClock;
 use crate::support::watch::Dead;
 
-const FAKETIME: &str = "/usr/lib/x86_64-linux-gnu/faketime/libfaketime.so.1";
 const HOUR: i64 = 3600;
 const TTL: Duration = Duration::from_secs(4);
 
-/// The wall clocks of a cluster's nodes, each as far off as its file says.
-struct WallClocks {
-    directory: TempDir,
-    /// libfaketime leaves something behind in /dev/shm when its process is killed.
-    processes: Vec<i32>,
-}
+/// The wall clocks of a cluster's nodes.
+struct WallClocks(Arc<Vec<WallClock>>);
 
 impl WallClocks {
-    fn file(directory: &Path, id: u16) -> PathBuf {
-        directory.join(format!("clock-{id}"))
-    }
-
-    /// A cluster whose nodes look at these clocks.
-    fn start(offsets: [i64; 3]) -> (WallClocks, Cluster) {
-        let directory = tempfile::tempdir().unwrap();
-        let path = directory.path().to_owned();
-        let mut clocks = WallClocks { directory, processes: Vec::new() };
-        for (id, offset) in (1..).zip(offsets) {
-            clocks.set(id, offset);
-        }
-        let cluster = Cluster::start_adjusted(3, &[], move |id, command| {
-            command
-                .env("LD_PRELOAD", FAKETIME)
-                .env("FAKETIME_TIMESTAMP_FILE", WallClocks::file(&path, id))
-                // Looked at whenever the process asks for the time.
-                .env("FAKETIME_NO_CACHE", "1")
-                .env("FAKETIME_DONT_FAKE_MONOTONIC", "1")
-                .env("DONT_FAKE_MONOTONIC", "1");
-        });
+    /// A cluster whose nodes look at these clocks, or what is missing for them.
+    fn start(offsets: [i64; 3]) -> Result<(WallClocks, Cluster), String> {
+        let clocks: Vec<WallClock> = offsets.into_iter().map(WallClock::ahead).collect::<Result<_, _>>()?;
+        let clocks = WallClocks(Arc::new(clocks));
+        let shown = Arc::clone(&clocks.0);
+        let cluster = Cluster::start_adjusted(3, &[], move |id, command| shown[usize::from(id) - 1].show_to(command));
         clocks.note(&cluster);
-        (clocks, cluster)
+        Ok((clocks, cluster))
     }
 
     /// Sets node `id`'s wall clock.
     fn set(&self, id: u16, offset: i64) {
-        // In one step, so that no process reads half a number.
-        let file = WallClocks::file(self.directory.path(), id);
-        std::fs::write(file.with_extension("new"), format!("{offset:+}\n")).unwrap();
-        std::fs::rename(file.with_extension("new"), file).unwrap();
+        self.0[usize::from(id) - 1].set(offset);
     }
 
-    fn note(&mut self, cluster: &Cluster) {
-        self.processes.extend(cluster.running().iter().map(|&id| cluster.pid(id).as_raw_nonzero().get()));
-    }
-}
-
-impl Drop for WallClocks {
-    fn drop(&mut self) {
-        for process in &self.processes {
-            for name in ["faketime_shm", "sem.faketime_sem"] {
-                // Most are there once only; some processes are noted twice.
-                let _ = std::fs::remove_file(format!("/dev/shm/{name}_{process}"));
-            }
-        }
+    fn note(&self, cluster: &Cluster) {
+        cluster.running().iter().for_each(|&id| self.0[usize::from(id) - 1].note(cluster.pid(id)));
     }
 }
 
@@ -96,12 +61,11 @@ fn ahead(cluster: &Cluster, id: u16, other: u16) -> i64 {
 /// another hour again. The lock lives exactly as long as ever, and that of a living holder stays.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn setting_wall_clocks_changes_nothing() {
-    if !Path::new(FAKETIME).exists() {
-        eprintln!("skipped: {FAKETIME} is missing (apt-get install faketime)");
-        return;
-    }
     let mut offsets = [HOUR, -HOUR, 0];
-    let (mut clocks, mut cluster) = WallClocks::start(offsets);
+    let (clocks, mut cluster) = match WallClocks::start(offsets) {
+        Ok(started) => started,
+        Err(missing) => return eprintln!("SKIPPED: {missing}"),
+    };
     let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
     let alive = client.lock("alive", LockOptions::default().ttl(TTL)).await.expect("the lock is free");
     let dead = Dead::holder(&cluster, "backup", TTL);

@@ -1,7 +1,7 @@
 //! A running adapter: commands that go in, answers and events that come out (docs/clients.md).
 
 use std::io::{BufRead, BufReader, Read, Write};
-use std::process::{ChildStdin, Stdio};
+use std::process::{ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::program::Program;
 use crate::support::process::Running;
+use crate::support::wall_clock::WallClock;
 
 /// When a scenario gives up. None expects anything to take so long.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -75,7 +76,19 @@ impl Adapter {
 
     /// The same, with these options.
     pub fn start_with(program: &Program, endpoints: &[String], options: &[&str]) -> Adapter {
+        Adapter::start_command(program.command(), endpoints, options)
+    }
+
+    /// The same, with this wall clock.
+    pub fn start_with_clock(program: &Program, endpoints: &[String], clock: &WallClock) -> Adapter {
         let mut command = program.command();
+        clock.show_to(&mut command);
+        let adapter = Adapter::start_command(command, endpoints, &[]);
+        clock.note(adapter.process.pid());
+        adapter
+    }
+
+    fn start_command(mut command: Command, endpoints: &[String], options: &[&str]) -> Adapter {
         command.args(["--endpoints", &endpoints.join(",")]).args(options);
         command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut process = Running::start(&mut command);

@@ -11,6 +11,7 @@
 #![allow(unreachable_pub, reason = "nothing outside this program can reach it")]
 
 mod adapter;
+mod clocks;
 mod faults;
 mod holding;
 mod links;
@@ -47,10 +48,21 @@ pub fn unless_missing<T>(tool: Result<T, String>, test: impl FnOnce(T)) {
 /// The tests of one client: every scenario, in the module that has the client's name.
 macro_rules! client {
     ($client:ident, $kind:expr) => {
+        client! { @with $client, $kind;
+            clocks::setting_the_wall_clock_changes_nothing,
+        }
+    };
+    // Those scenarios alone whose tools reach every program.
+    (@portable $client:ident, $kind:expr) => {
+        client! { @with $client, $kind; }
+    };
+    (@with $client:ident, $kind:expr; $($file:ident::$scenario:ident,)*) => {
         mod $client {
+            $(use super::$file;)*
             use super::{Kind, faults, holding, losing, queueing, run};
 
             client! { @tests $kind;
+                $($file::$scenario,)*
                 holding::a_lock_is_granted_shown_and_released,
                 holding::a_held_lock_is_refused_at_once_without_a_wait,
                 holding::a_lock_is_kept_while_its_holder_is_idle,
@@ -94,4 +106,5 @@ client!(rust, Kind::Rust);
 client!(python, Kind::Python);
 client!(python_asyncio, Kind::PythonAsyncio);
 client!(typescript, Kind::TypeScript);
-client!(go, Kind::Go);
+// libfaketime sets no clock of a Go program, which reads them without the C library.
+client!(@portable go, Kind::Go);

@@ -17,6 +17,7 @@ pub mod ports;
 pub mod process;
 pub mod proxy;
 pub mod terminal;
+pub mod wall_clock;
 pub mod watch;
 pub mod websocket;
 pub mod wires;
