@@ -170,7 +170,7 @@ impl Batch {
         Entry { revision: *revision, events: &self.events[start..*end], items }
     }
 
-    /// Number of entries up to this event: all of theirs are before it, or it is the last.
+    /// Number of entries that end with this event or before it.
     pub(super) fn entries_up_to(&self, event: EventId) -> usize {
         self.entries.partition_point(|entry| EventId::end_of(entry.revision) <= event)
     }
