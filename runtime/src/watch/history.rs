@@ -101,6 +101,9 @@ pub(super) struct Unpublished {
     entries: Vec<Span>,
 }
 
+/// Events and entries for which there is room without an allocation in each iteration.
+const ROOM_KEPT: usize = 1_024;
+
 /// Where an entry has its events among those of several entries.
 #[derive(Debug)]
 struct Span {
@@ -126,6 +129,9 @@ impl Unpublished {
     pub(super) fn clear(&mut self) {
         self.events.clear();
         self.entries.clear();
+        // A node that starts applies its whole log at once.
+        self.events.shrink_to(ROOM_KEPT);
+        self.entries.shrink_to(ROOM_KEPT);
     }
 }
 
@@ -250,6 +256,7 @@ impl History {
         let bytes = bytes_of(unpublished);
         self.bytes.fetch_add(bytes, Ordering::Relaxed);
         let (events, entries) = (unpublished.events.drain(..).collect(), unpublished.entries.drain(..).collect());
+        unpublished.clear();
         let (bytes, of_all) = (AtomicUsize::new(bytes), Arc::clone(&self.bytes));
         self.batches.push_back(Arc::new(Batch { events, entries, bytes, of_all }));
         while self.bytes.load(Ordering::Relaxed) > self.limit && self.drop_oldest() {}
