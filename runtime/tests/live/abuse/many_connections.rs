@@ -96,8 +96,8 @@ fn thousands_of_idle_websockets_do_no_harm() {
     let open = metrics::value(&victim.address, "palisade_client_connections");
     assert!(open >= f64::from(u32::try_from(count).unwrap()), "{open} of {count} WebSockets are counted");
     victim.expect_honest_service();
-    // A task, its request's head, and a buffer for reading of 16 KiB each.
-    victim.expect_memory_within(count as u64 * 48 * KIB);
+    // A task, its request's head, and a buffer for reading of 4 KiB each.
+    victim.expect_memory_within(count as u64 * 32 * KIB);
     drop(connections);
     victim.expect_all_gone();
     victim.expect_unharmed();
