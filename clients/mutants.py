@@ -105,9 +105,13 @@ class Unit:
         return passed, said
 
 
-def scenarios():
-    """The names of all scenarios."""
-    return re.findall(r"^ +\w+::(\w+),$", SCENARIOS.read_text(), re.MULTILINE)
+def scenarios(face):
+    """The names of the scenarios that are run against a client."""
+    text = SCENARIOS.read_text()
+    found = re.findall(r"^ +(\w+)::(\w+),$", text, re.MULTILINE)
+    if re.search(rf"^client!\(@portable {face},", text, re.MULTILINE):
+        found = [(file, name) for file, name in found if file != "clocks"]
+    return [name for _, name in found]
 
 
 def tests_of(client, mutant):
@@ -130,7 +134,6 @@ def list_of(client):
 
 def faults_of(client, mutants):
     """What does not fit in a client's list."""
-    known = scenarios()
     for number, mutant in enumerate(mutants, 1):
         name = f"{client.name}, mutant {number}"
         missing = {"file", "old", "new", "why", "caught_by"} - set(mutant)
@@ -147,8 +150,10 @@ def faults_of(client, mutants):
         if not tests:
             yield f"{name}: no part of `caught_by` is a scenario or a unit test: {mutant['caught_by']}"
         for test in tests:
-            if isinstance(test, Scenario) and test.label.split("::")[-1] not in known:
-                yield f"{name}: there is no scenario {test.label}"
+            if isinstance(test, Scenario):
+                _, face, scenario = test.label.split("::")
+                if scenario not in scenarios(face):
+                    yield f"{name}: there is no scenario {test.label}"
 
 
 def run(command, folder, environment=None):
@@ -267,7 +272,7 @@ def main():
         for client, mutants in lists.items():
             mutants = [mutant for mutant in mutants if options.only in json.dumps(mutant, ensure_ascii=False)]
             count += len(mutants)
-            every = [Scenario(options.scenarios_of, name) for name in scenarios()] if options.scenarios_of else []
+            every = [Scenario(options.scenarios_of, name) for name in scenarios(options.scenarios_of)] if options.scenarios_of else []
             tests = [every or list(tests_of(client, mutant)) for mutant in mutants]
             if not check_the_unchanged(client, [test for some in tests for test in some], live, pool):
                 bad += len(mutants)
