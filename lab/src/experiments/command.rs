@@ -11,7 +11,7 @@ use serde::de::DeserializeOwned;
 
 use super::{
     Context, Found, clocks, contention, failover, fairness, fenced_stores, pause, peers, prediction, redlock, release,
-    renew, servers_of, ten_million, ttl, work,
+    renew, servers_of, ten_million, tokens, ttl, work,
 };
 use crate::dlock::Backend;
 use crate::report::setup::Setup;
@@ -36,6 +36,8 @@ pub enum Name {
     Contention,
     /// Arrival order against grant order
     Fairness,
+    /// The sources of fencing tokens: a counter by key, sharded or common, and the store's own number
+    Tokens,
     /// The fence in a PostgreSQL row and in an object store
     FencedStores,
     /// Redlock under partition, pause, and crash without sync
@@ -76,10 +78,10 @@ pub struct Run {
     /// Contention: numbers of contenders; by default, what the page states
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     contenders: Vec<u32>,
-    /// Contention, fairness: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
+    /// Contention, fairness, tokens: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
-    /// Ten million: number of keys; by default, that
+    /// Ten million, tokens: number of keys; by default, what the page states
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: Option<u64>,
     /// Peers: how long each measurement takes; by default, what the page states
@@ -130,6 +132,7 @@ impl Run {
                 Name::Work => self.one("work", work::run, work::page).await?,
                 Name::Contention => self.one("contention", contention::run, contention::page).await?,
                 Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
+                Name::Tokens => self.one("tokens", tokens::run, tokens::page).await?,
                 Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
                 Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
                 Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
@@ -272,6 +275,8 @@ fn backends(name: &str) -> Vec<Backend> {
         "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
         // Both kinds of locks of etcd use its leases.
         "ten-million" => *backend != Backend::EtcdLock,
+        // Redlock's numbers are no fencing tokens; etcd's lock service has those of etcd.
+        "tokens" => !matches!(backend, Backend::Redlock | Backend::EtcdLock),
         "redlock" => *backend == Backend::Redlock,
         "failover" => *backend != Backend::Redlock,
         // Both kinds of locks of etcd use the same servers.

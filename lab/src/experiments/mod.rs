@@ -15,6 +15,7 @@
 //! | [`prediction`] | whether real servers follow the gallery's traces step by step |
 //! | [`contention`] | what more contenders for one key buy |
 //! | [`fairness`] | whether locks are granted in the order of arrival |
+//! | [`tokens`] | what the sources of fencing tokens cost, and what they leave behind |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
 //! | [`ten_million`] | what ten million short-lived locks take, and what becomes of them when their TTLs have passed |
 //! | `command` | `palisade-lab run`: its flags, and what it starts and writes |
@@ -42,6 +43,7 @@ pub mod release;
 pub mod renew;
 pub mod steps;
 pub mod ten_million;
+pub mod tokens;
 pub mod ttl;
 pub mod work;
 

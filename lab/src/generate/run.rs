@@ -11,6 +11,9 @@ use tokio::task::JoinSet;
 use super::backends::Filler;
 use super::fill::{Fill, Filled};
 
+/// A fill ends when the machine has less memory than this: the system would end some process next.
+const SPARE_MEMORY: u64 = 1 << 30;
+
 impl Fill {
     /// Locks the keys. `taken` counts the locks while they are acquired.
     ///
@@ -77,8 +80,23 @@ impl Source {
             self.ended.lock().get_or_insert(format!("the time for it was over after {after} s"));
             return None;
         }
+        if let Some(spare) = available_memory(&meminfo()).filter(|spare| *spare < SPARE_MEMORY) {
+            let mib = spare >> 20;
+            self.ended.lock().get_or_insert(format!("the machine had only {mib} MiB of memory left"));
+            return None;
+        }
         Some(first..self.fill.keys.min(first + self.batch))
     }
+}
+
+fn meminfo() -> String {
+    std::fs::read_to_string("/proc/meminfo").unwrap_or_default()
+}
+
+/// `MemAvailable` of /proc/meminfo, in bytes; none where the system does not say so.
+fn available_memory(meminfo: &str) -> Option<u64> {
+    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
+    line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
 }
 
 #[cfg(test)]
@@ -112,6 +130,14 @@ mod tests {
         assert_eq!(batches, [0..10, 10..20, 20..25]);
         assert!(source.begin.elapsed() >= Duration::from_millis(100), "20 keys at 200 a second take 100 ms");
         assert_eq!(*source.ended.lock(), None);
+    }
+
+    #[test]
+    fn available_memory_is_read_from_the_system() {
+        let text = "MemTotal:       24658872 kB\nMemAvailable:    1048576 kB\n";
+        assert_eq!(available_memory(text), Some(SPARE_MEMORY));
+        assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
+        assert!(available_memory(&meminfo()).is_some(), "Linux says so");
     }
 
     #[tokio::test]

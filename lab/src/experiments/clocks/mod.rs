@@ -1,13 +1,15 @@
-//! Experiment `clocks`: the wall clocks of servers are set, while a client holds a lock.
+//! Experiment `clocks`: the wall clocks of servers are set, or run fast, while a client holds a lock.
 //!
 //! The holder acquires the lock, and writes and releases it well within its TTL by its own monotonic clock. Meanwhile
-//! the wall clocks of some servers jump ahead, or back, or they differed from the beginning. A server that counts a lease by its wall
-//! clock ends it early, or late.
+//! the wall clocks of some servers jump ahead, or back, or they differed from the beginning, or run too fast. A server
+//! that counts a lease by its wall clock ends it early, or late.
 
 mod page;
 mod round;
 
 pub use page::page;
+use std::time::Duration;
+
 use serde::{Deserialize, Serialize};
 
 use super::clients::{Job, whole};
@@ -20,6 +22,8 @@ use crate::resource::rule::Fence;
 
 const TTL_MS: u64 = 6_000;
 const JUMP_S: i64 = 60;
+/// How fast clocks run in the case [`ClockCase::Fast`]: a lease by such a clock ends after a fourth of its TTL.
+const RATE: u32 = 4;
 const ROUNDS: u64 = 3;
 /// How much later than a TTL after its grant a lease may be noticed to have ended.
 const LATE_MS: u64 = 3_000;
@@ -69,10 +73,12 @@ pub enum ClockCase {
     Ahead(usize),
     /// All of them jump back during the lease, and the holder does not release.
     Back,
+    /// All of them run [`RATE`] times as fast during the lease.
+    Fast,
 }
 
 impl ClockCase {
-    /// The cases with so many servers: none, a minority, a majority, all of them.
+    /// The cases with so many servers. Ahead jumps a minority, a majority, all of them.
     #[must_use]
     pub fn all(servers: usize) -> Vec<ClockCase> {
         let mut numbers = vec![(servers - 1) / 2, servers / 2 + 1, servers];
@@ -81,23 +87,25 @@ impl ClockCase {
         let ahead = numbers.into_iter().map(ClockCase::Ahead);
         // One clock cannot differ from others.
         let skew = (servers > 1).then_some(ClockCase::Skew);
-        skew.into_iter().chain(ahead).chain([ClockCase::Back]).collect()
+        skew.into_iter().chain(ahead).chain([ClockCase::Back, ClockCase::Fast]).collect()
     }
 
-    /// By how many seconds the clock of a server is set off in this case; the leader's `index` is 0.
+    /// By how many milliseconds the clock of a server is off in this case, so long after it was first set; the
+    /// leader's `index` is 0.
     #[must_use]
-    pub fn offset_s(self, index: usize) -> i64 {
-        const SKEW: [i64; 5] = [200, -200, 100, -100, 0];
+    pub fn offset_ms(self, index: usize, since: Duration) -> i64 {
+        const SKEW_S: [i64; 5] = [200, -200, 100, -100, 0];
         match self {
-            ClockCase::Skew => SKEW[index % SKEW.len()],
+            ClockCase::Skew => 1000 * SKEW_S[index % SKEW_S.len()],
             ClockCase::Ahead(number) => {
                 if index < number {
-                    JUMP_S
+                    1000 * JUMP_S
                 } else {
                     0
                 }
             }
-            ClockCase::Back => -JUMP_S,
+            ClockCase::Back => -1000 * JUMP_S,
+            ClockCase::Fast => i64::try_from((since * (RATE - 1)).as_millis()).unwrap_or(i64::MAX),
         }
     }
 
@@ -106,6 +114,7 @@ impl ClockCase {
             ClockCase::Skew => "clocks differ by up to 400 s".to_owned(),
             ClockCase::Ahead(number) => format!("{number} of {servers} jump ahead by {JUMP_S} s"),
             ClockCase::Back => format!("all jump back by {JUMP_S} s"),
+            ClockCase::Fast => format!("all run {RATE} times as fast"),
         }
     }
 }
@@ -117,9 +126,9 @@ pub struct Round {
     pub case: ClockCase,
     /// The round's number.
     pub round: u64,
-    /// When the clocks were set, in microseconds since the start of the round.
+    /// When the clocks were first set, in microseconds since the start of the round.
     pub set_us: u64,
-    /// By how much each server's clock was set off, the leader's first.
+    /// By how much each server's clock was off, the leader's first.
     pub clocks: Vec<Clock>,
     /// The rest, for each rule of the resource.
     pub contests: Vec<Contest>,
@@ -261,10 +270,15 @@ fn predictions(figures: &Figures) -> Vec<Prediction> {
     predictions
 }
 
-/// Whether a case is predicted to give the lock to a second holder: the clocks of a majority jump ahead, and leases
-/// follow them.
+/// Whether a case is predicted to give the lock to a second holder: the clocks of a majority get ahead of the
+/// machine's, and leases follow them.
 fn breaks(figures: &Figures, case: ClockCase) -> bool {
-    figures.leases == Leases::WallClock && matches!(case, ClockCase::Ahead(number) if number > figures.servers / 2)
+    let is_ahead = match case {
+        ClockCase::Ahead(number) => number > figures.servers / 2,
+        ClockCase::Fast => true,
+        ClockCase::Skew | ClockCase::Back => false,
+    };
+    figures.leases == Leases::WallClock && is_ahead
 }
 
 #[cfg(test)]

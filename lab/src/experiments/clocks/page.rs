@@ -1,7 +1,7 @@
 //! The page of experiment `clocks`.
 
 use super::super::lanes::{end_us, lane, seconds};
-use super::{Clock, ClockCase, Contest, Figures, JUMP_S, LATE_MS, Leases, Round, TTL_MS};
+use super::{Clock, ClockCase, Contest, Figures, JUMP_S, LATE_MS, Leases, RATE, Round, TTL_MS};
 use crate::report::plot::{BAD, COLOURS, GREY, Lane, timeline};
 use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results, Run};
@@ -16,14 +16,16 @@ pub fn page(results: &Results<Figures>) -> Page {
         testable(results).map(|run| format!("![Timeline of {0}](clocks/{0}.svg)\n\n", run.backend)).collect();
     let (ttl, late) = (TTL_MS / 1000, LATE_MS / 1000);
     let markdown = format!(
-        "# Clocks that jump
+        "# Clocks that jump or run fast
 
 Redis counts a lock's TTL by its wall clock. A jump ahead ends locks early, on a majority of
-Redlock's instances too, and two clients hold the lock; the fence refuses the stale write. Palisade
-and ZooKeeper count by monotonic clocks, which such a jump does not move.
+Redlock's instances too, and so does a clock that runs fast: two clients hold the lock, and the
+fence refuses the stale write. Palisade and ZooKeeper count by monotonic clocks, which do not move
+with the wall clock.
 
 **Question.** A client holds a lock with a TTL of {ttl} s, and writes and releases within it. What
-happens if the wall clocks of some servers jump by {JUMP_S} s meanwhile, or differ all the time?
+happens if the wall clocks of some servers jump by {JUMP_S} s meanwhile, differ all the time, or run
+{RATE} times as fast?
 
 ## Set-up
 
@@ -43,8 +45,11 @@ cases:
   one.
 - *Back*: all servers jump back, and the holder neither writes nor releases, as if it were killed.
   The other client waits for {ttl} s and {late} s more.
+- *Fast*: all clocks run {RATE} times as fast, from the moment at which they would have jumped: their
+  offset grows every 20 ms.
 
-Each server is asked for its time after the clocks were set. Redis answers with it; etcd, ZooKeeper
+Each server is asked for its time after the clocks were set, and at the end of the round if they run
+fast. Redis answers with it; etcd, ZooKeeper
 and Palisade are made to write a line with it into their logs.
 
 ## Figures
@@ -66,7 +71,8 @@ the other client's grant; a dash means that there was none.
   is free early. One instance is enough for a single Redis; Redlock breaks when a majority jumps,
   and survives a minority.
 - Redlock's allowance for clock drift is a part of the TTL (1% and 2 ms). It covers clocks that run
-  at slightly different rates, which its description assumes, and no jump.
+  at slightly different rates, which its description assumes, and neither a jump nor a clock that
+  gains more than 1%.
 - Constant differences do no harm: a TTL is a length, and each server adds it to its own time.
 - A jump back blocks the lock of a crashed holder for as long as the jump is, beyond its TTL.
 - With the fence, the resource refuses the stale write in each of these rounds: the comparison of
@@ -82,8 +88,13 @@ the other client's grant; a dash means that there was none.
   does not reach it: the second table shows servers that notice nothing. Their rounds say nothing
   about clocks, and are in the CSV file only. The kernel's clock would have to be set, which moves
   all programs of the machine.
-- Only jumps of the wall clock are made. A monotonic clock that stands still or jumps, as in a
-  virtual machine that is suspended, is another fault, and would touch Palisade and ZooKeeper.
+- Only wall clocks are set. A monotonic clock that stands still, jumps or runs at another rate, as in
+  a virtual machine that is suspended, is another fault, and would touch Palisade and ZooKeeper: a
+  leader whose monotonic clock gains ends leases early ([protocol](../protocol.md)). libfaketime
+  0.9.10 cannot show it: with the monotonic clock, it changes waits so that no Palisade node starts.
+  The [simulation](../conformance/simulation.md) has nodes with such clocks.
+- {RATE} times as fast is far beyond what a broken oscillator does. A clock that gains a part p ends a
+  lease after TTL / (1 + p): the effect is the same, and hard to hit in a short run.
 - A jump of {JUMP_S} s is far above the TTL, so the outcome does not depend on timing. A smaller jump
   shortens leases by its length. NTP slews small differences, and jumps for large ones.
 - libfaketime 0.9.10 takes the ends of Java's waits for wall-clock times, so that ZooKeeper spins

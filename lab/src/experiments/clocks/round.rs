@@ -32,6 +32,9 @@ struct ClockContest {
     other: JoinSet<Result<Job, String>>,
 }
 
+/// How often clocks that run fast are set.
+const STEP: Duration = Duration::from_millis(20);
+
 /// Runs a round, and sets the clocks right after it.
 pub(super) async fn one(context: &Context, case: ClockCase, round: u64) -> Result<Round, String> {
     let cluster = &context.cluster;
@@ -45,9 +48,9 @@ pub(super) async fn one(context: &Context, case: ClockCase, round: u64) -> Resul
     let nodes: Vec<_> = (0..cluster.len()).map(|index| (leader + index) % cluster.len()).collect();
     let options = dlock::Options { instance_timeout: INSTANCE_TIMEOUT, ..dlock::Options::default() };
     let locks = dlock::connect(context.backend, &context.endpoints, &options).map_err(text)?;
-    let mut set_us = micros(origin.elapsed());
+    let mut set = Instant::now();
     if case == ClockCase::Skew {
-        set(cluster, &nodes, case)?;
+        set_clocks(cluster, &nodes, case, Duration::ZERO)?;
     }
     // The other client waits for the end of the lease, and a little longer.
     let times = (Duration::from_millis(TTL_MS), Duration::from_millis(TTL_MS + LATE_MS));
@@ -68,32 +71,67 @@ pub(super) async fn one(context: &Context, case: ClockCase, round: u64) -> Resul
     let mut contests = try_join_all(holders).await?;
     tokio::time::sleep(BEFORE).await;
     if case != ClockCase::Skew {
-        set_us = micros(origin.elapsed());
-        set(cluster, &nodes, case)?;
+        set = Instant::now();
+        set_clocks(cluster, &nodes, case, Duration::ZERO)?;
+    }
+    let mut running = JoinSet::new();
+    if case == ClockCase::Fast {
+        let (cluster, nodes) = (cluster.clone(), nodes.clone());
+        running.spawn(async move {
+            loop {
+                tokio::time::sleep(STEP).await;
+                if let Err(error) = set_clocks(&cluster, &nodes, case, set.elapsed()) {
+                    return error;
+                }
+            }
+        });
     }
     let begun = Instant::now();
     for contest in &mut contests {
         let clients = contest.clients.clone();
         contest.other.spawn(async move { clients.job("other", Duration::ZERO).await });
     }
+    // Clocks that run fast are asked at the end, when they are far ahead.
     let mut clocks = Vec::new();
-    for (index, &node) in nodes.iter().enumerate() {
-        let seen_ms = cluster.clock_offset(node).await.map_err(text)?;
-        clocks.push(Clock { server: cluster.name(node).to_owned(), set_ms: case.offset_s(index) * 1000, seen_ms });
+    if case != ClockCase::Fast {
+        clocks = seen(cluster, &nodes, case, set).await?;
     }
     tokio::time::sleep(HOLD.saturating_sub(begun.elapsed())).await;
     let contests = try_join_all(contests.into_iter().map(|contest| contest.end(case))).await?;
+    if case == ClockCase::Fast {
+        clocks = seen(cluster, &nodes, case, set).await?;
+    }
+    if let Some(ended) = running.try_join_next() {
+        return Err(format!("the clocks ran fast no longer: {}", ended.unwrap_or_else(text)));
+    }
+    running.shutdown().await;
     for &node in &nodes {
         cluster.set_clock(node, "+0").map_err(text)?;
     }
+    let set_us = micros(set.duration_since(origin));
     Ok(Round { case, round, set_us, clocks, contests })
 }
 
-fn set(cluster: &Cluster, nodes: &[usize], case: ClockCase) -> Result<(), String> {
+/// Sets all clocks off, so long after they were first set.
+fn set_clocks(cluster: &Cluster, nodes: &[usize], case: ClockCase, since: Duration) -> Result<(), String> {
     for (index, &node) in nodes.iter().enumerate() {
-        cluster.set_clock(node, &format!("{:+}s", case.offset_s(index))).map_err(text)?;
+        let offset_ms = case.offset_ms(index, since);
+        let sign = if offset_ms < 0 { '-' } else { '+' };
+        let (seconds, rest) = (offset_ms.abs() / 1000, offset_ms.abs() % 1000);
+        cluster.set_clock(node, &format!("{sign}{seconds}.{rest:03}s")).map_err(text)?;
     }
     Ok(())
+}
+
+/// Asks each server for its time.
+async fn seen(cluster: &Cluster, nodes: &[usize], case: ClockCase, set: Instant) -> Result<Vec<Clock>, String> {
+    let mut clocks = Vec::new();
+    for (index, &node) in nodes.iter().enumerate() {
+        let seen_ms = cluster.clock_offset(node).await.map_err(text)?;
+        let set_ms = case.offset_ms(index, set.elapsed());
+        clocks.push(Clock { server: cluster.name(node).to_owned(), set_ms, seen_ms });
+    }
+    Ok(clocks)
 }
 
 impl ClockContest {
@@ -101,7 +139,7 @@ impl ClockContest {
     async fn end(mut self, case: ClockCase) -> Result<Contest, String> {
         let holder = match case {
             ClockCase::Back => self.holder.leave(),
-            ClockCase::Skew | ClockCase::Ahead(_) => {
+            ClockCase::Skew | ClockCase::Ahead(_) | ClockCase::Fast => {
                 self.clients.write(&mut self.holder).await?;
                 self.clients.release(self.holder).await
             }

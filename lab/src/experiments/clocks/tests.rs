@@ -53,7 +53,7 @@ fn silent(fence: Fence, waited_us: Option<u64>) -> Contest {
 
 fn figures(leases: Leases, servers: usize, contest: impl Fn(ClockCase, Fence) -> Contest) -> Figures {
     let clock = |case: ClockCase, index| {
-        let set_ms = case.offset_s(index) * 1000;
+        let set_ms = case.offset_ms(index, Duration::from_secs(3));
         let seen_ms = if leases == Leases::Untestable { 3 } else { set_ms + 3 };
         Clock { server: "server-1".to_owned(), set_ms, seen_ms }
     };
@@ -74,7 +74,7 @@ fn failed(figures: &Figures) -> Vec<String> {
 
 fn like_redlock(case: ClockCase, fence: Fence) -> Contest {
     match case {
-        ClockCase::Ahead(3..) => broken(fence),
+        ClockCase::Ahead(3..) | ClockCase::Fast => broken(fence),
         ClockCase::Back => silent(fence, None),
         ClockCase::Skew | ClockCase::Ahead(_) => safe(fence),
     }
@@ -83,22 +83,24 @@ fn like_redlock(case: ClockCase, fence: Fence) -> Contest {
 fn like_palisade(case: ClockCase, fence: Fence) -> Contest {
     match case {
         ClockCase::Back => silent(fence, Some(TTL_MS * 1000 + 20_000)),
-        ClockCase::Skew | ClockCase::Ahead(_) => safe(fence),
+        ClockCase::Skew | ClockCase::Ahead(_) | ClockCase::Fast => safe(fence),
     }
 }
 
 #[test]
 fn cases_follow_the_number_of_servers() {
-    assert_eq!(ClockCase::all(1), [ClockCase::Ahead(1), ClockCase::Back]);
-    assert_eq!(
-        ClockCase::all(3),
-        [ClockCase::Skew, ClockCase::Ahead(1), ClockCase::Ahead(2), ClockCase::Ahead(3), ClockCase::Back]
-    );
-    assert_eq!(
-        ClockCase::all(5),
-        [ClockCase::Skew, ClockCase::Ahead(2), ClockCase::Ahead(3), ClockCase::Ahead(5), ClockCase::Back]
-    );
-    assert_eq!([0, 1, 2].map(|index| ClockCase::Ahead(2).offset_s(index)), [JUMP_S, JUMP_S, 0]);
+    use ClockCase::{Ahead, Back, Fast, Skew};
+    assert_eq!(ClockCase::all(1), [Ahead(1), Back, Fast]);
+    assert_eq!(ClockCase::all(3), [Skew, Ahead(1), Ahead(2), Ahead(3), Back, Fast]);
+    assert_eq!(ClockCase::all(5), [Skew, Ahead(2), Ahead(3), Ahead(5), Back, Fast]);
+}
+
+#[test]
+fn offsets_follow_the_case_and_the_time() {
+    let jumps = [0, 1, 2].map(|index| ClockCase::Ahead(2).offset_ms(index, Duration::from_secs(9)));
+    assert_eq!(jumps, [1000 * JUMP_S, 1000 * JUMP_S, 0]);
+    // After two seconds, a clock that runs four times as fast shows eight.
+    assert_eq!(ClockCase::Fast.offset_ms(1, Duration::from_secs(2)), 6_000);
 }
 
 #[test]
@@ -111,8 +113,8 @@ fn predicted_outcomes_hold() {
 #[test]
 fn wall_clock_that_breaks_nothing_has_failed() {
     let failed = failed(&figures(Leases::WallClock, 5, like_palisade));
-    // Three predictions for each of two numbers of servers, and the silent holder's.
-    assert_eq!(failed.len(), 7, "{failed:?}");
+    // Three predictions for each of two numbers of servers and for clocks that run fast, and the silent holder's.
+    assert_eq!(failed.len(), 10, "{failed:?}");
 }
 
 #[test]
@@ -122,8 +124,8 @@ fn second_holder_under_a_monotonic_clock_has_failed() {
         _ => like_redlock(case, fence),
     });
     let failed = failed(&figures);
-    // Twice ahead, and back; there the checkers were silent about the second holder.
-    assert_eq!(failed.len(), 4, "{failed:?}");
+    // Twice ahead, fast, and back; there the checkers were silent about the second holder.
+    assert_eq!(failed.len(), 5, "{failed:?}");
 }
 
 #[test]
@@ -139,7 +141,7 @@ fn clock_that_was_not_set_proves_nothing() {
 #[test]
 fn silent_server_has_failed() {
     let mut unreachable = figures(Leases::WallClock, 5, like_redlock);
-    let back = unreachable.rounds.last_mut().unwrap();
+    let back = unreachable.rounds.iter_mut().find(|round| round.case == ClockCase::Back).unwrap();
     back.contests[0].other.error = Some("no server answers".to_owned());
     let failed = failed(&unreachable);
     assert_eq!(failed.len(), 1, "{failed:?}");

@@ -19,7 +19,10 @@ const QUOTA: u64 = 2 << 30;
 const SHARE: u64 = 1_000;
 /// How long the fills may take.
 const EACH_LIMIT: Duration = Duration::from_secs(60);
-pub(super) const SHARED_LIMIT: Duration = Duration::from_secs(90);
+pub(super) const SHARED_LIMIT: Duration = Duration::from_secs(1_200);
+/// How long the leases of a fill may take to end: leases of their own, and shared ones.
+const EACH_ENDS: Duration = Duration::from_secs(180);
+const SHARED_ENDS: Duration = Duration::from_secs(900);
 /// Keys of a transaction.
 const TXN: u64 = 128;
 /// Transactions after which the quota must have been reached.
@@ -37,7 +40,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         share: 1,
         fill_limit: fill_limit(context, EACH_LIMIT),
         margin: 2.0,
-        expiry_limit: Duration::from_secs(180),
+        expiry_limit: EACH_ENDS,
         seed: context.seed,
     };
     let each = plan.run().await?;
@@ -46,7 +49,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     // Each case has a cluster of its own: what the one before has left in the database does not count.
     let cluster = servers::start(Kind::Etcd, &Options::default()).await.map_err(text)?;
     let shared = Plan { name: "lease-shared", cluster: &cluster, keys, share, fill_limit, margin: 3.0, ..plan };
-    let shared = shared.run().await?;
+    let shared = Plan { expiry_limit: SHARED_ENDS, ..shared }.run().await?;
     let each_takes = shared.per_lock(|sample| sample.used.unwrap_or(0)).unwrap_or(0).max(1);
     let mut notes = vec![Note::new(
         "computed from the bytes of a lock on a shared lease, for the default quota of 2 GiB",

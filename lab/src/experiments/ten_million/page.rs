@@ -101,9 +101,9 @@ Limits and steps:
 - All servers share one machine with the load generator: three nodes of a replicated system do
   three times the work of one Redis.
 - The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s
-  (`--duration` sets another time), so that the experiment takes about a quarter of an hour; that of
-  Redlock after {redlock_limit} s, and that of ZooKeeper after {zookeeper_limit} s, before its first
-  session ends. The column *ended* says so.
+  (`--duration` sets another time); that of Redlock after {redlock_limit} s, and that of ZooKeeper
+  after {zookeeper_limit} s, before its first session ends. A fill also ends when the machine has
+  less than 1 GiB of memory left. The column *ended* says which of them it was.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
   falls late or not at all. ZooKeeper's is a Java heap, which does not show what a lock takes.
 - No history is recorded, and the checkers of histories judge nothing here: in a fill one program
