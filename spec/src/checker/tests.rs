@@ -1,16 +1,21 @@
 //! A good run is judged good, and one wrong event in it is judged by the property that it violates.
 
+mod changes;
+mod crashes;
+mod feeds;
+
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 use core::time::Duration;
 
 use super::{ClusterChecker, Feed, Slot};
+use crate::invariants::states::noop;
 use crate::invariants::{Check, Property};
 use crate::lock::{Command, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use crate::raft::{
     Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist, ReadRound,
-    Stamp, StateMachine, Term,
+    RequestId, Stamp, StateMachine, Term,
 };
 
 const LEADER: NodeId = NodeId(1);
@@ -27,15 +32,26 @@ struct Cluster {
     checker: ClusterChecker<LockTable>,
     nodes: BTreeMap<NodeId, Node<LockTable>>,
     flight: VecDeque<Message<LockTable>>,
+    /// The node that no message reaches.
+    cut_off: Option<NodeId>,
+    steps: u64,
 }
 
 impl Cluster {
     fn new(feed: Feed<LockTable>) -> Cluster {
-        let mut cluster =
-            Cluster { checker: ClusterChecker::new(feed), nodes: BTreeMap::new(), flight: VecDeque::new() };
-        let ids = [LEADER, FOLLOWER, OTHER];
-        for id in ids {
-            let disk = Durable::blank(LockTable::default(), Members::of(ids));
+        Cluster::of(&[LEADER, FOLLOWER, OTHER], feed)
+    }
+
+    fn of(ids: &[NodeId], feed: Feed<LockTable>) -> Cluster {
+        let mut cluster = Cluster {
+            checker: ClusterChecker::new(feed),
+            nodes: BTreeMap::new(),
+            flight: VecDeque::new(),
+            cut_off: None,
+            steps: 0,
+        };
+        for &id in ids {
+            let disk = Durable::blank(LockTable::default(), Members::of(ids.iter().copied()));
             cluster.checker.recovered(slot(id), id, &disk).unwrap();
             cluster.nodes.insert(id, Node::recover(Config::new(id), disk));
         }
@@ -44,7 +60,11 @@ impl Cluster {
 
     /// A cluster whose leader has committed the first entry of its term, everywhere.
     fn elected() -> Cluster {
-        let mut cluster = Cluster::new(feed());
+        Cluster::elected_with(feed())
+    }
+
+    fn elected_with(feed: Feed<LockTable>) -> Cluster {
+        let mut cluster = Cluster::new(feed);
         cluster.step(LEADER, Input::ElectionTimeout).unwrap();
         cluster.settle().unwrap();
         cluster.step(LEADER, Input::HeartbeatTimeout).unwrap();
@@ -57,6 +77,7 @@ impl Cluster {
     fn take(&mut self, id: NodeId, input: Input<LockTable>) -> (Check, Vec<Output<LockTable>>) {
         let (node, mut outputs) = (self.nodes.get_mut(&id).unwrap(), Vec::new());
         node.step(input.clone(), &mut outputs);
+        self.steps += 1;
         (self.checker.stepped(slot(id), node, &input, &outputs), outputs)
     }
 
@@ -70,6 +91,12 @@ impl Cluster {
                     self.checker.sent(slot(id), &message)?;
                     self.flight.push_back(message);
                 }
+                Output::SendSnapshot { to, term } => {
+                    let snapshot = Arc::new(self.checker.disk(slot(id)).snapshot.clone());
+                    let message = Message { from: id, to, term, body: Body::InstallSnapshot { snapshot } };
+                    self.checker.sent(slot(id), &message)?;
+                    self.flight.push_back(message);
+                }
                 _ => {}
             }
         }
@@ -78,8 +105,30 @@ impl Cluster {
 
     fn settle(&mut self) -> Check {
         while let Some(message) = self.flight.pop_front() {
+            if self.cut_off == Some(message.to) {
+                continue;
+            }
             self.checker.received(slot(message.to), &message)?;
             self.step(message.to, Input::Receive(message))?;
+        }
+        Ok(())
+    }
+
+    /// The leader proposes these commands, and the others learn that they are committed.
+    fn propose(&mut self, commands: impl IntoIterator<Item = Command>) -> Check {
+        let payloads = commands.into_iter().map(Payload::Command).collect();
+        self.step(LEADER, Input::Propose { id: RequestId(1), payloads })?;
+        self.settle()?;
+        self.step(LEADER, Input::HeartbeatTimeout)?;
+        self.settle()
+    }
+
+    /// The first messages of an election that the node wins by replies which no node has sent.
+    fn elect_by_lies(&mut self, id: NodeId) -> Check {
+        self.step(id, Input::ElectionTimeout)?;
+        for body in [Body::PreVoteReply { granted: true }, Body::RequestVoteReply { granted: true }] {
+            let reply = Message { from: FOLLOWER, to: id, term: self.nodes[&id].term(), body };
+            self.step(id, Input::Receive(reply))?;
         }
         Ok(())
     }
@@ -93,21 +142,19 @@ impl Cluster {
         Message { from, to, term: self.nodes[&LEADER].term(), body }
     }
 
-    /// The leader appends the opening of a session to the follower's log.
-    fn append(&self, proof: u128) -> Input<LockTable> {
+    /// The leader appends an entry to the follower's log.
+    fn append(&self, payload: Payload<Command>) -> Input<LockTable> {
         let node = &self.nodes[&FOLLOWER];
-        let opening = Opening {
-            proof: Proof::from(proof),
-            owner: Owner::from("a"),
-            principal: Principal::default(),
-            ttl: Ttl(100),
-        };
         let (prev, term) = (node.log().last(), node.term());
-        let payload = Payload::Command(Command::Open { opening });
         let entries = Vec::from([Entry { term, index: prev.index.next(), stamp: node.clock(), payload }]);
         let body = Body::AppendEntries { prev, entries, commit: Index(1), stamp: node.clock(), round: ReadRound(0) };
         Input::Receive(self.message(LEADER, FOLLOWER, body))
     }
+}
+
+fn open(proof: u128) -> Command {
+    let (owner, principal) = (Owner::from("a"), Principal::default());
+    Command::Open { opening: Opening { proof: Proof::from(proof), owner, principal, ttl: Ttl(100) } }
 }
 
 fn feed() -> Feed<LockTable> {
@@ -131,6 +178,7 @@ fn good_run_is_judged_good() {
         cluster.compare(id, &cluster.nodes[&id].clone()).unwrap();
     }
     let counts = cluster.checker.counts();
+    assert_eq!(counts.steps, cluster.steps);
     assert_eq!((counts.elections, counts.commits, counts.recoveries, counts.restarts), (1, 1, 3, 0));
     assert!(counts.sent == counts.received && counts.received > 8 && counts.states >= 6);
     let agreed = cluster.checker.reference().unwrap();
@@ -175,6 +223,7 @@ fn disk_that_lost_what_it_acknowledged_is_seen() {
     let mut lost = disk.clone();
     lost.log.truncate(Index(1));
     cluster.checker.recovered(slot(OTHER), OTHER, &disk).unwrap();
+    assert_eq!(cluster.checker.counts().restarts, 1);
     violates(cluster.checker.recovered(slot(OTHER), OTHER, &lost), Property::AcknowledgedWritesSurvive);
     let mut cluster = Cluster::elected();
     violates(cluster.checker.recovered(slot(OTHER), OTHER, &forgot), Property::AcknowledgedWritesSurvive);
@@ -189,7 +238,7 @@ fn prefix_of_a_batch_may_remain_unless_batches_are_atomic() {
         cluster.checker.feed.batches_are_atomic = batches_are_atomic;
         let before = cluster.checker.disk(slot(FOLLOWER)).clone();
         for proof in [1, 2] {
-            let (judged, _) = cluster.take(FOLLOWER, cluster.append(proof));
+            let (judged, _) = cluster.take(FOLLOWER, cluster.append(Payload::Command(open(proof))));
             judged.unwrap();
         }
         let pending: Vec<_> = cluster.checker.pending(slot(FOLLOWER)).unwrap().cloned().collect();
@@ -215,34 +264,14 @@ fn snapshot_taken_meanwhile_may_be_found_if_it_is_right() {
     let may_hold = |released, found: &_| super::disk::may_hold(&server.disk, &server.pending, true, released, found);
     assert!(may_hold(Index(1), &found));
     assert!(!may_hold(Index(0), &found), "the entry is not released");
-    found.snapshot.machine.apply(
-        Stamp(0),
-        &Command::Open {
-            opening: Opening {
-                proof: Proof::from(7),
-                owner: Owner::from("a"),
-                principal: Principal::default(),
-                ttl: Ttl(9),
-            },
-        },
-    );
+    found.snapshot.machine.apply(Stamp(0), &open(7));
     assert!(!may_hold(Index(1), &found), "the state is another");
 }
 
 #[test]
 fn elections_without_votes_and_second_leaders_are_seen() {
     let mut cluster = Cluster::new(feed());
-    cluster.step(LEADER, Input::ElectionTimeout).unwrap();
-    let term = |cluster: &Cluster| cluster.nodes[&LEADER].term();
-    for body in [Body::PreVoteReply { granted: true }, Body::RequestVoteReply { granted: true }] {
-        let reply = Message { from: FOLLOWER, to: LEADER, term: term(&cluster), body };
-        let judged = cluster.step(LEADER, Input::Receive(reply));
-        if cluster.nodes[&LEADER].is_leader() {
-            violates(judged, Property::ElectedByMajority);
-        } else {
-            judged.unwrap();
-        }
-    }
+    violates(cluster.elect_by_lies(LEADER), Property::ElectedByMajority);
     assert!(cluster.nodes[&LEADER].is_leader());
 
     // Another disk under the ID of a node that voted for the leader.
@@ -261,7 +290,7 @@ fn elections_without_votes_and_second_leaders_are_seen() {
         let judged = cluster.checker.stepped(slot, &second, &input, &outputs);
         if second.is_leader() { violates(judged, Property::ElectionSafety) } else { judged.unwrap() }
     }
-    assert!(second.is_leader() && second.term() == term(&cluster));
+    assert!(second.is_leader() && second.term() == cluster.nodes[&LEADER].term());
 }
 
 #[test]
@@ -322,7 +351,7 @@ fn other_outcomes_and_entries_are_seen() {
 fn memory_that_differs_from_the_disk_is_seen() {
     let mut cluster = Cluster::elected();
     let mut node = cluster.nodes[&FOLLOWER].clone();
-    let Input::Receive(append) = cluster.append(1) else { unreachable!() };
+    let Input::Receive(append) = cluster.append(Payload::Command(open(1))) else { unreachable!() };
     node.step(Input::Receive(append), &mut Vec::new());
     violates(cluster.compare(FOLLOWER, &node), Property::MemoryMatchesDisk);
 }
@@ -350,11 +379,19 @@ fn snapshots_of_other_or_uncommitted_states_are_seen() {
 #[test]
 fn time_that_runs_ahead_is_seen() {
     let mut cluster = Cluster::new(feed());
-    cluster.checker.set_time(Some(Duration::ZERO));
+    let set_time = |cluster: &mut Cluster, ms| cluster.checker.set_time(Some(Duration::from_millis(ms)));
+    set_time(&mut cluster, 5);
     cluster.step(LEADER, Input::ElectionTimeout).unwrap();
     cluster.settle().unwrap();
-    cluster.checker.set_time(Some(Duration::from_millis(20)));
+    set_time(&mut cluster, 25);
     cluster.step(LEADER, Input::ClockAdvanced(20)).unwrap();
+    // The next entry has this time in its stamp, and begins to age now.
+    cluster.propose([open(1)]).unwrap();
+    let last = cluster.nodes[&LEADER].log().last();
+    assert_eq!(cluster.checker.born(last), Some(Duration::from_millis(25)));
+    assert_eq!(cluster.nodes[&LEADER].log().last_stamp(), Stamp(20));
+    set_time(&mut cluster, 35);
+    cluster.step(LEADER, Input::ClockAdvanced(10)).unwrap();
     violates(cluster.step(LEADER, Input::ClockAdvanced(1)), Property::ClusterTimeNeverRunsAhead);
 }
 
@@ -364,6 +401,9 @@ fn server_that_was_not_observed_from_its_start_is_seen() {
     let disk = cluster.checker.disk(slot(LEADER)).clone();
     let mut checker = ClusterChecker::new(feed());
     violates(checker.recovered(slot(LEADER), LEADER, &disk), Property::RecordedFromFirstStart);
+    let mut voted = Durable::blank(LockTable::default(), Members::of([LEADER]));
+    voted.hard.term = Term(1);
+    violates(checker.recovered(slot(LEADER), LEADER, &voted), Property::RecordedFromFirstStart);
     checker.recovered(slot(LEADER), LEADER, &Durable::blank(LockTable::default(), Members::of([LEADER]))).unwrap();
     let others = Durable::blank(LockTable::default(), Members::of([OTHER]));
     violates(checker.recovered(slot(OTHER), OTHER, &others), Property::FoundersAgree);

@@ -333,3 +333,13 @@ fn some_violations_are_seen_in_tables_of_any_size() {
     ];
     assert_eq!(seen, expected);
 }
+
+#[test]
+fn size_counts_sessions_locks_and_records() {
+    let mut table = queued();
+    assert_eq!(table.size(), 3 + 1);
+    for record in ["a", "b", "c"] {
+        written(&mut table, 0, under(&[put(record, "x")], &[]));
+    }
+    assert_eq!((table.records().len(), table.size()), (3, 3 + 1 + 3));
+}
