@@ -4,6 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 use clap::ValueEnum;
+use palisade_lab::dlock::Backend;
 use palisade_lab::experiments::Name;
 
 /// What stands above the lines that `just book` writes at the end of a page (conformance/tests/documents/book.rs).
@@ -77,6 +78,29 @@ fn committed_pages_are_what_their_results_render_to() {
     }
 }
 
+/// docs/lab/README.md's table of findings is what the committed results render to.
+#[test]
+fn findings_are_what_the_committed_results_render_to() {
+    let directory = tempfile::tempdir().unwrap();
+    for name in experiments() {
+        let file = Path::new(&name).join("results.json");
+        if pages().join(&file).exists() {
+            std::fs::create_dir(directory.path().join(&name)).unwrap();
+            std::fs::copy(pages().join(&file), directory.path().join(&file)).unwrap();
+        }
+    }
+    let committed = std::fs::read_to_string(pages().join("README.md")).unwrap();
+    // The command must write each row, so none is there before.
+    let is_row = |line: &&str| Backend::ALL.iter().any(|backend| line.starts_with(&format!("| {backend} |")));
+    assert_eq!(committed.lines().filter(is_row).count(), Backend::ALL.len(), "one row for each backend");
+    let without: String = committed.split_inclusive('\n').filter(|line| !is_row(line)).collect();
+    std::fs::write(directory.path().join("README.md"), without).unwrap();
+    let output = lab(&["run", "clocks", "--render", "--out", directory.path().to_str().unwrap()]);
+    assert!(output.status.success(), "{output:?}");
+    let rendered = std::fs::read_to_string(directory.path().join("README.md")).unwrap();
+    assert!(rendered == committed, "README.md differs: run `palisade-lab run clocks --render`\n{rendered}");
+}
+
 /// docs/performance.md quotes the short table of `peers` as it was rendered.
 #[test]
 fn performance_page_quotes_the_peers() {
@@ -118,7 +142,8 @@ fn readme_quotes_the_peers() {
     }
 }
 
-/// Runs an experiment on real Redis servers for one round; all of these lines are in its page.
+/// Runs an experiment on real Redis servers for one round; all of these lines are in its page, and README.md has the
+/// table of findings.
 fn page_has(name: &str, backend: &str, lines: &[&str]) {
     if Command::new("redis-server").arg("--version").output().is_err() {
         eprintln!("SKIPPED: redis-server is not installed");
@@ -126,6 +151,8 @@ fn page_has(name: &str, backend: &str, lines: &[&str]) {
     }
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
+    let readme = directory.path().join("README.md");
+    std::fs::write(&readme, "<!-- `palisade-lab run` writes this table. -->\n<!-- The table ends here. -->\n").unwrap();
     let output = lab(&["run", name, "--backend", backend, "--rounds", "1", "--out", out]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
@@ -133,6 +160,8 @@ fn page_has(name: &str, backend: &str, lines: &[&str]) {
     for line in lines {
         assert!(page.contains(line), "{line} is missing in\n{page}");
     }
+    let readme = std::fs::read_to_string(readme).unwrap();
+    assert!(readme.contains(&format!("\n| {backend} | ")), "{readme}");
 }
 
 /// One round of the centrepiece on a real Redis, with two workers and the resource as processes.

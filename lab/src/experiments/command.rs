@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Context, Found, clocks, contention, failover, fairness, fenced_stores, pause, peers, prediction, redlock, release,
-    renew, servers_of, ten_million, tokens, ttl, work,
+    Context, Found, clocks, contention, failover, fairness, fenced_stores, findings, pause, peers, prediction, redlock,
+    release, renew, servers_of, ten_million, tokens, ttl, work,
 };
 use crate::dlock::Backend;
 use crate::report::setup::Setup;
@@ -172,6 +172,7 @@ impl Run {
             as_predicted &= report_predictions(name, &backend, &predictions);
             results.put(OneRun { backend, setup, figures, predictions });
             results.save(&self.out, name, &page(&results))?;
+            findings::write(&self.out)?;
         }
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
         Ok(as_predicted)
@@ -189,6 +190,7 @@ impl Run {
             return Ok(true);
         }
         results.save(&self.out, name, &page(results))?;
+        findings::write(&self.out)?;
         Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
     }
 

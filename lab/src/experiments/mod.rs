@@ -18,6 +18,7 @@
 //! | [`tokens`] | what the sources of fencing tokens cost, and what they leave behind |
 //! | [`peers`] | how many pairs of acquire and release Palisade and its peers make |
 //! | [`ten_million`] | what ten million short-lived locks take, and what becomes of them when their TTLs have passed |
+//! | `findings` | the table of findings, from the kept results of some of these |
 //! | `command` | `palisade-lab run`: its flags, and what it starts and writes |
 //! | [`contenders`] | contenders of this process, for `contention` and `fairness` |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
@@ -33,6 +34,7 @@ pub mod contention;
 pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
+mod findings;
 mod lanes;
 pub mod pause;
 pub mod peers;

@@ -63,12 +63,14 @@ pub struct Round {
 
 impl Round {
     /// Whether a's release changed nothing for b.
-    fn harmless(&self) -> bool {
+    #[must_use]
+    pub fn harmless(&self) -> bool {
         !self.a_released && self.b_renewed && self.tokens.2.is_none() && self.judged.service.is_empty()
     }
 
     /// Whether a's release deleted b's lock, so that c was granted it beside b.
-    fn deleted(&self) -> bool {
+    #[must_use]
+    pub fn deleted(&self) -> bool {
         self.a_released && !self.b_renewed && self.tokens.2.is_some() && !self.judged.service.is_empty()
     }
 }

@@ -1,0 +1,249 @@
+use super::super::clients::{Grant, Job};
+use super::super::clocks::{ClockCase, Leases};
+use super::super::failover::FailoverCase;
+use super::super::processes::Counts;
+use super::super::redlock::{Fault, RedlockClient, Tokens, Writes};
+use super::super::release::How;
+use super::*;
+use crate::contend::order::Order;
+use crate::contend::summary::Summary;
+use crate::history::Judgement;
+use crate::report::Run;
+use crate::report::setup::Setup;
+use crate::worker::event::{Event, Line};
+use crate::worker::pause;
+
+fn job(at_us: u64, token: u64, release_us: u64) -> Job {
+    Job { granted: Some(Grant { at_us, token }), release_us: Some(release_us), ..Job::default() }
+}
+
+fn paused(fence: Fence, stale_accepted: u64, refused: bool) -> super::pause::Round {
+    let line = Line { at_us: 0, clock_us: 0, job: 1, event: Event::Refused { token: 1, seen: 2 } };
+    super::pause::Round {
+        how: pause::How::Stop,
+        fence,
+        round: 1,
+        a: if refused { vec![line] } else { Vec::new() },
+        b: Vec::new(),
+        value: String::new(),
+        counts: Counts { stale_accepted, ..Counts::default() },
+        workers_judged: Judgement::default(),
+        resource_judged: Judgement::default(),
+    }
+}
+
+fn stale_write(fence: Fence, rounds: Vec<super::pause::Round>) -> String {
+    cells::stale_write(Some(&super::pause::Figures { ttl_ms: 1, pause_ms: 2, rounds }), fence)
+}
+
+#[test]
+fn stale_write_that_the_fence_accepts_is_a_violation() {
+    let rounds = |fence| vec![paused(fence, 1, false), paused(fence, 0, true)];
+    assert_eq!(stale_write(Fence::Off, rounds(Fence::Off)), "accepted, 1 of 2 and refused, 1 of 2");
+    assert_eq!(stale_write(Fence::On, rounds(Fence::On)), "refused, 1 of 2 and **accepted, 1 of 2**");
+    assert_eq!(stale_write(Fence::On, vec![paused(Fence::On, 0, true)]), "refused, 1 of 1");
+    assert_eq!(stale_write(Fence::On, rounds(Fence::Off)), "not run", "the other rule's rounds");
+    let (in_time, mut corrupted) = (paused(Fence::On, 0, false), paused(Fence::On, 0, false));
+    corrupted.value = crate::worker::job::line("a", 1, 1);
+    let cell = stale_write(Fence::On, vec![in_time, corrupted]);
+    assert_eq!(cell, "not stale, 1 of 2 and **value corrupted, 1 of 2**");
+}
+
+#[test]
+fn release_that_touches_anothers_lock_is_a_violation() {
+    let round = |how, a_released: bool| release::Round {
+        how,
+        round: 1,
+        tokens: (1, 2, a_released.then_some(3)),
+        a_released,
+        b_renewed: !a_released,
+        judged: Judgement { service: vec![String::new(); usize::from(a_released)], ..Judgement::default() },
+    };
+    let cell = |rounds| cells::former_release(Some(&release::Figures { rounds }));
+    assert_eq!(cell(vec![round(How::Safe, false)]), "changes nothing, 1 of 1");
+    assert_eq!(cell(vec![round(How::Safe, true)]), "**touches another's lock, 1 of 1**");
+    let forced = [false, true].map(|released| round(How::GetThenDel, released));
+    let all = [round(How::Safe, false)].into_iter().chain(forced).collect();
+    let expected = "changes nothing, 1 of 1; GET, then DEL frees another's lock, 1 of 2 and frees nothing, 1 of 2";
+    assert_eq!(cell(all), expected);
+}
+
+#[test]
+fn order_of_arrival_is_kept_without_overtakings() {
+    let cell = |queue, granted, overtakings| {
+        cells::order_of_arrival(Some(&fairness::Figures {
+            load_average: String::new(),
+            queue,
+            duration_us: 0,
+            summary: Summary { granted, ..Summary::default() },
+            apart: Order { overtakings, ..Order::default() },
+            grants: Vec::new(),
+            operations: 0,
+            violations: Vec::new(),
+        }))
+    };
+    assert_eq!([cell(true, 9, 0), cell(false, 9, 0)], ["kept, 9 grants", "kept, 9 grants"]);
+    assert_eq!(cell(true, 9, 2), "not kept: 2 overtakings");
+    assert_eq!(cell(false, 9, 2), "not kept: waiters spin, 2 overtakings");
+    assert_eq!(cell(true, 0, 0), "no grants");
+}
+
+/// Each round's case, the gap, and the challenger's grant and token. The holder has token 2 from 30 to 900 µs.
+fn failover(asynchronous: bool, rounds: &[(FailoverCase, u64, u64, u64)]) -> failover::Figures {
+    let contest = |at_us, token| failover::Contest {
+        fence: Fence::On,
+        earlier: job(10, 1, 20),
+        holder: job(30, 2, 900),
+        challenger: if at_us == 0 { Job::default() } else { job(at_us, token, 990) },
+        value: String::new(),
+        queue: Vec::new(),
+        queue_value: String::new(),
+        counts: Counts::default(),
+        judged: Default::default(),
+    };
+    let round = |&(case, gap_us, at_us, token)| failover::Round {
+        case,
+        round: 1,
+        killed: "server-1".to_owned(),
+        kill_us: 400,
+        grants: 9,
+        gap_from_us: 399,
+        gap_us,
+        contests: vec![contest(at_us, token)],
+    };
+    failover::Figures { queue: !asynchronous, asynchronous, rounds: rounds.iter().map(round).collect() }
+}
+
+#[test]
+fn lock_and_tokens_that_a_failover_loses_are_violations() {
+    use FailoverCase::{InSync, Lagging};
+    let cells = |figures: failover::Figures| [cells::held_lock(Some(&figures)), cells::tokens(Some(&figures))];
+    let rounds = [(InSync, 1, 910, 3), (Lagging, 1, 910, 3)];
+    assert_eq!(cells(failover(false, &rounds)), ["kept, 2 of 2", "grow, 2 of 2"]);
+    let rounds = [(InSync, 1, 910, 3), (Lagging, 1, 500, 1), (Lagging, 1, 0, 0)];
+    let [held, tokens] = cells(failover(false, &rounds));
+    assert_eq!(held, "kept, 1 of 3 and not handed over, 1 of 3 and **two holders, 1 of 3**");
+    assert_eq!(tokens, "grow, 2 of 3 and **do not grow, 1 of 3**");
+    let [held, tokens] = cells(failover(true, &rounds[..2]));
+    assert_eq!(held, "replica in sync: kept, 1 of 1; it lags: **two holders, 1 of 1**");
+    assert_eq!(tokens, "replica in sync: grow, 1 of 1; it lags: **do not grow, 1 of 1**");
+}
+
+#[test]
+fn gap_is_the_median_of_each_case() {
+    let cell = |asynchronous, gaps: &[(FailoverCase, u64)]| {
+        let rounds: Vec<_> = gaps.iter().map(|&(case, gap_us)| (case, gap_us, 910, 3)).collect();
+        cells::gap(Some(&failover(asynchronous, &rounds)))
+    };
+    let [in_sync, lagging] = FailoverCase::ALL.map(|case| move |gap_us| (case, gap_us));
+    assert_eq!(cell(false, &[in_sync(300_000), in_sync(9_000_000), in_sync(310_000), lagging(340_000)]), "0.3");
+    assert_eq!(cell(false, &[in_sync(2_860_000), lagging(1_500_000)]), "1.5 to 2.9");
+    assert_eq!(cell(true, &[lagging(1_020_000)]), "1.0, which the experiment chose");
+    assert_eq!(cell(false, &[]), "not run");
+}
+
+fn redlock(fault: Fault, tokens: Tokens, b_granted_us: u64, b_token: u64, accepted: &[&str]) -> redlock::Round {
+    let a = RedlockClient { lease_until_us: Some(100), token: Some(4), ..RedlockClient::default() };
+    let (granted_us, refused_us) = (Some(b_granted_us), Some(50));
+    let b = RedlockClient { granted_us, refused_us, token: Some(b_token), ..RedlockClient::default() };
+    redlock::Round {
+        fault,
+        writes: Some(Writes { fence: Fence::On, tokens }),
+        round: 1,
+        ttl_ms: 1,
+        a,
+        b,
+        stopped_us: None,
+        accepted: accepted.iter().map(|&name| name.to_owned()).collect(),
+        counts: Some(Counts { stale_rejections: u64::from(accepted == ["B"]), ..Counts::default() }),
+        judged: Judgement::default(),
+    }
+}
+
+#[test]
+fn own_tokens_and_a_crash_of_redlock_are_counted_apart() {
+    let rounds = vec![
+        redlock(Fault::Pause, Tokens::Own, 110, 4, &["B", "A"]),
+        redlock(Fault::Crash, Tokens::Own, 99, 5, &["B"]),
+        redlock(Fault::Crash, Tokens::Counter, 100, 1, &["B", "A"]),
+        redlock(Fault::SyncedCrash, Tokens::Counter, 100, 1, &[]),
+    ];
+    let figures = redlock::Figures { rounds };
+    let [writes, numbers] = cells::own_tokens(Some(&figures)).map(|tally| tally.to_string());
+    assert_eq!(writes, "refused, 1 of 2 and **accepted, 1 of 2**");
+    assert_eq!(numbers, "grow, 1 of 2 and **do not grow, 1 of 2**");
+    let crash = cells::one_crashes(Some(&figures));
+    assert_eq!(crash, "with sync: kept, 1 of 1; without: kept, 1 of 2 and **two holders, 1 of 2**");
+}
+
+/// In each round, the other client asks when the clocks were set, and has the lock at a moment, or never.
+fn clocks(leases: Leases, servers: usize, rounds: &[(ClockCase, Option<u64>)]) -> clocks::Figures {
+    let contest = |case, at_us: Option<u64>| clocks::Contest {
+        fence: Fence::On,
+        holder: Job { release_us: (case != ClockCase::Back).then_some(2_800_000), ..job(10, 1, 0) },
+        other: at_us.map_or_else(Job::default, |at_us| job(at_us, 2, at_us)),
+        value: String::new(),
+        counts: Counts::default(),
+        judged: Judgement::default(),
+    };
+    let round = |&(case, at_us)| clocks::Round {
+        case,
+        round: 1,
+        set_us: 0,
+        clocks: Vec::new(),
+        contests: vec![contest(case, at_us)],
+    };
+    clocks::Figures { leases, servers, rounds: rounds.iter().map(round).collect() }
+}
+
+#[test]
+fn jump_that_makes_two_holders_is_a_violation() {
+    use ClockCase::{Ahead, Back, Skew};
+    let cell = |servers, rounds: &[_]| cells::jumps(Some(&clocks(Leases::WallClock, servers, rounds)));
+    let (early, late, end) = (Some(300_000), Some(2_900_000), Some(6_000_000));
+    assert_eq!(
+        cell(1, &[(Ahead(1), early), (Back, None)]),
+        "ahead: **two holders, 1 of 1**; back: held past the TTL, 1 of 1"
+    );
+    let cases = [(Skew, early), (Ahead(2), late), (Ahead(3), early), (Ahead(5), late), (Back, end)];
+    let expected = "minority ahead: kept, 1 of 1; majority: kept, 1 of 2 and **two holders, 1 of 2**; \
+                    back: free at the TTL, 1 of 1";
+    assert_eq!(cell(5, &cases), expected);
+    let cases = [(Ahead(1), late), (Ahead(2), late), (Ahead(3), late), (Back, early)];
+    assert_eq!(cell(3, &cases), "ahead: kept, 3 of 3; back: **two holders, 1 of 1**");
+    let untestable = clocks(Leases::Untestable, 3, &cases);
+    assert_eq!(cells::jumps(Some(&untestable)), "not testable");
+}
+
+fn kept() -> Kept {
+    Kept {
+        pause: Results { runs: Vec::new() },
+        release: Results { runs: Vec::new() },
+        fairness: Results { runs: Vec::new() },
+        failover: Results { runs: Vec::new() },
+        redlock: Results { runs: Vec::new() },
+        clocks: Results { runs: Vec::new() },
+    }
+}
+
+#[test]
+fn row_has_the_figures_of_its_backend_alone() {
+    let mut kept = kept();
+    assert_eq!(kept.row(Backend::Redis)[1..], ["not run"; 8]);
+    let setup = Setup::of("", String::new(), Path::new("/"));
+    let figures = super::pause::Figures { ttl_ms: 1, pause_ms: 2, rounds: vec![paused(Fence::Off, 1, false)] };
+    kept.pause.put(Run { backend: "etcd-lock".to_owned(), setup, figures, predictions: Vec::new() });
+    assert_eq!(kept.row(Backend::EtcdLock)[..3], ["etcd-lock", "accepted, 1 of 1", "not run"]);
+    for other in Backend::ALL.into_iter().filter(|&backend| backend != Backend::EtcdLock) {
+        assert_eq!(kept.row(other)[1], "not run", "{other}");
+    }
+}
+
+#[test]
+fn table_takes_the_place_between_its_lines() {
+    let text = format!("a\n{START}\n\n| old |\n\n{END}\nb\n");
+    let written = with_table(&text, "| new |\n").unwrap();
+    assert_eq!(written, format!("a\n{START}\n\n| new |\n\n{END}\nb\n"));
+    assert_eq!(with_table(&text.replace(END, ""), "| new |\n"), None);
+    assert_eq!(with_table(&text.replace(START, ""), "| new |\n"), None);
+}
