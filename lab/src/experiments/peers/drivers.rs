@@ -122,16 +122,16 @@ impl System {
         }
     }
 
-    /// Whether many requests in flight share a few connections in its usual client.
+    /// Whether many requests can be in flight on one connection, which HTTP/1.1 excludes.
     #[must_use]
     pub fn shares(self) -> bool {
-        matches!(self, System::Palisade | System::Redis | System::RedisVolatile)
+        self != System::PalisadeHttp
     }
 
-    /// Whether hand-overs of one hot lock are measured.
+    /// Whether a client can wait for a held lock.
     #[must_use]
     pub fn hands_over(self) -> bool {
-        !matches!(self, System::ZookeeperNode | System::RedisVolatile | System::Redlock)
+        self != System::ZookeeperNode
     }
 
     fn backend(self) -> Backend {
@@ -162,7 +162,7 @@ pub enum Driver {
     EtcdLock(Vec<(Etcd, i64)>),
     /// etcd clients, each with a lease.
     EtcdTxn(Vec<(Etcd, i64)>),
-    /// ZooKeeper sessions.
+    /// ZooKeeper sessions, which the clients take in turn.
     Nodes(Vec<ZooKeeper>),
 }
 
@@ -179,9 +179,10 @@ impl Driver {
         shared: Option<usize>,
         hot: bool,
     ) -> Result<Driver, String> {
+        let connections = shared.unwrap_or(clients);
         match system {
-            System::EtcdLock => Ok(Driver::EtcdLock(leases(leader, clients).await?)),
-            System::EtcdTxn if !hot => Ok(Driver::EtcdTxn(leases(leader, clients).await?)),
+            System::EtcdLock => Ok(Driver::EtcdLock(leases(leader, clients, connections).await?)),
+            System::EtcdTxn if !hot => Ok(Driver::EtcdTxn(leases(leader, clients, connections).await?)),
             System::ZookeeperNode => {
                 let servers = endpoints.join(",");
                 let open = async |_| {
@@ -189,7 +190,7 @@ impl Driver {
                     connector = connector.with_fail_eagerly();
                     connector.connect(&servers).await.map_err(text)
                 };
-                Ok(Driver::Nodes(try_join_all((0..clients).map(open)).await?))
+                Ok(Driver::Nodes(try_join_all((0..connections).map(open)).await?))
             }
             _ => {
                 let renewal = if system == System::PalisadeHttp { Renewal::OnRequest } else { Renewal::Automatic };
@@ -241,7 +242,7 @@ impl Driver {
                 }
             }
             Driver::Nodes(sessions) => {
-                let (session, path) = (&sessions[client], format!("/{key}"));
+                let (session, path) = (&sessions[client % sessions.len()], format!("/{key}"));
                 let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
                 session.create(&path, client.to_string().as_bytes(), &options).await.map_err(text)?;
                 session.delete(&path, None).await.map_err(text)
@@ -258,9 +259,12 @@ impl Driver {
     }
 }
 
-async fn leases(leader: &str, clients: usize) -> Result<Vec<(Etcd, i64)>, String> {
-    let one = async |_| {
-        let mut etcd = Etcd::connect([leader], None).await.map_err(text)?;
+/// A lease for each client, on so many connections.
+async fn leases(leader: &str, clients: usize, connections: usize) -> Result<Vec<(Etcd, i64)>, String> {
+    let connect = async |_| Etcd::connect([leader], None).await.map_err(text);
+    let connected = try_join_all((0..connections).map(connect)).await?;
+    let one = async |client: usize| {
+        let mut etcd = connected[client % connections].clone();
         let seconds = i64::try_from(2 * TTL.as_secs()).unwrap_or(i64::MAX);
         let lease = etcd.lease_grant(seconds, None).await.map_err(text)?.id();
         Ok::<_, String>((etcd, lease))

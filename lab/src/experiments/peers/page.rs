@@ -113,7 +113,8 @@ median of the ratios to Palisade in the same round. †: the generator may be wh
 {own}
 ![Pairs a second](peers/own.svg)
 
-**All clients share four connections**, by the number of clients:
+**All clients share four connections**, by the number of clients; those of ZooKeeper share four
+sessions, those of etcd have a lease each. HTTP/1.1 has one request at a time on a connection.
 
 {shared}
 **One hot lock**: hand-overs a second by the number of waiters. A holder releases at once, and asks
