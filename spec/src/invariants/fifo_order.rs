@@ -283,6 +283,10 @@ mod tests {
         Command::Release { session: id(number), sequence: None, keys: key().into(), claim: Claim::Either }
     }
 
+    fn break_first() -> Command {
+        Command::Break { key: key(), token: Token(1), principal: Principal::default() }
+    }
+
     fn opening() -> Opening {
         Opening { proof: Proof::default(), owner: Owner::from(""), principal: Principal::default(), ttl: Ttl(10) }
     }
@@ -323,9 +327,11 @@ mod tests {
         let before = in_line(&[1, 2, 3]);
         let once = Command::AcquireOnce { opening: opening(), request: LockRequest::exclusive(key(), true) };
         let close = Command::Close { session: id(1) };
-        for command in [acquire(4, true), acquire(4, false), acquire(2, false), release(1), release(3), once, close] {
+        let asked = [acquire(4, true), acquire(4, false), acquire(2, false), release(1), release(3), once, close];
+        for command in asked.into_iter().chain([break_first()]) {
             assert_eq!(judged(&before, &command, Some(&command), None), Ok(()), "{command:?}");
         }
+        assert_eq!(judged(&in_line(&[1]), &acquire(2, true), Some(&acquire(2, true)), None), Ok(()));
         let free = in_line(&[]);
         assert_eq!(judged(&free, &acquire(4, false), Some(&acquire(4, false)), None), Ok(()));
         assert_eq!(fifo_order(&before, Stamp(0), None, &[], &before), Ok(()));
@@ -347,7 +353,7 @@ mod tests {
     fn new_session_must_have_acquired() {
         let before = in_line(&[1]);
         for told in [None, Some(&acquire(3, true)), Some(&acquire(2, false)), Some(&release(2))] {
-            refused(judged(&before, &acquire(2, true), told, None), "has not asked");
+            refused(judged(&before, &acquire(2, true), told, None), "session 2.0 stands at k and has not asked");
         }
         let elsewhere = Command::Acquire { session: id(2), sequence: None, request: LockRequest::exclusive("l", true) };
         refused(judged(&before, &acquire(2, true), Some(&elsewhere), None), "has not asked");
@@ -379,6 +385,66 @@ mod tests {
         refused(judged(&before, &release(1), Some(&release(2)), None), "without a cause");
         refused(judged(&before, &acquire(2, false), Some(&acquire(3, false)), None), "without a cause");
         refused(fifo_order(&before, Stamp(0), None, &[], &in_line(&[])), "without a cause");
+        // The grant of session 1 is broken, not that of a waiter, and only by its token.
+        refused(judged(&before, &release(2), Some(&break_first()), None), "without a cause");
+        let other = Command::Break { key: key(), token: Token(9), principal: Principal::default() };
+        refused(judged(&before, &release(1), Some(&other), None), "without a cause");
+    }
+
+    /// Session 2 waits for two keys, and gives up both.
+    #[test]
+    fn claim_on_several_keys_is_given_up_as_a_whole() {
+        let both = states::acquire_all(2, &["k", "l"], Mode::EXCLUSIVE);
+        let mut before = in_line(&[1]);
+        before.apply(Stamp(0), &both);
+        let keys = Keys::new(vec![key(), Key::from("l")]).expect("they differ");
+        let gives_up = |keys| Command::Release { session: id(2), sequence: None, keys, claim: Claim::Either };
+        let done = gives_up(keys);
+        assert_eq!(judged(&before, &done, Some(&done), None), Ok(()));
+        refused(judged(&before, &done, Some(&gives_up(key().into())), None), "without a cause");
+    }
+
+    /// A semaphore of two permits. Sessions 1 and 2 hold one each; 3, 4 and 5 wait for one each, and the rules deny 4
+    /// what it waits for.
+    #[test]
+    fn denied_waiter_s_turn_comes_when_there_is_room_for_it() {
+        let one = Mode::semaphore(1, 2).expect("it is possible");
+        let mut before = opened(0);
+        for principal in ["bob", "bob", "bob", "eve", "bob"] {
+            let principal = Principal::from(principal);
+            before.apply(Stamp(0), &Command::Open { opening: Opening { principal, ..opening() } });
+        }
+        for number in 1..=5 {
+            before.apply(Stamp(0), &states::acquire_all(number, &["k"], one));
+        }
+        let bob = Subject::Principal(Principal::from("bob"));
+        let rule = Rule { prefix: Prefix::from(""), subject: bob, rights: Rights::of([Right::Acquire]) };
+        let rules = Some(Arc::new(Rules::new(vec![], vec![rule])));
+        let set = Command::SetAccess { principal: Principal::from("admin/root"), revision: Revision(0), rules };
+        before.apply(Stamp(0), &set);
+        // Sessions 1 and 2 go, one after the other: 3 is granted, then 4 is passed over, and 5 is granted.
+        let mut held = before.clone();
+        held.apply(Stamp(0), &release(1));
+        assert_eq!(line(&held, &key()).order(), [id(4), id(5)]);
+        let mut after = held.clone();
+        let events = after.apply(Stamp(0), &release(2)).events;
+        assert_eq!(line(&after, &key()).sessions().collect::<Vec<_>>(), [id(3), id(5)]);
+        assert_eq!(fifo_order(&held, Stamp(0), Some(&release(2)), &events, &after), Ok(()));
+        // Both at once, as if 1 had been due: the permit of 5, which came after 4, takes none of its room.
+        let closed = Command::Close { session: id(1) };
+        let (mut after, mut events) = (before.clone(), before.clone().apply(Stamp(0), &closed).events);
+        after.apply(Stamp(0), &closed);
+        events.extend(after.apply(Stamp(0), &release(2)).events);
+        assert_eq!(fifo_order(&before, Stamp(0), Some(&release(2)), &events, &after), Ok(()));
+        // While both permits are held, its turn does not come.
+        let mut gone = before.clone();
+        let withdrawn = gone.apply(Stamp(0), &release(4)).events;
+        let events: Vec<Event> = withdrawn
+            .into_iter()
+            .chain(events.into_iter().filter(|event| matches!(event, Event::Denied { .. })))
+            .collect();
+        assert!(events.iter().any(|event| matches!(event, Event::Denied { .. })));
+        refused(fifo_order(&before, Stamp(0), None, &events, &gone), "without a cause");
     }
 
     #[test]
@@ -429,6 +495,13 @@ mod tests {
         let untold: Vec<Event> =
             events.iter().filter(|event| !matches!(event, Event::Withdrawn { .. })).cloned().collect();
         refused(judge(Some(&asks), &untold, &after), "has another claim on k than before");
+        // The same, if no other session waits.
+        let mut alone = denying.clone();
+        alone.apply(Stamp(50), &release(3));
+        let mut now = alone.clone();
+        let told = now.apply(at, &asks).events;
+        assert_eq!(line(&now, &key()).sessions().collect::<Vec<_>>(), [id(2)]);
+        assert_eq!(fifo_order(&alone, at, Some(&asks), &told, &now), Ok(()));
         // Its former position is lost.
         let mut first = denying.clone();
         let keys = Keys::new(vec![key(), Key::from("l")]).expect("they differ");

@@ -7,7 +7,8 @@ use crate::require;
 const NAME: Property = Property::HoldsAreCounted;
 
 /// Compares the holds of the grants before and after an entry, at the keys that its command is about and
-/// at those that changed. `found` is the table as the command finds it ([`time_passed`](super::time_passed)).
+/// at those that changed. `found` is the table as the command finds it ([`time_passed`](super::time_passed)):
+/// time may grant the session a lock before its command is executed.
 ///
 /// A new grant has one hold. A reentrant acquire that is new, and was answered with a grant that the
 /// session had when the command came, adds one. A release that is new, and was answered with the number of
@@ -24,8 +25,6 @@ pub fn holds_are_counted(
     let is_about = |key: &Key| asked.contains(key);
     let locks = side_by_side(before.locks(), after.locks());
     let changed = locks.filter(|(key, was, is)| is_about(key) || was != is);
-    // Time may grant the session a lock before its command is executed.
-    let found = command.filter(|command| counts(command)).map_or(before, |_| found);
     for (key, _, lock) in changed {
         for Holder { session, token, holds, .. } in lock.into_iter().flat_map(|lock| lock.holders.iter()) {
             let had = found.lock(key).and_then(|lock| lock.holder_with(*token)).map_or(0, |holder| holder.holds);
@@ -62,22 +61,14 @@ fn is_repeated(before: &LockTable, id: SessionId, sequence: Option<Sequence>) ->
     sequence.is_some() && before.session(id).is_some_and(|session| session.last >= sequence)
 }
 
-/// Whether the command may change a number of holds.
-fn counts(command: &Command) -> bool {
-    match command {
-        Command::Acquire { request, .. } => request.reentrant,
-        Command::Release { .. } => true,
-        _ => false,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
 
     use super::holds_are_counted;
     use crate::invariants::states::{complaint, id, key, table};
-    use crate::lock::{Claim, Command, LockRequest, LockTable, Outcome, Reply, Sequence, Token};
+    use crate::invariants::time_passed;
+    use crate::lock::{Claim, Command, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token};
     use crate::raft::{Stamp, StateMachine};
 
     fn acquire(sequence: u64, reentrant: bool) -> Command {
@@ -119,6 +110,54 @@ mod tests {
                 assert_eq!(complaint.is_empty(), counted == holds, "{command:?}, {counted}: {complaint}");
             }
         }
+    }
+
+    /// What the command does to a table, judged.
+    fn right(before: &LockTable, at: Stamp, command: &Command) -> String {
+        let mut after = before.clone();
+        let outcome = after.apply(at, command);
+        complaint(holds_are_counted(before, &time_passed(before, at, command), Some(command), &outcome, &after))
+    }
+
+    #[test]
+    fn hold_that_no_command_was_about_stays() {
+        let keeps = Command::KeepAlive { sessions: [id(1)].into() };
+        for holds in 1..=4 {
+            assert_eq!(judge(&keeps, Some(holds), Reply::KeptAlive { missing: [].into() }).is_empty(), holds == 2);
+        }
+    }
+
+    /// Session 1 holds k until it is due; session 2 waits, and asks again when its turn has come.
+    #[test]
+    fn lock_that_time_grants_is_held_twice_by_a_reentrant_acquire() {
+        let again = |session: SessionId, sequence| {
+            let request = LockRequest { reentrant: true, ..LockRequest::exclusive("k", true) };
+            Command::Acquire { session, sequence: Some(Sequence(sequence)), request }
+        };
+        let mut before = table(2);
+        for command in [again(id(1), 1), again(id(2), 1)] {
+            before.apply(Stamp(0), &command);
+        }
+        let (due, asks) = (Stamp(101), again(id(2), 2));
+        before.apply(Stamp(50), &Command::KeepAlive { sessions: [id(2)].into() });
+        let mut after = before.clone();
+        after.apply(due, &asks);
+        let holds = after.lock(&key("k")).and_then(|lock| lock.holder(id(2))).map(|holder| holder.holds);
+        assert_eq!((holds, right(&before, due, &asks)), (Some(2), String::new()));
+    }
+
+    /// Sessions 1 and 2 share k and hold it twice and three times.
+    #[test]
+    fn release_takes_no_hold_of_another_session() {
+        let mut before = table(2);
+        for (session, times) in [(1, 2), (2, 3)] {
+            for sequence in 1..=times {
+                let request = LockRequest { reentrant: true, mode: Mode::SHARED, ..LockRequest::exclusive("k", true) };
+                let sequence = Some(Sequence(sequence));
+                before.apply(Stamp(0), &Command::Acquire { session: id(session), sequence, request });
+            }
+        }
+        assert_eq!(right(&before, Stamp(0), &release(3)), "");
     }
 
     #[test]

@@ -54,6 +54,7 @@ mod values_are_kept;
 mod votes_stand;
 
 use alloc::borrow::Cow;
+use alloc::collections::BTreeSet;
 use alloc::string::String;
 use core::{fmt, iter};
 
@@ -163,8 +164,10 @@ pub fn time_passed<'a>(before: &'a LockTable, at: Stamp, command: &Command) -> C
         return table;
     }
     let holders = asked.iter().filter_map(|key| before.lock(key)).flat_map(|lock| lock.holders.iter());
+    // A session may hold several of the keys.
+    let mut seen = BTreeSet::new();
     let mut work = 0;
-    for session in holders.map(|holder| holder.session).filter(is_due) {
+    for session in holders.map(|holder| holder.session).filter(|id| is_due(id) && seen.insert(*id)) {
         if work < before.sweep_cost().max(1) {
             work += ending_cost(before, session);
             table.to_mut().apply(at, &Command::Close { session });

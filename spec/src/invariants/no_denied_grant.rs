@@ -232,7 +232,7 @@ mod tests {
 
     use super::*;
     use crate::invariants::states::{acquire, complaint, id, key, put, under};
-    use crate::lock::{Owner, Prefix, Proof, Rule, Token, Ttl};
+    use crate::lock::{Claim, Owner, Prefix, Proof, Rule, Sequence, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn opening(principal: &str) -> Opening {
@@ -366,12 +366,30 @@ mod tests {
     }
 
     #[test]
-    fn denied_command_that_changes_a_lock_is_seen() {
-        let (before, mut after) = (table(&[]), table(&[]));
-        after.apply(Stamp(50), &Command::Close { session: id(2) });
-        let outcome = Outcome { reply: Some(Reply::Denied), events: vec![] };
-        let judged = no_denied_grant(&before, Stamp(50), Some(&break_first("bob")), &outcome, &after);
-        assert!(complaint(judged).ends_with("was denied and changed the table"));
+    fn denied_command_that_changes_anything_is_seen() {
+        let gives_up = Command::Release { session: id(2), sequence: None, keys: "k".into(), claim: Claim::Waiting };
+        for change in [gives_up, Command::Close { session: id(3) }, write(Writer::Client("bob".into()))] {
+            let rights = [Right::Write];
+            let (before, mut after) = (table(&rights), table(&rights));
+            after.apply(Stamp(50), &change);
+            let outcome = Outcome { reply: Some(Reply::Denied), events: vec![] };
+            let judged = no_denied_grant(&before, Stamp(50), Some(&break_first("bob")), &outcome, &after);
+            assert!(complaint(judged).ends_with("was denied and changed the table"), "{change:?}");
+        }
+    }
+
+    /// A session repeats a transaction that is denied by now: it is told again that it was done.
+    #[test]
+    fn repeat_of_a_transaction_that_was_permitted_is_no_violation() {
+        let mut before = table(&[Right::Write]);
+        let again = write(Writer::Session { session: id(1), sequence: Some(Sequence(9)) });
+        before.apply(Stamp(0), &again);
+        let denied = set("admin/eve", before.access().revision().0, &[]);
+        before.apply(Stamp(0), &denied);
+        let mut after = before.clone();
+        let outcome = after.apply(Stamp(50), &again);
+        assert!(matches!(outcome.reply, Some(Reply::Written { .. })), "{outcome:?}");
+        assert_eq!(complaint(no_denied_grant(&before, Stamp(50), Some(&again), &outcome, &after)), "");
     }
 
     #[test]

@@ -216,7 +216,7 @@ mod tests {
 
     use super::*;
     use crate::invariants::states;
-    use crate::lock::{Claim, LockRequest, Mode, Opening, Owner, Principal, Proof, Token, Ttl};
+    use crate::lock::{Claim, LockRequest, Mode, Opening, Owner, Principal, Proof, Revision, Rules, Token, Ttl};
     use crate::raft::StateMachine;
 
     fn id(number: u64) -> SessionId {
@@ -341,19 +341,93 @@ mod tests {
             if is_full { assert_eq!(check, Ok(())) } else { refused(check, "had room for more") }
         }
         // A holder counts together with its claim and the waiter for it.
-        let mut before = sessions_swept(4, &[3, 9, 5]);
-        for number in [1, 2] {
-            let acquire =
-                Command::Acquire { session: id(number), sequence: None, request: LockRequest::exclusive("k", true) };
-            before.apply(Stamp(0), &acquire);
-        }
+        let queued = |sweep| {
+            let mut before = sessions_swept(sweep, &[3, 9, 5]);
+            for number in [1, 2] {
+                before.apply(Stamp(0), &states::acquire_all(number, &["k"], Mode::EXCLUSIVE));
+            }
+            before
+        };
         let judge = |before: &LockTable, at| {
             let mut after = before.clone();
             after.apply(at, &Command::Close { session: id(1) });
             no_early_expiry(before, at, None, &[expired(1, 3)], &after)
         };
-        refused(judge(&before, Stamp(6)), "had room for more");
-        assert_eq!(judge(&before, Stamp(4)), Ok(()));
+        refused(judge(&queued(4), Stamp(6)), "had room for more");
+        assert_eq!(judge(&queued(3), Stamp(6)), Ok(()));
+        assert_eq!(judge(&queued(4), Stamp(4)), Ok(()));
+    }
+
+    /// Session 2 holds k, for which session 3 waits; session 1 is due earlier, and blocks nobody.
+    #[test]
+    fn holder_that_others_wait_for_ends_first() {
+        let mut before = sessions_swept(1, &[3, 5, 9]);
+        for number in [2, 3] {
+            before.apply(Stamp(0), &states::acquire_all(number, &["k"], Mode::EXCLUSIVE));
+        }
+        let mut after = before.clone();
+        let events = after.advance(Stamp(8)).events;
+        assert!(events.contains(&expired(2, 5)) && !events.contains(&expired(1, 3)), "{events:?}");
+        assert_eq!(no_early_expiry(&before, Stamp(8), None, &events, &after), Ok(()));
+        let first = without(&before, &[1]);
+        refused(no_early_expiry(&before, Stamp(8), None, &[expired(1, 3)], &first), "no session expired");
+        // A holder that nobody waits for blocks nobody.
+        let mut alone = sessions_swept(1, &[3, 5]);
+        alone.apply(Stamp(0), &states::acquire_all(2, &["k"], Mode::EXCLUSIVE));
+        assert_eq!(no_early_expiry(&alone, Stamp(8), None, &[expired(1, 3)], &without(&alone, &[1])), Ok(()));
+    }
+
+    /// An operator breaks the grant of session 1, which is due, or not, and may have another claim.
+    #[test]
+    fn broken_session_ends_with_its_only_claim() {
+        let break_first = |token| Command::Break { key: "k".into(), token: Token(token), principal: "eve".into() };
+        for (at, keys, two) in [(2, &["k"][..], false), (2, &["k"], true), (2, &["k", "m"], false), (5, &["k"], false)]
+        {
+            let mut before = sessions(&[3, 9, 9]);
+            before.apply(Stamp(0), &states::acquire_all(1, keys, Mode::EXCLUSIVE));
+            before.apply(Stamp(0), &states::acquire_all(2, &["l"], Mode::EXCLUSIVE));
+            if two {
+                before.apply(Stamp(0), &states::acquire_all(1, &["l"], Mode::EXCLUSIVE));
+            }
+            let mut after = before.clone();
+            let outcome = after.apply(Stamp(at), &break_first(1));
+            let judge = |command: &Command| no_early_expiry(&before, Stamp(at), Some(command), &outcome.events, &after);
+            assert_eq!(judge(&break_first(1)), Ok(()), "{outcome:?}");
+            let ends = after.session(id(1)).is_none();
+            assert_eq!(ends, !two);
+            match at {
+                2 if ends => refused(judge(&break_first(2)), "not by its own command"),
+                5 => refused(judge(&break_first(2)), "not its turn"),
+                _ => {}
+            }
+            if two {
+                let gone = without(&before, &[1]);
+                let judged = no_early_expiry(&before, Stamp(at), Some(&break_first(1)), &[closed(1)], &gone);
+                refused(judged, "not by its own command");
+            }
+        }
+    }
+
+    /// Session 2 was opened for k, waits for it, and is denied it when session 1 goes.
+    #[test]
+    fn session_for_one_lock_ends_when_it_is_denied_that_lock() {
+        let mut before = sessions(&[9]);
+        before.apply(Stamp(0), &states::acquire_all(1, &["k"], Mode::EXCLUSIVE));
+        let request = LockRequest::exclusive("k", true);
+        before.apply(Stamp(0), &Command::AcquireOnce { opening: opening(9), request });
+        let rules = Some(alloc::sync::Arc::new(Rules::new(Vec::new(), Vec::new())));
+        let set = Command::SetAccess { principal: Principal::from("admin/eve"), revision: Revision(0), rules };
+        before.apply(Stamp(0), &set);
+        let (mut after, gives_up) = (before.clone(), release(1, "k"));
+        let events = after.apply(Stamp(2), &gives_up).events;
+        let judge = |events: &[Event]| no_early_expiry(&before, Stamp(2), Some(&gives_up), events, &after);
+        assert!(after.session(id(2)).is_none(), "{events:?}");
+        assert_eq!(judge(&events), Ok(()));
+        let untold = |is_told: fn(&Event) -> bool| -> Vec<Event> {
+            events.iter().filter(|event| !is_told(event)).cloned().collect()
+        };
+        refused(judge(&untold(|event| matches!(event, Event::Denied { .. }))), "not by its own command");
+        refused(judge(&untold(|event| matches!(event, Event::Withdrawn { .. }))), "not by its own command");
     }
 
     /// The fate of a due session when `really` is applied and the check is given `asked`.
@@ -378,6 +452,57 @@ mod tests {
         assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(3, "m")), &[], &before), Ok(()));
         // At its deadline no session is due.
         assert_eq!(no_early_expiry(&before, Stamp(3), Some(&asked), &[], &before), Ok(()));
+    }
+
+    /// Sessions 1, 2 and 3 hold k, l and m and are due; session 4 asks for all three. A sweep that ends one of them costs
+    /// two: the session and its claim.
+    #[test]
+    fn command_ends_as_many_due_holders_as_a_sweep() {
+        let asked = states::acquire_all(4, &["k", "l", "m"], Mode::EXCLUSIVE);
+        for (sweep, ended) in [(1, 1), (2, 1), (3, 2), (4, 2), (5, 3)] {
+            let mut before = sessions_swept(sweep, &[3, 3, 3, 9]);
+            for (number, key) in [(1, "k"), (2, "l"), (3, "m")] {
+                before.apply(Stamp(0), &states::acquire_all(number, &[key], Mode::EXCLUSIVE));
+            }
+            let judge = |gone: &[u64]| {
+                let events: Vec<Event> = gone.iter().map(|&number| expired(number, 3)).collect();
+                no_early_expiry(&before, Stamp(5), Some(&asked), &events, &without(&before, gone))
+            };
+            let all = [1, 2, 3];
+            assert_eq!(judge(&all[..ended]), Ok(()), "{ended} with a sweep of {sweep}");
+            let mut really = before.clone();
+            let outcome = really.apply(Stamp(5), &asked);
+            assert_eq!(no_early_expiry(&before, Stamp(5), Some(&asked), &outcome.events, &really), Ok(()));
+            assert_eq!(outcome.events.iter().filter(|event| matches!(event, Event::Expired { .. })).count(), ended);
+            for other in (0..=3).filter(|&other| other != ended) {
+                let words = if other < ended { "holds what was asked for" } else { "due holders of" };
+                refused(judge(&all[..other]), words);
+            }
+        }
+    }
+
+    /// Session 1 holds both keys that are asked for: it is one due holder.
+    #[test]
+    fn due_holder_of_two_keys_ends_once() {
+        let both = |number| states::acquire_all(number, &["k", "l"], Mode::EXCLUSIVE);
+        let mut before = sessions_swept(1, &[3, 9]);
+        before.apply(Stamp(0), &both(1));
+        let mut after = before.clone();
+        let outcome = after.apply(Stamp(5), &both(2));
+        assert_eq!(no_early_expiry(&before, Stamp(5), Some(&both(2)), &outcome.events, &after), Ok(()));
+    }
+
+    #[test]
+    fn waiter_that_gives_up_is_not_said_to_be_due() {
+        let acquire = |number| states::acquire_all(number, &["k"], Mode::EXCLUSIVE);
+        let mut before = sessions(&[9, 9]);
+        before.apply(Stamp(0), &acquire(1));
+        before.apply(Stamp(0), &acquire(2));
+        let gives_up = Command::Release { session: id(2), sequence: None, keys: "k".into(), claim: Claim::Waiting };
+        let mut after = before.clone();
+        let events = after.apply(Stamp(5), &gives_up).events;
+        assert!(matches!(events[..], [Event::Withdrawn { .. }]), "{events:?}");
+        assert_eq!(no_early_expiry(&before, Stamp(5), Some(&gives_up), &events, &after), Ok(()));
     }
 
     #[test]
@@ -406,6 +531,10 @@ mod tests {
             Ok(())
         );
         refused(no_early_expiry(&before, Stamp(6), Some(&release), &[granted], &before), "was granted k");
+        // At its deadline, a session may still be granted what it asks for.
+        let mut after = before.clone();
+        let outcome = after.apply(Stamp(5), &acquire(None));
+        assert_eq!(no_early_expiry(&before, Stamp(5), Some(&acquire(None)), &outcome.events, &after), Ok(()));
         let later = sessions(&[6, 9]);
         refused(no_early_expiry(&before, Stamp(6), Some(&release), &[], &later), "after its deadline");
     }

@@ -59,6 +59,15 @@ mod tests {
         assert_eq!(complaint(no_needless_wait(&room)), "session 3.0 waits for k, and its turn has come");
     }
 
+    #[test]
+    fn waiter_that_wants_more_than_is_left_waits() {
+        let mut table = table(2);
+        for (session, permits) in [(1, 1), (2, 2)] {
+            table.apply(Stamp(0), &acquire_all(session, &["k"], Mode::semaphore(permits, 2).unwrap()));
+        }
+        assert_eq!(complaint(no_needless_wait(&table)), "");
+    }
+
     /// Session 3 waits for k and l. At k it is the first, and k is free; session 1 holds l, session 2
     /// waits for it.
     #[test]

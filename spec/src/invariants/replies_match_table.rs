@@ -2,8 +2,8 @@
 
 use super::{Check, ClaimView, EntryStep, Property, permitted};
 use crate::lock::{
-    Claim, Command, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Principal, Reply, Right, Sequence,
-    SessionId, Token,
+    Claim, Command, Event, Key, Keys, LockRequest, LockTable, Mode, Opening, Outcome, Principal, Reply, Right,
+    Sequence, SessionId, Token,
 };
 use crate::require;
 
@@ -228,8 +228,9 @@ impl EntryStep<'_> {
         }
     }
 
-    /// Whether the reply to a break is true, and the session ends if that was its only claim. The rules must
-    /// permit it for all keys of the grant. Another property judges what observers are told.
+    /// Whether the reply to a break is true, and the session ends if that was its only claim, or if it was opened for one
+    /// lock and is passed over at the others. The rules must permit it for all keys of the grant. Another property judges
+    /// what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
         let held = ClaimView::all(&self.found, key).find(|claim| claim.token == Some(token));
         let keys = held.map_or(core::slice::from_ref(key), |claim| claim.keys);
@@ -241,11 +242,19 @@ impl EntryStep<'_> {
                 let holder = claim.session;
                 let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys);
                 let is_left = |key: &Key| self.after.lock(key).is_some_and(|lock| lock.holder_with(token).is_some());
-                *session == holder && !claim.keys.iter().any(is_left) && self.after.session(holder).is_none() == is_last
+                let ends = self.after.session(holder).is_none();
+                let has_right_end = if is_last { ends } else { !ends || self.is_passed_over(holder) };
+                *session == holder && !claim.keys.iter().any(is_left) && has_right_end
             }
             (None, reply) => *reply == Reply::NotHolder,
             (Some(_), _) => false,
         }
+    }
+
+    /// Whether a session that was opened for one lock has lost a queue position.
+    fn is_passed_over(&self, id: SessionId) -> bool {
+        let is_told = |event: &Event| matches!(event, Event::Withdrawn { session, .. } if *session == id);
+        self.before.session(id).is_some_and(|session| session.once) && self.outcome.events.iter().any(is_told)
     }
 
     fn release_reply_matches(

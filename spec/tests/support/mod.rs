@@ -5,6 +5,7 @@
 //! | file | what it is |
 //! |---|---|
 //! | [`world`] | nodes, disks that *are* [`Durable`](palisade_spec::raft::Durable), and a controlled network; feeds a [`ClusterChecker`](palisade_spec::checker::ClusterChecker) |
+//! | [`commands`] | random commands to a lock table |
 //! | [`machine`] | what a state machine must provide for scripts; [`slate`] and [`locks`] implement it |
 //! | [`print`] | formats messages, entries and nodes in one line each |
 //! | [`script`] | the commands of a cluster's script |
@@ -13,6 +14,7 @@
 // Every test binary compiles this module, and uses only a part of it.
 #![allow(dead_code)]
 
+pub(crate) mod commands;
 pub(crate) mod locks;
 pub(crate) mod machine;
 pub(crate) mod print;
