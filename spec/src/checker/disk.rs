@@ -52,7 +52,7 @@ pub(super) fn may_hold<S: StateMachine>(
         return true;
     }
     for (position, write) in pending.iter().enumerate() {
-        if is_torn(&disk, write, atomic, released, found) {
+        if !atomic && is_torn(&disk, write, released, found) {
             return true;
         }
         apply(&mut disk, write, true).expect("the snapshot of a compaction can be computed");
@@ -66,33 +66,15 @@ pub(super) fn may_hold<S: StateMachine>(
     false
 }
 
-/// Whether `found` is the disk with a part of this write.
-fn is_torn<S: StateMachine>(
-    disk: &Durable<S>,
-    write: &Persist<S>,
-    atomic: bool,
-    released: Index,
-    found: &Durable<S>,
-) -> bool {
-    let mut torn;
-    match write {
-        // Of all prefixes, only the one that ends like the disk that was found.
-        Persist::Entries(entries) if !atomic => {
-            let first = entries[0].index;
-            torn = disk.clone();
-            torn.log.truncate(first);
-            let end = found.log.last();
-            if torn.log.last() != end {
-                let Some(last) = entries.iter().position(|entry| entry.position() == end) else { return false };
-                entries[..=last].iter().for_each(|entry| torn.log.push(entry.clone()));
-            }
-        }
-        Persist::Snapshot(snapshot) => {
-            torn = disk.clone();
-            torn.snapshot = (**snapshot).clone();
-            torn.settle();
-        }
-        _ => return false,
+/// Whether `found` is the disk with a part of this write of entries. Of all prefixes, only the one that ends like
+/// the disk that was found.
+fn is_torn<S: StateMachine>(disk: &Durable<S>, write: &Persist<S>, released: Index, found: &Durable<S>) -> bool {
+    let Persist::Entries(entries) = write else { return false };
+    let (mut torn, end) = (disk.clone(), found.log.last());
+    torn.log.truncate(entries[0].index);
+    if torn.log.last() != end {
+        let Some(last) = entries.iter().position(|entry| entry.position() == end) else { return false };
+        entries[..=last].iter().for_each(|entry| torn.log.push(entry.clone()));
     }
     is_equivalent(&torn, found, released)
 }

@@ -14,8 +14,8 @@ use crate::invariants::states::noop;
 use crate::invariants::{Check, Property};
 use crate::lock::{Command, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use crate::raft::{
-    Body, Config, Durable, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Persist, ReadRound,
-    RequestId, Stamp, StateMachine, Term,
+    Body, Config, Durable, Entry, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload, Persist,
+    ReadRound, RequestId, Stamp, StateMachine, Term,
 };
 
 const LEADER: NodeId = NodeId(1);

@@ -74,6 +74,15 @@ mod tests {
     }
 
     #[test]
+    fn change_that_is_listed_twice_is_seen() {
+        let mut node = with_members(&follower(1, &[1]), 1, &[1, 2, 3, 4]);
+        // The log loses the entry, and the list of changes keeps it.
+        node.parts().entries.pop();
+        let node = with_members(&node, 1, &[1, 2, 3, 4]);
+        assert_eq!(complaint(members_follow_the_log(node.log())), "it lists a change of the members twice");
+    }
+
+    #[test]
     fn change_that_was_taken_out_of_the_log_is_seen() {
         assert!(broken(|parts| parts.entries[1] = noop(2, 1)).starts_with("as of entry 2 it knows"));
         assert!(broken(|parts| drop(parts.entries.pop())).starts_with("it acts on"));

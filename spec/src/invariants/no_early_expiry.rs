@@ -83,7 +83,7 @@ fn due_holders_end(before: &LockTable, at: Stamp, command: &Command, events: &[E
     let stays = keys.iter().flat_map(|key| holders(after, key)).find(|id| is_due(after, *id));
     let has_room = stays.is_some() && !is_full(&due[..ended]);
     require!(NAME, !has_room, "session {stays:?} is due, and holds what was asked for")?;
-    let was_full = ended > 1 && is_full(&due[..ended - 1]);
+    let was_full = ended.checked_sub(1).is_some_and(|others| is_full(&due[..others]));
     require!(NAME, !was_full, "{ended} due holders of {keys:?} ended in one entry")
 }
 

@@ -52,8 +52,8 @@ mod tests {
     use alloc::string::String;
 
     use super::no_foreign_change;
-    use crate::invariants::states::{acquire, complaint, id, put, table, under};
-    use crate::lock::{Claim, Command, LockRequest, LockTable, Proof, Sequence, SessionId, Token, Writer};
+    use crate::invariants::states::{acquire, acquire_all, complaint, id, opened, put, table, under};
+    use crate::lock::{Claim, Command, LockRequest, LockTable, Mode, Proof, Sequence, SessionId, Token, Writer};
     use crate::raft::{Stamp, StateMachine};
 
     /// The number of a session that exists, with another proof.
@@ -121,5 +121,24 @@ mod tests {
         assert!(judge(&asked, &Command::Close { session: id(1) }, 100).ends_with("changed the table"));
         assert_eq!(judge(&asked, &Command::Close { session: id(1) }, 101), "");
         assert!(judge(&Command::Close { session: forged(1) }, &asked, 101).ends_with("changed the table"));
+    }
+
+    /// Session 1 holds k and l by two claims, session 2 holds m, and both are due. Ending session 1 costs three.
+    #[test]
+    fn due_holder_of_two_keys_is_the_work_of_one() {
+        let asked = match acquire_all(1, &["k", "l", "m"], Mode::EXCLUSIVE) {
+            Command::Acquire { request, .. } => Command::Acquire { session: forged(1), sequence: None, request },
+            _ => unreachable!(),
+        };
+        for (sweep, left) in [(3, 1), (4, 0)] {
+            let mut before = opened(LockTable::sweeping(sweep), 2);
+            for (session, name) in [(1, "k"), (1, "l"), (2, "m")] {
+                before.apply(Stamp(0), &acquire(session, 0, name));
+            }
+            let mut after = before.clone();
+            after.apply(Stamp(101), &asked);
+            assert_eq!(after.sessions().len(), left, "a sweep of {sweep}");
+            assert_eq!(complaint(no_foreign_change(&before, Stamp(101), &asked, &after)), "");
+        }
     }
 }

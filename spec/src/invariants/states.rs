@@ -97,7 +97,11 @@ pub(crate) fn granted(name: &str, number: u64, token: u64, mode: Mode) -> Event 
 
 /// A table with this many sessions, numbered from 1, all with the deadline 100.
 pub(crate) fn table(sessions: u64) -> LockTable {
-    let mut table = LockTable::default();
+    opened(LockTable::default(), sessions)
+}
+
+/// The table with this many sessions more, opened at time 0 with the deadline 100.
+pub(crate) fn opened(mut table: LockTable, sessions: u64) -> LockTable {
     for _ in 0..sessions {
         let opening = Opening {
             proof: Proof::default(),

@@ -135,6 +135,19 @@ fn part_of_a_write_may_remain_unless_batches_are_atomic() {
     }
 }
 
+#[test]
+fn log_that_begins_after_another_entry_is_seen() {
+    let mut disk = Durable::blank(LockTable::default(), Members::of([LEADER]));
+    disk.log.push(noop(1, 1));
+    disk.snapshot = crate::checker::disk::snapshot_at(&disk, Index(1));
+    let begins = |stamp| Log::starting_at(noop(1, 1).position(), Stamp(stamp), Arc::clone(&disk.snapshot.members));
+    for (stamp, is_right) in [(0, true), (1, false)] {
+        let mut found = disk.clone();
+        found.log = begins(stamp);
+        assert_eq!(may_hold(&disk, &VecDeque::new(), true, Index(1), &found), is_right, "{stamp}");
+    }
+}
+
 /// A snapshot has its file before the log refers to it.
 #[test]
 fn file_of_an_installed_snapshot_may_remain_without_its_log() {

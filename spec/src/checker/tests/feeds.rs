@@ -103,6 +103,8 @@ fn commit_whose_writes_are_under_way_is_not_compared() {
     let counts = cluster.checker.counts();
     assert_eq!((counts.elections, counts.commits, counts.states), (1, 1, 0));
     assert_eq!(cluster.checker.reference().unwrap().last(), Index(0));
+    let node = cluster.nodes[&LEADER].clone();
+    cluster.compare(LEADER, &node).unwrap();
     for output in outputs {
         if let Output::Persist(write) = output {
             cluster.checker.written(slot(LEADER), &[write]).unwrap();
