@@ -404,25 +404,30 @@ mod tests {
         refused(judged(&before, &done, Some(&gives_up(key().into())), None), "without a cause");
     }
 
-    /// A semaphore of two permits. Sessions 1 and 2 hold one each; 3, 4 and 5 wait for one each, and the rules deny 4
-    /// what it waits for.
-    #[test]
-    fn denied_waiter_s_turn_comes_when_there_is_room_for_it() {
-        let one = Mode::semaphore(1, 2).expect("it is possible");
-        let mut before = opened(0);
+    /// Sessions claim permits of a semaphore of three; then the rules deny eve, whose session is 4, all locks.
+    fn denied_to_eve(claims: &[(u64, u32)]) -> LockTable {
+        let mut table = opened(0);
         for principal in ["bob", "bob", "bob", "eve", "bob"] {
             let principal = Principal::from(principal);
-            before.apply(Stamp(0), &Command::Open { opening: Opening { principal, ..opening() } });
+            table.apply(Stamp(0), &Command::Open { opening: Opening { principal, ..opening() } });
         }
-        for number in 1..=5 {
-            before.apply(Stamp(0), &states::acquire_all(number, &["k"], one));
+        for &(number, permits) in claims {
+            let mode = Mode::semaphore(permits, 3).expect("it is possible");
+            table.apply(Stamp(0), &states::acquire_all(number, &["k"], mode));
         }
         let bob = Subject::Principal(Principal::from("bob"));
         let rule = Rule { prefix: Prefix::from(""), subject: bob, rights: Rights::of([Right::Acquire]) };
         let rules = Some(Arc::new(Rules::new(vec![], vec![rule])));
         let set = Command::SetAccess { principal: Principal::from("admin/root"), revision: Revision(0), rules };
-        before.apply(Stamp(0), &set);
-        // Sessions 1 and 2 go, one after the other: 3 is granted, then 4 is passed over, and 5 is granted.
+        table.apply(Stamp(0), &set);
+        table
+    }
+
+    /// Sessions 1 and 2 hold all permits; 3, 4 and 5 wait, and 4 is passed over when its turn has come.
+    #[test]
+    fn denied_waiter_s_turn_comes_when_there_is_room_for_it() {
+        let before = denied_to_eve(&[(1, 1), (2, 2), (3, 1), (4, 2), (5, 2)]);
+        // One holder after the other: 3 is granted, then 5.
         let mut held = before.clone();
         held.apply(Stamp(0), &release(1));
         assert_eq!(line(&held, &key()).order(), [id(4), id(5)]);
@@ -430,39 +435,26 @@ mod tests {
         let events = after.apply(Stamp(0), &release(2)).events;
         assert_eq!(line(&after, &key()).sessions().collect::<Vec<_>>(), [id(3), id(5)]);
         assert_eq!(fifo_order(&held, Stamp(0), Some(&release(2)), &events, &after), Ok(()));
-        // Both at once, as if 1 had been due: the permit of 5, which came after 4, takes none of its room.
+        // Both at once, as if 1 had been due: the permits of 5, which came after 4, take none of its room.
         let closed = Command::Close { session: id(1) };
-        let (mut after, mut events) = (before.clone(), before.clone().apply(Stamp(0), &closed).events);
-        after.apply(Stamp(0), &closed);
+        let mut after = before.clone();
+        let mut events = after.apply(Stamp(0), &closed).events;
         events.extend(after.apply(Stamp(0), &release(2)).events);
         assert_eq!(fifo_order(&before, Stamp(0), Some(&release(2)), &events, &after), Ok(()));
-        // While both permits are held, its turn does not come.
-        let mut gone = before.clone();
-        let withdrawn = gone.apply(Stamp(0), &release(4)).events;
-        let events: Vec<Event> = withdrawn
-            .into_iter()
-            .chain(events.into_iter().filter(|event| matches!(event, Event::Denied { .. })))
-            .collect();
-        assert!(events.iter().any(|event| matches!(event, Event::Denied { .. })));
-        refused(fifo_order(&before, Stamp(0), None, &events, &gone), "without a cause");
     }
 
+    /// Session 4 waits for all three permits, of which one is held: its turn does not come.
     #[test]
-    fn due_waiter_is_passed_over_with_the_lock() {
-        let (before, at) = (in_line(&[1, 2, 3]), Stamp(12));
-        let mut due = before.clone();
-        due.apply(Stamp(5), &Command::KeepAlive { sessions: vec![id(1), id(3)] });
-        // Session 1 closes, session 2 is due, and session 3 is granted the lock.
-        let mut after = due.clone();
-        let events = after.apply(at, &release(1)).events;
-        let now: Vec<SessionId> = line(&after, &key()).sessions().collect();
-        assert_eq!((now, after.session(id(2)).is_some()), (vec![id(3)], true));
-        assert_eq!(fifo_order(&due, at, Some(&release(1)), &events, &after), Ok(()));
-        refused(fifo_order(&due, Stamp(10), Some(&release(1)), &events, &after), "without a cause");
-        // While the holder stays, its waiters stay.
-        let mut gone = due.clone();
-        let events = gone.apply(Stamp(10), &release(2)).events;
-        refused(fifo_order(&due, at, None, &events, &gone), "without a cause");
+    fn denied_waiter_is_not_passed_over_before_its_turn() {
+        let before = denied_to_eve(&[(1, 1), (4, 3)]);
+        let mut gone = before.clone();
+        let mut events = gone.apply(Stamp(0), &release(4)).events;
+        let mut free = before.clone();
+        let told = free.apply(Stamp(0), &release(1)).events;
+        assert_eq!(fifo_order(&before, Stamp(0), Some(&release(1)), &told, &free), Ok(()));
+        events.extend(told.into_iter().filter(|event| matches!(event, Event::Denied { .. })));
+        assert_eq!(events.len(), 2, "{events:?}");
+        refused(fifo_order(&before, Stamp(0), None, &events, &gone), "without a cause");
     }
 
     /// Session 1 holds k and l, session 2 waits for both, session 3 for k. Then no client may acquire l, session 1

@@ -321,3 +321,167 @@ fn is_behind(table: &LockTable, key: &Key, mode: Mode, waiter: Option<SessionId>
     let is_first = first.is_none_or(|first| Some(first.session) == waiter);
     !is_first || taken + u64::from(mode.permits()) > u64::from(mode.of())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::invariants::states::{acquire, complaint, id, key, table};
+    use crate::lock::{Owner, Proof, Ttl};
+    use crate::raft::{Stamp, StateMachine};
+
+    /// The complaint about this reply to a command that made one table into another.
+    fn judge(before: &LockTable, command: &Command, reply: Reply, after: &LockTable) -> alloc::string::String {
+        let outcome = Outcome { reply: Some(reply), events: [].into() };
+        complaint(replies_match_table(&EntryStep::new(before, Stamp(0), Some(command), &outcome, after)))
+    }
+
+    /// The table after the command, and its reply.
+    fn after(before: &LockTable, command: &Command) -> (LockTable, Reply) {
+        let mut after = before.clone();
+        let reply = after.apply(Stamp(0), command).reply.expect("a command has a reply");
+        (after, reply)
+    }
+
+    #[track_caller]
+    fn refused(before: &LockTable, command: &Command, reply: Reply, after: &LockTable) {
+        assert_ne!(judge(before, command, reply.clone(), after), "", "{command:?} may have {reply:?}");
+    }
+
+    fn reentrant(sequence: u64) -> Command {
+        let request = LockRequest { reentrant: true, ..LockRequest::exclusive("k", true) };
+        Command::Acquire { session: id(1), sequence: Some(Sequence(sequence)), request }
+    }
+
+    fn release(sequence: u64, claim: Claim) -> Command {
+        Command::Release { session: id(1), sequence: Some(Sequence(sequence)), keys: "k".into(), claim }
+    }
+
+    fn held(times: u64) -> LockTable {
+        let mut table = table(2);
+        for sequence in 1..=times {
+            table.apply(Stamp(0), &reentrant(sequence));
+        }
+        table.apply(Stamp(0), &acquire(2, 0, "k"));
+        table
+    }
+
+    #[test]
+    fn session_that_no_command_opened_is_seen() {
+        let (before, keeps) = (table(1), Command::KeepAlive { sessions: [id(1)].into() });
+        let kept = || Reply::KeptAlive { missing: [].into() };
+        assert_eq!(judge(&before, &keeps, kept(), &before), "");
+        refused(&before, &keeps, kept(), &table(2));
+    }
+
+    #[test]
+    fn number_of_a_session_that_comes_again_is_seen() {
+        let (owner, principal) = (Owner::from("a"), Principal::default());
+        let opening = Opening { proof: Proof::from(5), owner, principal, ttl: Ttl(100) };
+        let open = Command::Open { opening };
+        let (right, reply) = after(&table(1), &open);
+        assert_eq!(judge(&table(1), &open, reply, &right), "");
+        // As if the number was free: the session with it is another one.
+        let (wrong, reply) = after(&LockTable::default(), &open);
+        refused(&table(1), &open, reply, &wrong);
+    }
+
+    /// Session 2 waits for k, and asks for it without waiting: it gives up its position.
+    #[test]
+    fn waiter_that_stays_although_it_gave_up_is_seen() {
+        let before = held(1);
+        let request = LockRequest::exclusive("k", false);
+        let gives_up = Command::Acquire { session: id(2), sequence: None, request };
+        let (gone, reply) = after(&before, &gives_up);
+        assert_eq!(judge(&before, &gives_up, reply.clone(), &gone), "");
+        refused(&before, &gives_up, Reply::Queued { session: id(2), ahead: 0 }, &before);
+        // The queue still has the waiter, and the reply says so.
+        let Reply::Held { key, holder, owner, token, queue } = reply else { unreachable!() };
+        refused(&before, &gives_up, Reply::Held { key, holder, owner, token, queue: queue + 1 }, &before);
+    }
+
+    #[test]
+    fn break_that_leaves_the_grant_or_ends_another_session_is_seen() {
+        let breaks = Command::Break { key: key("k"), token: Token(1), principal: Principal::default() };
+        for others in [&[][..], &["l"]] {
+            let mut before = held(1);
+            others.iter().for_each(|name| drop(before.apply(Stamp(0), &acquire(1, 0, name))));
+            let (broken, reply) = after(&before, &breaks);
+            assert_eq!(judge(&before, &breaks, reply.clone(), &broken), "");
+            refused(&before, &breaks, Reply::Broken { session: id(2), principal: Principal::default() }, &broken);
+            refused(&before, &breaks, reply.clone(), &before);
+            // The session ends with its only claim, and not before.
+            let release = Command::Release { session: id(1), sequence: None, keys: "k".into(), claim: Claim::Either };
+            let close = Command::Close { session: id(1) };
+            let (wrong, _) = after(&before, if others.is_empty() { &release } else { &close });
+            refused(&before, &breaks, reply, &wrong);
+        }
+    }
+
+    /// Session 1 holds k and waits for l, and both it and session 2, which holds l, are due. A break of k ends session 1 if it
+    /// was opened for k alone and is passed over at l.
+    #[test]
+    fn session_for_one_lock_that_is_passed_over_after_a_break_may_end() {
+        let (at, breaks) =
+            (Stamp(101), Command::Break { key: key("k"), token: Token(2), principal: Principal::default() });
+        for once in [true, false] {
+            let mut before = table(1);
+            let opening = Opening {
+                proof: Proof::default(),
+                owner: Owner::from("a"),
+                principal: Principal::default(),
+                ttl: Ttl(100),
+            };
+            let both = LockRequest::exclusive(Keys::new([key("k"), key("m")].into()).expect("they differ"), true);
+            before.apply(Stamp(0), &acquire(1, 0, "l"));
+            if once {
+                before.apply(Stamp(0), &Command::AcquireOnce { opening, request: both });
+            } else {
+                before.apply(Stamp(0), &Command::Open { opening });
+                before.apply(Stamp(0), &Command::Acquire { session: id(2), sequence: None, request: both });
+            }
+            before.apply(Stamp(0), &acquire(2, 0, "l"));
+            let judge = |events: &[Event], after: &LockTable| {
+                let reply = Some(Reply::Broken { session: id(2), principal: Principal::default() });
+                let outcome = Outcome { reply, events: events.into() };
+                complaint(replies_match_table(&EntryStep::new(&before, at, Some(&breaks), &outcome, after)))
+            };
+            let mut gone = before.clone();
+            gone.apply(Stamp(0), &Command::Close { session: id(2) });
+            let withdrawn = |number| [Event::Withdrawn { key: key("l"), session: id(number) }];
+            assert_eq!(judge(&withdrawn(2), &gone).is_empty(), once);
+            assert_ne!(judge(&withdrawn(1), &gone), "");
+            assert_ne!(judge(&[], &gone), "");
+        }
+    }
+
+    #[test]
+    fn release_that_counts_wrong_is_seen() {
+        let (before, one) = (held(3), release(4, Claim::Held(Token(1))));
+        let (right, reply) = after(&before, &one);
+        assert_eq!((judge(&before, &one, reply.clone(), &right), reply), ("".into(), Reply::StillHeld { holds: 2 }));
+        for holds in [1, 3] {
+            refused(&before, &one, Reply::StillHeld { holds }, &right);
+            let (mut wrong, _) = (right.clone(), ());
+            wrong.parts().locks.get_mut(&key("k")).unwrap().holders.at(0).holds = holds;
+            refused(&before, &one, Reply::StillHeld { holds: 2 }, &wrong);
+            refused(&before, &one, Reply::StillHeld { holds }, &wrong);
+        }
+        // The last hold is released, not counted.
+        let (before, one) = (held(1), release(4, Claim::Held(Token(1))));
+        let (gone, reply) = after(&before, &one);
+        assert_eq!((judge(&before, &one, reply.clone(), &gone), reply), ("".into(), Reply::Released));
+        refused(&before, &one, Reply::StillHeld { holds: 0 }, &before);
+    }
+
+    #[test]
+    fn repeated_release_that_changes_or_says_something_else_is_seen() {
+        let (before, again) = (held(3), release(3, Claim::Held(Token(1))));
+        let (same, reply) = after(&before, &again);
+        assert_eq!((judge(&before, &again, reply.clone(), &same), reply), ("".into(), Reply::StillHeld { holds: 3 }));
+        refused(&before, &again, Reply::StillHeld { holds: 2 }, &same);
+        let mut wrong = before.clone();
+        wrong.parts().locks.get_mut(&key("k")).unwrap().holders.at(0).holds = 2;
+        refused(&before, &again, Reply::StillHeld { holds: 3 }, &wrong);
+        refused(&before, &release(3, Claim::Either), Reply::StillHeld { holds: 3 }, &before);
+    }
+}

@@ -226,4 +226,29 @@ mod tests {
             assert_eq!(complaint(violation), expected, "{input:?}: {outputs:?}");
         }
     }
+
+    #[test]
+    fn only_voter_answers_a_new_read_at_once() {
+        let disk = crate::raft::Durable::blank(LockTable::default(), crate::raft::Members::of([NodeId(1)]));
+        let node = Node::recover(crate::raft::Config::new(NodeId(1)), disk);
+        let (leads, _) = step(&node, &Input::ElectionTimeout);
+        let (after, outputs) = step(&leads, &Input::Read(ASKED));
+        assert_eq!(outputs, [Output::ReadReady(ASKED)]);
+        let judge = |input, node: &Node<LockTable>| {
+            complaint(replies_name_requests(&mut open_reads(&leads), input, &outputs, node))
+        };
+        assert_eq!(judge(&Input::Read(ASKED), &after), "");
+        // A node that does not lead has no answer to a new read.
+        assert_ne!(judge(&Input::Read(ASKED), &follower(1, &[1])), "");
+    }
+
+    /// A node refuses a read at once, or never.
+    #[test]
+    fn read_that_was_taken_is_not_refused_later() {
+        let refused = [Output::ReadRefused { id: ASKED, leader: None }];
+        for node in [follower(2, &[]), leader(2, &[])] {
+            let judged = replies_name_requests(&mut vec![ASKED], &Input::ElectionTimeout, &refused, &node);
+            assert_eq!(complaint(judged), "node 1 replied to read 7, which is not open");
+        }
+    }
 }
