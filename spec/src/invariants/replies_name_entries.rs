@@ -64,12 +64,12 @@ mod tests {
     fn replies_that_name_other_entries_are_seen() {
         assert_eq!(judge(&[applied(2, 1, 0), applied(3, 1, 0)], 3), "");
         for other in [applied(1, 1, 0), applied(3, 1, 0), applied(2, 2, 0), applied(2, 1, 7)] {
-            assert!(judge(&[other.clone()], 3).contains("applied"), "{other:?}");
+            assert!(judge(core::slice::from_ref(&other), 3).contains("applied"), "{other:?}");
         }
         assert!(judge(&[applied(2, 1, 0), applied(2, 1, 0)], 3).contains("applied 2"));
         assert_eq!(judge(&[accepted(2, 1)], 1), "");
         for other in [accepted(1, 1), accepted(3, 1), accepted(2, 2)] {
-            assert!(judge(&[other.clone()], 1).contains("accepted"), "{other:?}");
+            assert!(judge(core::slice::from_ref(&other), 1).contains("accepted"), "{other:?}");
         }
         // An entry is accepted before it is applied.
         assert!(judge(&[applied(2, 1, 0), accepted(2, 1)], 1).contains("accepted"));
