@@ -226,7 +226,9 @@ export class Engine {
     if (link.state === "open" && link.answered) {
       return this.#refuse(new Timeout(`${this.#name()} was not granted within ${this.#patience.waitMs} ms`), now);
     }
-    const failure = link.state === "idle" ? this.#lastFailure : `${link.address.host} has not answered`;
+    // What is still under way has not failed yet: an earlier failure says more, such as which certificate was refused.
+    const waits = link.state === "idle" ? "" : `${link.address.host} has not answered`;
+    const failure = this.#lastFailure === "" ? waits : this.#lastFailure;
     this.#refuse(new Unreachable(`no server could serve ${this.#name()} in time; the last failure: ${failure}`), now);
   }
 

@@ -211,6 +211,15 @@ describe("acquire", () => {
     assert.equal(world.engine.phase, "done");
   });
 
+  it("says what has failed, not what was under way when its time ended", () => {
+    const failed = new World({ endpoints: "a:1", reachMs: 1_500 });
+    failed.cut().pass(1_500);
+    assert.match(String(failed.error), /the last failure: a:1: cut/);
+    const silent = new World({ endpoints: "a:1", reachMs: 200 });
+    silent.open().pass(200);
+    assert.match(String(silent.error), /the last failure: a:1 has not answered/);
+  });
+
   it("follows a redirect at once, and pauses after a few of them", () => {
     const world = new World({ endpoints: "a:1" });
     const redirect = (to: string) => {
