@@ -228,12 +228,11 @@ impl Command {
     }
 }
 
-/// Whether the tokens of different keys can be compared.
+/// Whether the checkers of histories can compare the tokens of different keys. Those of Redlock are [`numbers`].
 fn comparable(backend: Backend, tokens: Tokens) -> bool {
     match tokens {
         Tokens::Default => backend != Backend::Redis,
-        Tokens::PerKey | Tokens::Sharded(_) => backend == Backend::Redlock,
-        Tokens::Global | Tokens::Revision => true,
+        _ => backend == Backend::Redlock || tokens.are_common(),
     }
 }
 

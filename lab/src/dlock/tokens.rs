@@ -44,6 +44,12 @@ impl Tokens {
         }
     }
 
+    /// Whether all grants count in one place, so that tokens of different keys can be compared.
+    #[must_use]
+    pub fn are_common(self) -> bool {
+        matches!(self, Tokens::Global | Tokens::Revision)
+    }
+
     /// The name of the counter of `key`, where tokens are counted; `by_default` is what [`Tokens::Default`] stands for.
     pub(super) fn counter(self, key: &str, by_default: Tokens) -> Option<String> {
         match if self == Tokens::Default { by_default } else { self } {
@@ -53,6 +59,25 @@ impl Tokens {
             Tokens::Global => Some("fences".to_owned()),
         }
     }
+
+    /// The counters of all keys that begin with `prefix`, where tokens are counted.
+    pub(crate) fn counters(self, prefix: &str) -> Option<Counters> {
+        match self {
+            Tokens::Default | Tokens::Revision => None,
+            Tokens::PerKey => Some(Counters::Prefix(format!("fence:{prefix}"))),
+            Tokens::Sharded(_) => Some(Counters::Prefix("fences:".to_owned())),
+            Tokens::Global => Some(Counters::One("fences".to_owned())),
+        }
+    }
+}
+
+/// Which counters there are.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Counters {
+    /// The one of this name.
+    One(String),
+    /// All whose names begin with this.
+    Prefix(String),
 }
 
 /// CRC-32C: the same in every process and every version, which std's hashers do not promise.
@@ -110,6 +135,20 @@ mod tests {
         assert_eq!(used.into_iter().collect::<Vec<_>>(), ["fences:0", "fences:1", "fences:2", "fences:3"]);
         // The reference value of CRC-32C.
         assert_eq!(hash("123456789"), 0xe306_9283);
+    }
+
+    #[test]
+    fn counters_of_a_prefix_are_those_of_its_keys() {
+        for tokens in [Tokens::PerKey, Tokens::Sharded(16), Tokens::Global] {
+            let name = tokens.counter("night-1", Tokens::Revision).unwrap();
+            let found = |prefix: &str| match tokens.counters(prefix).unwrap() {
+                Counters::One(one) => name == one,
+                Counters::Prefix(prefix) => name.starts_with(&prefix),
+            };
+            assert!(found("night-"), "{tokens}");
+            assert_eq!(found("day-"), tokens != Tokens::PerKey, "{tokens}");
+        }
+        assert_eq!(Tokens::Revision.counters("night-"), None);
     }
 
     #[test]

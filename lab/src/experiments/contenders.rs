@@ -7,10 +7,10 @@ use futures_util::future::join_all;
 use palisade_history::Recorder;
 
 use super::Context;
+use crate::contend;
 use crate::contend::attempt::{Attempt, Contender};
 use crate::contend::load::{self, Load, Stop};
 use crate::contend::summary::Latency;
-use crate::contend::{self};
 use crate::dlock::{self, Locks, Request};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::metrics::Metrics;
@@ -85,6 +85,37 @@ async fn round(locks: &Arc<dyn Locks>, key: &str, work: Duration) -> Result<[u64
     Ok([micros(granted - begun), micros(ended - granted), micros(ended.elapsed())])
 }
 
+/// Records a history in memory.
+#[must_use]
+pub fn recorder() -> Recorder {
+    let recorder = Recorder::in_memory();
+    recorder.drift(DRIFT_PPM);
+    recorder
+}
+
+/// What makes the attempts on keys whose names begin with the first of `names`, by owners whose names begin with the
+/// second.
+#[must_use]
+pub fn contender(
+    context: &Context,
+    locks: &Arc<dyn Locks>,
+    recorder: &Recorder,
+    names: (&str, &str),
+    (work, wait): (Duration, Duration),
+) -> Contender {
+    Contender {
+        locks: locks.clone(),
+        metrics: Arc::new(Metrics::default()),
+        recorder: recorder.clone(),
+        numbers: contend::numbers(context.backend),
+        keys: names.0.to_owned(),
+        owners: names.1.to_owned(),
+        ttl: TTL,
+        wait,
+        work,
+    }
+}
+
 /// Makes the attempts of a case on keys that no other case uses, and judges their history.
 ///
 /// # Errors
@@ -96,20 +127,9 @@ pub async fn case(
     (work, wait): (Duration, Duration),
     load: &Load,
 ) -> Result<(Vec<Attempt>, Judgement), String> {
-    let recorder = Recorder::in_memory();
-    recorder.drift(DRIFT_PPM);
-    let contender = Arc::new(Contender {
-        locks: locks.clone(),
-        metrics: Arc::new(Metrics::default()),
-        recorder: recorder.clone(),
-        numbers: contend::numbers(context.backend),
-        keys: name.to_owned(),
-        owners: format!("{name}-contender"),
-        ttl: TTL,
-        wait,
-        work,
-    });
-    let attempts = load::run(contender, load, &Stop::default()).await;
+    let recorder = recorder();
+    let contender = contender(context, locks, &recorder, (name, &format!("{name}-contender")), (work, wait));
+    let attempts = load::run(Arc::new(contender), load, &Stop::default()).await;
     let history = recorder.history().map_err(|error| format!("the history of {name}: {error}"))?;
     Ok((attempts, Judgement::of(&history)))
 }

@@ -61,6 +61,14 @@ pub fn median<T: Copy>(sorted: &[T], midpoint: fn(T, T) -> T) -> Option<T> {
     Some(if sorted.len() % 2 == 1 { upper } else { midpoint(sorted[sorted.len() / 2 - 1], upper) })
 }
 
+/// The median of values in any order.
+#[must_use]
+pub fn median_of(values: impl IntoIterator<Item = f64>) -> Option<f64> {
+    let mut values: Vec<f64> = values.into_iter().collect();
+    values.sort_by(f64::total_cmp);
+    median(&values, f64::midpoint)
+}
+
 /// A number of microseconds in milliseconds: `12.3`.
 #[must_use]
 pub fn ms(microseconds: u64) -> String {

@@ -86,7 +86,7 @@ pub fn check_lock_entry(
     sequences_are_recorded(step)?;
     fifo_order(before, at, command, &outcome.events, after)?;
     no_early_expiry(before, at, command, &outcome.events, after)?;
-    holds_are_counted(before, &step.found, command, outcome, after)?;
+    holds_are_counted(step)?;
     values_are_kept(before, command, outcome, after)?;
     store_is_fenced(before, at, command, after)?;
     transactions_are_whole(before, at, command, outcome, after)?;

@@ -1,26 +1,21 @@
 //! Holds are counted: a grant has one hold, and one more for each reentrant acquire that was not released.
 
-use super::{Check, Property, keys_asked_for, side_by_side};
-use crate::lock::{Command, Holder, Key, LockTable, Outcome, Reply, Sequence, SessionId};
+use super::{Check, EntryStep, Property, keys_asked_for, side_by_side};
+use crate::lock::{Command, Holder, Key, Reply};
 use crate::require;
 
 const NAME: Property = Property::HoldsAreCounted;
 
 /// Compares the holds of the grants before and after an entry, at the keys that its command is about and
-/// at those that changed. `found` is the table as the command finds it ([`time_passed`](super::time_passed)):
-/// time may grant the session a lock before its command is executed.
+/// at those that changed. What counts as before is the table as the command finds it: time may grant the
+/// session a lock before its command is executed.
 ///
 /// A new grant has one hold. A reentrant acquire that is new, and was answered with a grant that the
 /// session had when the command came, adds one. A release that is new, and was answered with the number of
 /// holds left, takes one, and leaves that number; one that was answered as the end of the claim took the
 /// last. Nothing else changes a number of holds.
-pub fn holds_are_counted(
-    before: &LockTable,
-    found: &LockTable,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+pub fn holds_are_counted(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, found, .. } = step;
     let asked = command.map_or(&[][..], keys_asked_for);
     let is_about = |key: &Key| asked.contains(key);
     let locks = side_by_side(before.locks(), after.locks());
@@ -34,13 +29,13 @@ pub fn holds_are_counted(
                     Some(Command::Acquire { session: asking, sequence, request }),
                     Some(Reply::Granted { session: granted, token: with }),
                 ) if asking == session && granted == session && with == token && request.reentrant => {
-                    had.saturating_add(u32::from(is_about(key) && !is_repeated(before, *asking, *sequence)))
+                    had.saturating_add(u32::from(is_about(key) && !step.is_repeated(*asking, *sequence)))
                 }
                 (
                     Some(Command::Release { session: releasing, sequence, .. }),
                     Some(Reply::StillHeld { holds: left }),
                 ) if releasing == session && is_about(key) => {
-                    let taken = u32::from(!is_repeated(before, *releasing, *sequence));
+                    let taken = u32::from(!step.is_repeated(*releasing, *sequence));
                     require!(NAME, left + taken == had, "{left} holds of {had} are said to be left")?;
                     *left
                 }
@@ -56,18 +51,12 @@ pub fn holds_are_counted(
     Ok(())
 }
 
-/// Whether the session has done the operation with this number already.
-fn is_repeated(before: &LockTable, id: SessionId, sequence: Option<Sequence>) -> bool {
-    sequence.is_some() && before.session(id).is_some_and(|session| session.last >= sequence)
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
 
-    use super::holds_are_counted;
+    use super::{EntryStep, holds_are_counted};
     use crate::invariants::states::{complaint, id, key, table};
-    use crate::invariants::time_passed;
     use crate::lock::{Claim, Command, LockRequest, LockTable, Mode, Outcome, Reply, Sequence, SessionId, Token};
     use crate::raft::{Stamp, StateMachine};
 
@@ -98,7 +87,7 @@ mod tests {
             None => drop(after.apply(Stamp(0), &Command::Close { session: id(1) })),
         }
         let outcome = Outcome { reply: Some(reply), events: [].into() };
-        complaint(holds_are_counted(&before, &before, Some(command), &outcome, &after))
+        complaint(holds_are_counted(&EntryStep::new(&before, Stamp(0), Some(command), &outcome, &after)))
     }
 
     #[test]
@@ -116,7 +105,7 @@ mod tests {
     fn right(before: &LockTable, at: Stamp, command: &Command) -> String {
         let mut after = before.clone();
         let outcome = after.apply(at, command);
-        complaint(holds_are_counted(before, &time_passed(before, at, command), Some(command), &outcome, &after))
+        complaint(holds_are_counted(&EntryStep::new(before, at, Some(command), &outcome, &after)))
     }
 
     #[test]

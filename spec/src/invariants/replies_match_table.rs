@@ -279,7 +279,7 @@ impl EntryStep<'_> {
             }
             (Reply::StillHeld { holds }, Some(had)) => {
                 let left = ClaimView { holds: *holds, ..had };
-                let is_one_less = had.holds > 1 && *holds == had.holds - 1;
+                let is_one_less = had.holds.checked_sub(1) == Some(*holds);
                 lives && is_one_less && keys.iter().all(|key| has(key) == Some(left))
             }
             (Reply::NotHolder, had) => lives && !is_repeated && had.is_none(),

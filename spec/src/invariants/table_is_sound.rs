@@ -148,7 +148,7 @@ mod tests {
 
     use super::table_is_sound;
     use crate::invariants::states::{acquire, complaint, id, key, put, table, under, written};
-    use crate::lock::{Bytes, Command, Keys, LockRequest, LockTable, Sequence, Token, Version, Waiter};
+    use crate::lock::{Bytes, Command, Keys, LockRequest, LockTable, Mode, Sequence, Token, Version, Waiter};
     use crate::raft::{Stamp, StateMachine};
 
     /// Three sessions: 1 holds a and k, 2 and 3 wait for k.
@@ -169,6 +169,25 @@ mod tests {
             let waiter = Waiter::new(id(twice), None, &LockRequest::exclusive("k", true));
             lock.queue.change(|queue| queue.push_back(waiter));
             assert_eq!(complaint(table_is_sound(&table)), alloc::format!("session {twice}.0 stands twice at k"));
+        }
+    }
+
+    #[test]
+    fn holders_that_are_not_in_the_order_of_their_grants_are_seen() {
+        let mut table = table(2);
+        for session in [1, 2] {
+            let request = LockRequest { mode: Mode::SHARED, ..LockRequest::exclusive("k", true) };
+            table.apply(Stamp(0), &Command::Acquire { session: id(session), sequence: None, request });
+        }
+        let complaint = |tokens: [u64; 2]| {
+            let mut table = table.clone();
+            let lock = table.parts().locks.get_mut(&key("k")).unwrap();
+            tokens.into_iter().enumerate().for_each(|(at, token)| lock.holders.at(at).token = Token(token));
+            complaint(table_is_sound(&table))
+        };
+        assert_eq!(complaint([1, 2]), "");
+        for wrong in [[2, 1], [1, 1]] {
+            assert_eq!(complaint(wrong), "the holders of k are not in the order of their grants", "{wrong:?}");
         }
     }
 

@@ -7,9 +7,9 @@
 mod page;
 mod round;
 
-pub use page::page;
 use std::time::Duration;
 
+pub use page::page;
 use serde::{Deserialize, Serialize};
 
 use super::clients::{Job, whole};

@@ -4,7 +4,7 @@ use super::drivers::System;
 use super::window::{Cell, Use, Window};
 use super::{Figures, HOT, OWN, SHARED};
 use crate::report::Results;
-use crate::report::table::{Table, median};
+use crate::report::table::{Table, median, median_of};
 
 /// Cores of the generator's one thread above which it may be what bounds a window.
 const FULL: f64 = 0.9;
@@ -40,7 +40,7 @@ impl Figures {
             let same = palisade.of(cell).find(|other| other.round == window.round)?;
             (same.rate > 0.0).then(|| window.rate / same.rate)
         };
-        spread(self.of(cell).filter_map(ratio)).map(|(_, median, _)| median)
+        median_of(self.of(cell).filter_map(ratio))
     }
 
     /// Whether it is faster or slower than Palisade in a cell that is steady with both: the ranges over the rounds tell.
@@ -65,8 +65,8 @@ impl Figures {
 
     /// Whether the generator's thread was full in the median window.
     fn full(&self, cell: Cell) -> bool {
-        let cores = spread(self.of(cell).map(|window| window.cores.generator));
-        cores.is_some_and(|(_, median, _)| median >= FULL)
+        let cores = median_of(self.of(cell).map(|window| window.cores.generator));
+        cores.is_some_and(|cores| cores >= FULL)
     }
 }
 
@@ -126,7 +126,7 @@ pub(super) fn rates(results: &Results<Figures>, how: Use, clients: &[usize], det
             let ratio = palisade.and_then(|palisade| figures.ratio(palisade, cell));
             let ratio = ratio.map_or_else(String::new, |ratio| format!(", × {ratio:.2}"));
             let range = format!(" ({} to {})", rate(least), rate(most));
-            let own = spread(figures.of(cell).filter_map(|window| window.own)).map(|(_, median, _)| median);
+            let own = median_of(figures.of(cell).filter_map(|window| window.own));
             let own = own.map_or_else(String::new, |own| format!(", own {:.0} %", own * 100.0));
             let details = if detailed { format!("{range}{own}") } else { String::new() };
             Some(format!("{}{}{details}{ratio}", rate(median), figures.marks(cell)))

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 use super::super::{Context, text};
 use crate::dlock::Backend;
-use crate::dlock::tokens::Tokens;
+use crate::dlock::tokens::{Counters, Tokens};
 
 /// Keys that Redis looks at in one step of a scan.
 const STEP: usize = 1_000;
@@ -24,27 +24,24 @@ pub struct Left {
 /// # Errors
 /// The server does not answer.
 pub(super) async fn left(context: &Context, tokens: Tokens, prefix: &str) -> Result<Left, String> {
-    // The names that `Tokens::counter` gives.
-    let (name, many) = match tokens {
-        Tokens::PerKey => (format!("fence:{prefix}-"), true),
-        Tokens::Sharded(_) => ("fences:".to_owned(), true),
-        Tokens::Global => ("fences".to_owned(), false),
-        Tokens::Default | Tokens::Revision => return Ok(Left::default()),
-    };
+    let Some(counters) = tokens.counters(&format!("{prefix}-")) else { return Ok(Left::default()) };
     match context.backend {
-        Backend::Redis => in_redis(&context.endpoints[0], &name, many).await.map_err(text),
+        Backend::Redis => in_redis(&context.endpoints[0], &counters).await.map_err(text),
         Backend::Etcd => {
             let client = Etcd::connect([&context.endpoints[0]], None).await.map_err(text)?;
-            in_etcd(client.kv_client(), &name, many).await.map_err(text)
+            in_etcd(client.kv_client(), counters).await.map_err(text)
         }
         backend => Err(format!("{backend} has no counters of tokens")),
     }
 }
 
-async fn in_redis(address: &str, name: &str, many: bool) -> redis::RedisResult<Left> {
+async fn in_redis(address: &str, counters: &Counters) -> redis::RedisResult<Left> {
     let client = redis::Client::open(format!("redis://{address}/"))?;
     let mut connection = client.get_multiplexed_async_connection().await?;
-    let pattern = if many { format!("{name}*") } else { name.to_owned() };
+    let pattern = match counters {
+        Counters::One(name) => name.clone(),
+        Counters::Prefix(prefix) => format!("{prefix}*"),
+    };
     let (mut left, mut cursor) = (Left::default(), 0_u64);
     loop {
         let mut scan = redis::cmd("SCAN");
@@ -64,9 +61,12 @@ async fn in_redis(address: &str, name: &str, many: bool) -> redis::RedisResult<L
     }
 }
 
-async fn in_etcd(mut kv: KvClient, name: &str, many: bool) -> Result<Left, etcd_client::Error> {
+async fn in_etcd(mut kv: KvClient, counters: Counters) -> Result<Left, etcd_client::Error> {
     let options = GetOptions::new().with_keys_only();
-    let options = if many { options.with_prefix() } else { options };
+    let (name, options) = match counters {
+        Counters::One(name) => (name, options),
+        Counters::Prefix(prefix) => (prefix, options.with_prefix()),
+    };
     let found = kv.get(name, Some(options)).await?;
     let bytes = found.kvs().iter().map(|counter| counter.key().len() as u64).sum();
     Ok(Left { counters: found.kvs().len() as u64, bytes })

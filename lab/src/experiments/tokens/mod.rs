@@ -17,14 +17,13 @@ use palisade_history::{History, Key, Recorder};
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Found, contenders, text};
-use crate::contend::attempt::{Attempt, Contender, Outcome};
+use crate::contend::attempt::{Attempt, Outcome};
 use crate::contend::load::{self, Load, Model, Stop};
 use crate::contend::schedule::Gaps;
 use crate::contend::summary::{Latency, Summary};
 use crate::dlock::tokens::Tokens;
 use crate::dlock::{self, Backend, Locks};
-use crate::history::{DRIFT_PPM, Judgement};
-use crate::metrics::Metrics;
+use crate::history::Judgement;
 use crate::report::Prediction;
 use crate::worker::event::micros;
 
@@ -73,15 +72,17 @@ pub struct TokensCase {
     pub violations: Vec<String>,
 }
 
+impl TokensCase {
+    /// Whether its tokens of different keys can be compared.
+    fn is_common(&self) -> bool {
+        self.tokens.parse().is_ok_and(Tokens::are_common)
+    }
+}
+
 /// The sources that a backend has, the usual one first.
 fn sources(backend: Backend) -> Vec<Tokens> {
     let all = [Tokens::Revision, Tokens::PerKey, Tokens::Sharded(SHARDS), Tokens::Global];
     all.into_iter().filter(|tokens| tokens.fits(backend)).collect()
-}
-
-/// Whether tokens of different keys can be compared: all grants count in one place.
-fn is_common(tokens: &str) -> bool {
-    [Tokens::Global, Tokens::Revision].iter().any(|common| common.to_string() == tokens)
 }
 
 /// A source while it is measured.
@@ -97,9 +98,7 @@ impl Source {
     fn new(context: &Context, tokens: Tokens) -> Result<Source, String> {
         let options = dlock::Options { tokens, ..dlock::Options::default() };
         let locks = dlock::connect(context.backend, &context.endpoints, &options).map_err(text)?;
-        let recorder = Recorder::in_memory();
-        recorder.drift(DRIFT_PPM);
-        Ok(Source { tokens, locks, recorder, rates: Vec::new(), rounds: Vec::new() })
+        Ok(Source { tokens, locks, recorder: contenders::recorder(), rates: Vec::new(), rounds: Vec::new() })
     }
 
     /// What the names of its keys begin with.
@@ -108,17 +107,9 @@ impl Source {
     }
 
     async fn turn(&mut self, context: &Context, round: u64, load: &Load) {
-        let contender = Contender {
-            locks: self.locks.clone(),
-            metrics: Arc::new(Metrics::default()),
-            recorder: self.recorder.clone(),
-            numbers: None,
-            keys: self.prefix(),
-            owners: format!("{}-{round}", self.prefix()),
-            ttl: contenders::TTL,
-            wait: WAIT,
-            work: Duration::ZERO,
-        };
+        let (keys, owners) = (self.prefix(), format!("{}-{round}", self.prefix()));
+        let contender =
+            contenders::contender(context, &self.locks, &self.recorder, (&keys, &owners), (Duration::ZERO, WAIT));
         let attempts = load::run(Arc::new(contender), load, &Stop::default()).await;
         let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
         let (backend, rate) = (context.backend, summary.handovers_per_second);
@@ -233,7 +224,7 @@ fn predictions(figures: &Figures) -> Vec<Prediction> {
             case.operations,
             case.violations.len(),
         ));
-        predictions.push(if is_common(&case.tokens) {
+        predictions.push(if case.is_common() {
             Prediction::none(of("no token is out of order among all keys"), grants, out_of_order)
         } else {
             Prediction::some(of("some tokens are out of order among all keys"), grants, out_of_order)

@@ -1,7 +1,7 @@
 //! The page of experiment `tokens`.
 
-use super::{CLIENTS, Figures, ROUNDS, SHARDS, TokensCase, is_common};
-use crate::report::table::{Table, median, ms};
+use super::{CLIENTS, Figures, ROUNDS, SHARDS, TokensCase};
+use crate::report::table::{Table, median_of, ms};
 use crate::report::{Page, Results};
 
 /// Renders the page.
@@ -71,12 +71,9 @@ found in the histories, each key judged by itself.
 
 /// The medians of a source: its rate, and its rounds' ratios to the first source.
 fn medians(case: &TokensCase, first: &TokensCase) -> (f64, f64) {
-    let of = |mut values: Vec<f64>| {
-        values.sort_by(f64::total_cmp);
-        median(&values, f64::midpoint).unwrap_or_default()
-    };
     let pairs = case.rates.iter().zip(&first.rates).filter(|(_, first)| **first > 0.0);
-    (of(case.rates.clone()), of(pairs.map(|(rate, first)| rate / first).collect()))
+    let ratio = median_of(pairs.map(|(rate, first)| rate / first));
+    (median_of(case.rates.iter().copied()).unwrap_or_default(), ratio.unwrap_or_default())
 }
 
 fn cases(results: &Results<Figures>) -> String {
@@ -98,7 +95,7 @@ fn cases(results: &Results<Figures>) -> String {
     for run in &results.runs {
         for case in &run.figures.cases {
             let (rate, ratio) = medians(case, &run.figures.cases[0]);
-            let comparable = if is_common(&case.tokens) { "" } else { ": cannot be compared" };
+            let comparable = if case.is_common() { "" } else { ": cannot be compared" };
             table.row([
                 run.backend.clone(),
                 format!("`{}`", case.tokens),
