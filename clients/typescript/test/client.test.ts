@@ -64,7 +64,7 @@ describe("a client", () => {
     );
     await new Promise<void>((resolve) => server.listen(0, "127.0.0.1", resolve));
     const { port } = server.address() as AddressInfo;
-    const asked = new Client(`127.0.0.1:${port}`, { reachMs: 300 }).lock("nightly");
+    const asked = new Client(`127.0.0.1:${port}`, { reachMs: 2_000 }).lock("nightly");
     await assert.rejects(asked, (error) => error instanceof Unreachable && /requires TLS: give/.test(error.message));
     server.close();
   });

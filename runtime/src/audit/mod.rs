@@ -49,7 +49,7 @@ const INTENT_TIMEOUT: Duration = Duration::from_secs(5);
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
     /// The disk failed.
-    #[error("cannot open the audit log {}: {source}", .path.display())]
+    #[error("cannot open the audit log {}: {source}. Give --audit a directory that the node may write", .path.display())]
     Io {
         /// The file or directory.
         path: PathBuf,

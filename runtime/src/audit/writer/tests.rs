@@ -75,6 +75,16 @@ fn small() -> (tempfile::TempDir, PathBuf) {
     (directory, audit)
 }
 
+/// Goal: a directory that cannot be made is refused by its name, with what to do.
+#[test]
+fn directory_that_cannot_be_made_is_named() {
+    let (_directory, audit) = small();
+    let below = file(&audit, 1).join("audit");
+    let refused = open_on(SystemDisk::shared(), &below).unwrap_err().to_string();
+    let begins = format!("cannot open the audit log {}: ", below.display());
+    assert!(refused.starts_with(&begins) && refused.contains("Give --audit a directory"), "{refused}");
+}
+
 /// Goal: the directory and the files are their owner's alone, and a second process is refused.
 #[test]
 fn log_is_private_and_has_one_writer() {
