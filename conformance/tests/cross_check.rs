@@ -60,10 +60,10 @@ fn histories() -> u64 {
 }
 
 /// The seed's history. In every other one operators break grants and change the access rules, and in every
-/// other one clients ask for locks in all modes; for several keys and for what they hold only in long
-/// histories, because the search does not know them.
+/// other one clients ask for locks in all modes, and again for what they hold; for several keys and with
+/// values only in long histories, because the search does not know them.
 fn correct_by(seed: u64, size: Size) -> History {
-    let claims = if size.keys == 1 { Claims::Modes } else { Claims::All };
+    let claims = if size.keys == 1 { Claims::OneKey } else { Claims::All };
     let claims = if seed % 4 < 2 { claims } else { Claims::Exclusive };
     correct(seed, Size { operators: seed.is_multiple_of(2), claims, ..size })
 }

@@ -27,7 +27,7 @@ impl World {
         };
         let wait_ms = if self.random.random_bool(0.6) { self.random.random_range(1..40) } else { 0 };
         let max_queue = (self.size.claims != Claims::Exclusive && self.random.random_bool(0.2)).then_some(1);
-        let reentrant = self.size.claims == Claims::All && self.random.random_bool(0.2);
+        let reentrant = self.size.claims != Claims::Exclusive && self.random.random_bool(0.2);
         let value = (self.size.claims == Claims::All && self.random.random_bool(0.4)).then(|| self.new_text());
         let ttl_ms = self.size.ttl_ms;
         let (kind, grants) = (self.random.random_range(0..100), self.clients[client].grants.len());

@@ -42,10 +42,10 @@ pub(crate) enum Claims {
     /// In exclusive mode, one key at a time, with any queue.
     #[allow(dead_code, reason = "each test uses some of these")]
     Exclusive,
-    /// In all modes, one key at a time, also with a bound on the queue.
+    /// In all modes, one key at a time, also with a bound on the queue, and again what is held (reentrant).
     #[allow(dead_code, reason = "each test uses some of these")]
-    Modes,
-    /// The same, and several keys together, and what is held again (reentrant).
+    OneKey,
+    /// The same, and several keys together, values and records.
     #[allow(dead_code, reason = "each test uses some of these")]
     All,
 }

@@ -10,7 +10,7 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
     let count = mutant.operations.len();
     let chosen = random.random_range(0..count);
     let last = mutant.operations.iter().filter_map(|operation| operation.end.as_ref()).map(|(time, _)| time.0).max()?;
-    match random.random_range(0..9) {
+    match random.random_range(0..10) {
         // A token becomes another grant's, or one more, or one less.
         0 => {
             let other = random.random_range(1..8);
@@ -81,6 +81,18 @@ pub(crate) fn mutate(history: &History, random: &mut StdRng) -> Option<History> 
         }
         // The operation is removed from the record: a release or a request is missing.
         7 => drop(mutant.operations.remove(chosen)),
+        // A release or a withdrawal leaves one hold more, or one less.
+        8 => {
+            let (_, End::Ok(answer)) = mutant.operations[chosen].end.as_mut()? else { return None };
+            let more = random.random_bool(0.5);
+            *answer = match answer {
+                Answer::Released | Answer::Withdrawn => Answer::StillHeld { holds: 1 },
+                Answer::StillHeld { holds } if more => Answer::StillHeld { holds: *holds + 1 },
+                Answer::StillHeld { holds: 1 } => Answer::Released,
+                Answer::StillHeld { holds } => Answer::StillHeld { holds: *holds - 1 },
+                _ => return None,
+            };
+        }
         // Two answers of one kind are exchanged.
         _ => {
             let other = random.random_range(0..count);

@@ -7,8 +7,10 @@
 //! It differs from an ordinary object:
 //!
 //! - **Several holders.** Claims take permits, and the holders have at most all of them. A waiter that
-//!   does not fit lets none pass. Claims on several keys and several holds of one grant are left out:
-//!   [`steps`](super::steps) does not search for an order of such keys.
+//!   does not fit lets none pass. Claims on several keys are left out: [`steps`](super::steps) does not
+//!   search for an order of such keys.
+//! - **Holds.** A grant has one hold, and one more for each reentrant acquire of its holder; a release
+//!   takes one.
 //! - **Waiting.** An acquire that waits has two steps: its request, and the answer with its grant.
 //!   The grant itself lies in between, as a part of the step that passed the lock on.
 //! - **Time.** Sessions expire on their own. That a session is past its deadline and that it is
@@ -65,7 +67,7 @@ pub(super) struct Step {
 pub(super) enum Act {
     /// An acquire arrives. `acquire` is its index among the acquires; it waits where the queue has fewer
     /// waiters than `max_queue`. `is_own`: it named no session, so it makes the claim of its answer itself.
-    Acquire { party: Party, acquire: u8, mode: Mode, max_queue: u32, is_own: bool },
+    Acquire { party: Party, acquire: u8, mode: Mode, max_queue: u32, adds: Adds, is_own: bool },
     /// An acquire is answered with its grant.
     Granted { acquire: u8 },
     /// An acquire's wait ends without a grant.
@@ -76,13 +78,13 @@ pub(super) enum Act {
     Abandon { acquire: u8 },
     /// An acquire is denied by the access rules: when it arrives, or when its turn comes.
     Deny { acquire: u8 },
-    /// A holder releases the lock.
+    /// A holder gives a hold back.
     Release { party: Option<Party>, token: u64 },
     /// An operator breaks a grant. `holder` is the session that the answer names.
     Break { token: u64, holder: Option<Shown> },
     /// A session whose grant was broken ends, if it has no claim left.
     EndBroken { party: Party },
-    /// A session drops its claim.
+    /// A session gives up its wait, or gives a hold back.
     Withdraw { party: Party },
     /// A session is closed.
     Close { party: Party },
@@ -100,6 +102,17 @@ pub(super) enum Act {
     Never,
 }
 
+/// When an acquire of what its session holds already adds a hold.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Adds {
+    /// Never: it is not reentrant.
+    Nothing,
+    /// The first time, if the session did not hold it by this acquire: it has a number.
+    Once,
+    /// Each time that it arrives.
+    Each,
+}
+
 /// What the history shows of a step's outcome.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Seen {
@@ -113,6 +126,8 @@ pub(super) enum Seen {
     Held(Option<u64>),
     /// The session does not hold the lock.
     NotHolder,
+    /// The claim has this many holds left; with none it is gone.
+    Left(u32),
     /// Whether the session lives.
     Lives(bool),
     /// The lock's holders, each with its token, and its queue.
@@ -165,6 +180,8 @@ struct Claim {
     /// Of a party that is an acquire with an unknown session: the session that an answer has shown.
     shown_as: Option<Party>,
     mode: Mode,
+    /// How often it was acquired and not released.
+    holds: u32,
     /// The acquires that the claim answers.
     acquires: Set,
     token: Option<u64>,
@@ -243,9 +260,9 @@ impl FencedLock {
             {
                 Ok(())
             }
-            (Act::Acquire { party, acquire, mode, max_queue, is_own }, seen) => {
+            (Act::Acquire { party, acquire, mode, max_queue, adds, is_own }, seen) => {
                 require(!is_own || !self.has_claim(*party))?;
-                self.acquire(*party, *acquire, *mode, *max_queue, seen)
+                self.acquire(*party, *acquire, (*mode, *adds), *max_queue, seen)
             }
             (Act::Granted { acquire }, _) => require(self.state.granted & bit(*acquire) != 0),
             (Act::GiveUp { acquire }, _) => {
@@ -270,11 +287,7 @@ impl FencedLock {
                 self.state.ended |= bit(*party);
                 Ok(())
             }
-            (Act::Withdraw { party }, _) => {
-                self.end_due_holders()?;
-                // A due session cannot act: it keeps its queue position until it is swept.
-                if self.is_gone(*party) { Ok(()) } else { self.drop_claim(*party) }
-            }
+            (Act::Withdraw { party }, seen) => self.withdraw(*party, seen),
             (Act::Close { party }, _) => {
                 self.state.ended |= bit(*party);
                 self.drop_claim(*party)
@@ -317,15 +330,22 @@ impl FencedLock {
         self.state.holders.iter().chain(&self.state.queue).any(|claim| claim.party == party)
     }
 
-    fn acquire(&mut self, party: Party, acquire: u8, mode: Mode, max_queue: u32, seen: &Seen) -> Result<(), Misfit> {
+    fn acquire(
+        &mut self,
+        party: Party,
+        acquire: u8,
+        (mode, adds): (Mode, Adds),
+        max_queue: u32,
+        seen: &Seen,
+    ) -> Result<(), Misfit> {
         // An acquire of a key whose holders are due first ends them.
         self.end_due_holders()?;
         if self.is_gone(party) {
             return require(*seen == Seen::Unknown);
         }
         let is_its = |claim: &Claim| claim.party == party;
-        let claim =
-            || Claim { party, shown_as: None, mode, acquires: bit(acquire), token: None, bounds: (0, u64::MAX) };
+        let (shown_as, holds, acquires) = (None, 1, bit(acquire));
+        let claim = || Claim { party, shown_as, mode, holds, acquires, token: None, bounds: (0, u64::MAX) };
         let mut claims = self.state.holders.iter().chain(&self.state.queue);
         // Claims of another size, and another claim of the session, are refused, which changes nothing.
         let is_other = |other: &Claim| other.mode.size() != mode.size() || (is_its(other) && other.mode != mode);
@@ -333,7 +353,10 @@ impl FencedLock {
             return require(*seen == Seen::Unknown);
         }
         if let Some(index) = self.state.holders.iter().position(is_its) {
-            self.state.holders[index].acquires |= bit(acquire);
+            let holder = &mut self.state.holders[index];
+            let is_first = holder.acquires & bit(acquire) == 0;
+            holder.holds += u32::from(adds == Adds::Each || (adds == Adds::Once && is_first));
+            holder.acquires |= bit(acquire);
             self.state.granted |= bit(acquire);
             if let Some(token) = self.context.tokens[usize::from(acquire)] {
                 self.claim_has(index, token)?;
@@ -398,27 +421,55 @@ impl FencedLock {
             Some(holder.party) == party || (nameless && holder.shown_as.is_none_or(|shown| Some(shown) == party))
         };
         let held = self.holder_with(token, may_be);
-        self.end_grant(held, token, seen)
+        self.is_named(held, token, seen)?;
+        self.take_hold(held.filter(|_| *seen != Seen::NotHolder), seen)
+    }
+
+    /// A withdrawal of a waiter, or of a holder: it takes a hold then. A due session cannot act: it keeps its queue
+    /// position until it is swept.
+    fn withdraw(&mut self, party: Party, seen: &Seen) -> Result<(), Misfit> {
+        self.end_due_holders()?;
+        let held = self.state.holders.iter().position(|holder| holder.party == party && !self.is_gone(party));
+        match held {
+            Some(_) => self.take_hold(held, seen),
+            None => {
+                require(matches!(seen, Seen::Done | Seen::Unknown | Seen::Left(0)))?;
+                if self.is_gone(party) { Ok(()) } else { self.drop_claim(party) }
+            }
+        }
+    }
+
+    /// Takes a hold of this holder; its grant ends with the last one.
+    fn take_hold(&mut self, held: Option<usize>, seen: &Seen) -> Result<(), Misfit> {
+        let Some(index) = held else { return Ok(()) };
+        let holder = &mut self.state.holders[index];
+        holder.holds -= 1;
+        if let Seen::Left(holds) = seen {
+            require(holder.holds == *holds)?;
+        }
+        if holder.holds == 0 {
+            self.state.holders.remove(index);
+        }
+        self.pass_on()
     }
 
     /// A break names one grant, of a session that is due or not.
     fn break_grant(&mut self, token: u64, shown: Option<&Shown>, seen: &Seen) -> Result<(), Misfit> {
         let may_be = |holder: &Claim| shown.map_or(*seen != Seen::Done, |shown| self.shows(holder, shown));
         let held = self.holder_with(token, may_be);
-        self.end_grant(held, token, seen)
+        self.is_named(held, token, seen)?;
+        let Some(index) = held.filter(|_| *seen != Seen::NotHolder) else { return Ok(()) };
+        self.state.holders.remove(index);
+        self.pass_on()
     }
 
-    /// A release or a break of this holder.
-    fn end_grant(&mut self, held: Option<usize>, token: u64, seen: &Seen) -> Result<(), Misfit> {
+    /// Whether a release or a break with this token that was answered so can have found this holder.
+    fn is_named(&mut self, held: Option<usize>, token: u64, seen: &Seen) -> Result<(), Misfit> {
         match (held, seen) {
             (Some(index), Seen::NotHolder) => require(self.state.holders[index].token != Some(token)),
-            (None, Seen::Done) => Err(Misfit),
+            (None, Seen::Done | Seen::Left(_)) => Err(Misfit),
             (None, _) => Ok(()),
-            (Some(index), _) => {
-                self.claim_has(index, token)?;
-                self.state.holders.remove(index);
-                self.pass_on()
-            }
+            (Some(index), _) => self.claim_has(index, token),
         }
     }
 

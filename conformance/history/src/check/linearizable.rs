@@ -15,9 +15,9 @@
 //!
 //! # What it does not find
 //!
-//! Anything on a key of which claims on several keys, or reentrant ones, were asked for: these keys are
-//! counted, and left to the other checkers. Violations across keys: one token counter for all of them, sessions that end everywhere at once.
-//! Unknown outcomes explain many wrong answers.
+//! Anything on a key of which claims on several keys were asked for: these keys are counted, and left to the
+//! other checkers. Wrong values of grants. Violations across keys: one token counter for all of them,
+//! sessions that end everywhere at once. Unknown outcomes explain many wrong answers.
 
 use std::fmt::Write;
 use std::rc::Rc;
@@ -42,7 +42,7 @@ pub const BUDGET: usize = 20_000;
 pub enum Outcome {
     /// There is an order.
     Linearizable,
-    /// The key has claims that the sequential lock does not know: on several keys, or with several holds.
+    /// The key has claims that the sequential lock does not know: on several keys.
     Unknown,
     /// The search exceeded its bounds.
     Undecided,

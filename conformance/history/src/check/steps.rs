@@ -4,7 +4,7 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::facts::Facts;
-use super::fenced_lock::{Act, Party, SearchContext, Seen, Set, Shown, Step, bit};
+use super::fenced_lock::{Act, Adds, Party, SearchContext, Seen, Set, Shown, Step, bit};
 use crate::event::DEFAULT_TTL_MS;
 use crate::operation::OperationIndex;
 use crate::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
@@ -33,6 +33,8 @@ pub(super) struct Index {
     untouched: BTreeSet<usize>,
     /// Whether each key is within what the sequential lock knows.
     known: Vec<bool>,
+    /// Whether grants of each key may have several holds.
+    reentrant: Vec<bool>,
 }
 
 impl Index {
@@ -41,6 +43,7 @@ impl Index {
         let mut sessions = vec![Vec::new(); facts.sessions.len()];
         let mut parties = vec![BTreeSet::new(); facts.keys.len()];
         let mut known = vec![true; facts.keys.len()];
+        let mut reentrant = vec![false; facts.keys.len()];
         for (operation_index, operation) in facts.history.operations.iter().enumerate() {
             let session = facts.session_of(operation);
             let named = facts.keys_of(operation);
@@ -49,6 +52,7 @@ impl Index {
             }
             for &key in &named {
                 known[key] &= is_known(operation);
+                reentrant[key] |= matches!(operation.call, Call::Acquire { reentrant: true, .. });
                 if !matches!(operation.call, Call::Access { .. }) {
                     keys[key].push(operation_index);
                 }
@@ -64,7 +68,7 @@ impl Index {
         }
         let touched: BTreeSet<usize> = parties.iter().flatten().copied().collect();
         let untouched = (0..facts.sessions.len()).filter(|session| !touched.contains(session)).collect();
-        Index { keys, sessions, parties, untouched, known }
+        Index { keys, sessions, parties, untouched, known, reentrant }
     }
 
     /// Whether the sequential lock knows all operations on a key, or on none.
@@ -73,11 +77,12 @@ impl Index {
     }
 }
 
-/// Whether the sequential lock knows such an operation: it has one key, and one hold of a grant.
+/// Whether the sequential lock knows such an operation: it has one key.
 fn is_known(operation: &Operation) -> bool {
     match &operation.call {
-        Call::Acquire { keys, reentrant, .. } => keys.single().is_some() && !reentrant,
-        Call::Withdraw { keys, .. } | Call::Release { keys, .. } => keys.single().is_some(),
+        Call::Acquire { keys, .. } | Call::Withdraw { keys, .. } | Call::Release { keys, .. } => {
+            keys.single().is_some()
+        }
         _ => true,
     }
 }
@@ -91,6 +96,8 @@ pub(super) struct Steps<'f, 'h> {
     /// Of answered acquires, the sendings other than the answered one: each may be granted a token
     /// that no client is told.
     echoes: HashMap<OperationIndex, u8>,
+    /// Whether grants may have several holds.
+    is_reentrant: bool,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
@@ -137,6 +144,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             parties: parties.into_iter().zip(0..).collect(),
             acquires: acquires.iter().copied().zip(0..).collect(),
             echoes: echoes.iter().copied().zip((0..).skip(acquires.len())).collect(),
+            is_reentrant: key.is_some_and(|key| index.reentrant[key]),
             timed: Vec::new(),
         };
         for &operation_index in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
@@ -185,14 +193,14 @@ impl<'f, 'h> Steps<'f, 'h> {
                     self.add(from, to, Act::Close { party }, done);
                 }
             }
-            Call::Withdraw { session, .. } => {
+            Call::Withdraw { session, number, .. } => {
                 if let Some(party) = self.session(session) {
-                    self.add(from, to, Act::Withdraw { party }, done);
+                    self.give_back(operation, number.is_some(), Act::Withdraw { party });
                 }
             }
-            Call::Release { session, token, .. } => {
-                let seen = if operation.refusal().is_some() { Seen::NotHolder } else { done };
-                self.add(from, to, Act::Release { party: self.session(session), token: *token }, seen);
+            Call::Release { session, token, number, .. } => {
+                let act = Act::Release { party: self.session(session), token: *token };
+                self.give_back(operation, number.is_some(), act);
             }
             Call::Break { token, .. } => {
                 let (holder, seen) = match (operation.answer(), operation.refusal()) {
@@ -222,6 +230,24 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
+    /// A release or a withdrawal. A sending with a number that was sent before is answered with the holds that are left
+    /// *then*, or with the end of the claim, whatever ended it. Without a number each sending takes a hold.
+    fn give_back(&mut self, operation: &Operation, is_numbered: bool, act: Act) {
+        let (from, to) = (operation.invoked, operation.completed());
+        let is_exact = !(is_numbered && operation.was_disconnected());
+        let seen = match (operation.answer(), operation.refusal()) {
+            (_, Some(_)) => Seen::NotHolder,
+            (Some(Answer::StillHeld { holds }), _) if is_exact => Seen::Left(*holds),
+            (Some(_), _) if is_exact => Seen::Left(0),
+            (Some(_), _) => Seen::Done,
+            (None, None) => Seen::Unknown,
+        };
+        if self.is_reentrant && !is_numbered && operation.was_disconnected() {
+            self.add(from, Time::NEVER, act.clone(), Seen::Unknown);
+        }
+        self.add(from, to, act, seen);
+    }
+
     /// Whether an acquire was answered with this token for another session.
     fn contradicts(&self, session: &Session, token: u64) -> bool {
         let grant = self.facts.grant_of(token).filter(|grant| grant.acquire.is_some());
@@ -243,7 +269,7 @@ impl<'f, 'h> Steps<'f, 'h> {
     }
 
     fn acquire(&mut self, operation_index: OperationIndex, operation: &Operation) {
-        let Call::Acquire { wait_ms, mode, max_queue, .. } = operation.call else { return };
+        let Call::Acquire { wait_ms, mode, max_queue, reentrant, number, .. } = operation.call else { return };
         let acquire = self.acquires[&operation_index];
         let session =
             self.facts.session_of(operation).map(PartyId::Session).unwrap_or(PartyId::Nameless(operation_index));
@@ -256,7 +282,12 @@ impl<'f, 'h> Steps<'f, 'h> {
         let max_queue = if wait_ms > 0 { max_queue.unwrap_or(u32::MAX) } else { 0 };
         let is_own =
             operation.call.session().is_none() && operation.answer().is_some() && !operation.was_disconnected();
-        let arrival = Act::Acquire { party, acquire, mode, max_queue, is_own };
+        let adds = match (reentrant, number) {
+            (false, _) => Adds::Nothing,
+            (true, Some(_)) => Adds::Once,
+            (true, None) => Adds::Each,
+        };
+        let arrival = Act::Acquire { party, acquire, mode, max_queue, adds, is_own };
         let queued = operation.notes.iter().find_map(|(time, note)| match note {
             Note::Queued { ahead } => Some((*time, ahead.map_or(Seen::Done, Seen::Queued))),
             Note::Disconnected => None,
@@ -294,7 +325,7 @@ impl<'f, 'h> Steps<'f, 'h> {
         if let Some(&acquire) = self.echoes.get(&operation_index) {
             let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
-            let arrival = Act::Acquire { party, acquire, mode, max_queue, is_own: false };
+            let arrival = Act::Acquire { party, acquire, mode, max_queue, adds, is_own: false };
             self.add(from, Time::NEVER, arrival, Seen::Unknown);
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
