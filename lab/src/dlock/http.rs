@@ -45,7 +45,8 @@ impl Http {
         Http(Client::builder(TokioExecutor::new()).build(connector))
     }
 
-    /// Sends one request. Dropping the future closes its connection. The caller sets the deadline.
+    /// Sends one request, which no follower forwards: it names the leader. Dropping the future closes its connection. The
+    /// caller sets the deadline.
     pub(super) async fn send(
         &self,
         method: &Method,
@@ -58,6 +59,7 @@ impl Http {
             .method(method)
             .uri(format!("http://{server}{path}"))
             .header(CONTENT_TYPE, "application/json")
+            .header("x-forward", "never")
             .body(Full::new(body))
             .map_err(|error| format!("http://{server}{path} is no address: {error}"))?;
         let response = self.0.request(request).await.map_err(|error| chain(&error))?;

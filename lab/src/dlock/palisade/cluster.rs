@@ -200,7 +200,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use axum::Router;
-    use axum::http::StatusCode;
+    use axum::http::header::LOCATION;
+    use axum::http::{HeaderMap, StatusCode};
+    use axum::response::IntoResponse;
     use axum::routing::post;
 
     use super::*;
@@ -220,11 +222,15 @@ mod tests {
             let refused = asked.fetch_add(1, Ordering::Relaxed) < refusals;
             async move { if refused { StatusCode::SERVICE_UNAVAILABLE } else { StatusCode::OK } }
         });
+        (serve(Router::new().route("/wait", wait).route("/ask", ask)).await, sent)
+    }
+
+    /// Its address.
+    async fn serve(router: Router) -> String {
         let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
-        let router = Router::new().route("/wait", wait).route("/ask", ask);
         tokio::spawn(async move { axum::serve(listener, router).await.unwrap() });
-        (address, sent)
+        address
     }
 
     /// A cluster whose first server has a waiting request.
@@ -241,6 +247,25 @@ mod tests {
     async fn ask(cluster: &Cluster) {
         let exchange = cluster.ask(Method::POST, "/ask", || None, Duration::ZERO).await.unwrap();
         assert_eq!(exchange.answer.status, 200);
+    }
+
+    /// A follower names the leader only if it is told not to forward.
+    #[tokio::test]
+    async fn requests_go_to_the_leader_itself() {
+        let leader = server(0).await.0;
+        let location = format!("http://{leader}/ask");
+        let named = post(move |headers: HeaderMap| async move {
+            match headers.get("x-forward").is_some_and(|how| how == "never") {
+                true => (StatusCode::TEMPORARY_REDIRECT, [(LOCATION, location)]).into_response(),
+                false => StatusCode::IM_A_TEAPOT.into_response(),
+            }
+        });
+        let follower = serve(Router::new().route("/ask", named)).await;
+        let cluster = Cluster::new(&[follower], LONG);
+        for attempts in [2, 1] {
+            let exchange = cluster.ask(Method::POST, "/ask", || None, Duration::ZERO).await.unwrap();
+            assert_eq!((exchange.answer.status, exchange.attempts), (200, attempts));
+        }
     }
 
     #[tokio::test]

@@ -97,7 +97,9 @@ impl System {
             System::Palisade => {
                 ["acquire and release by the Rust client over a WebSocket", "3, a majority synced", "yes", "yes"]
             }
-            System::PalisadeHttp => ["one POST each, a session for each client", "3, a majority synced", "yes", "yes"],
+            System::PalisadeHttp => {
+                ["one POST each to the leader, a session for each client", "3, a majority synced", "yes", "yes"]
+            }
             System::EtcdLock => {
                 ["`Lock` and `Unlock` of v3lock, a lease for each client", "3, a majority synced", "yes", "yes"]
             }
