@@ -303,6 +303,18 @@ impl Call {
         Call::Access { key, token, reads: false }
     }
 
+    /// The session's exactly-once number, if the request has one.
+    pub fn number(&self) -> Option<u64> {
+        match self {
+            Call::Acquire { number, .. }
+            | Call::Withdraw { number, .. }
+            | Call::Release { number, .. }
+            | Call::Proclaim { number, .. }
+            | Call::WriteRecord { number, .. } => *number,
+            _ => None,
+        }
+    }
+
     /// The keys of the locks, or of the resource, that the request is about.
     pub fn keys(&self) -> &[Key] {
         match self {

@@ -106,6 +106,11 @@ impl Operation {
         self.notes.iter().any(|(_, note)| *note == Note::Disconnected)
     }
 
+    /// How often it was sent again.
+    pub(crate) fn repetitions(&self) -> usize {
+        self.notes.iter().filter(|(_, note)| *note == Note::Disconnected).count()
+    }
+
     /// Whether a refusal is certain although the request was sent more than once. A refusal answers
     /// one sending. An acquire with a number is done once at most, and every sending returns its
     /// outcome. Another sending of any other request may be carried out later, or may have been

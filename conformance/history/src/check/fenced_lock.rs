@@ -128,6 +128,8 @@ pub(super) enum Seen {
     NotHolder,
     /// The claim has this many holds left; with none it is gone.
     Left(u32),
+    /// The step was done, if there was something to do.
+    DoneIfHeld,
     /// Whether the session lives.
     Lives(bool),
     /// The lock's holders, each with its token, and its queue.
@@ -433,7 +435,7 @@ impl FencedLock {
         match held {
             Some(_) => self.take_hold(held, seen),
             None => {
-                require(matches!(seen, Seen::Done | Seen::Unknown | Seen::Left(0)))?;
+                require(matches!(seen, Seen::DoneIfHeld | Seen::Unknown | Seen::Left(0)))?;
                 if self.is_gone(party) { Ok(()) } else { self.drop_claim(party) }
             }
         }

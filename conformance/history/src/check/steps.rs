@@ -193,14 +193,13 @@ impl<'f, 'h> Steps<'f, 'h> {
                     self.add(from, to, Act::Close { party }, done);
                 }
             }
-            Call::Withdraw { session, number, .. } => {
+            Call::Withdraw { session, .. } => {
                 if let Some(party) = self.session(session) {
-                    self.give_back(operation, number.is_some(), Act::Withdraw { party });
+                    self.give_back(operation, Act::Withdraw { party });
                 }
             }
-            Call::Release { session, token, number, .. } => {
-                let act = Act::Release { party: self.session(session), token: *token };
-                self.give_back(operation, number.is_some(), act);
+            Call::Release { session, token, .. } => {
+                self.give_back(operation, Act::Release { party: self.session(session), token: *token });
             }
             Call::Break { token, .. } => {
                 let (holder, seen) = match (operation.answer(), operation.refusal()) {
@@ -230,20 +229,24 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
     }
 
-    /// A release or a withdrawal. A sending with a number that was sent before is answered with the holds that are left
-    /// *then*, or with the end of the claim, whatever ended it. Without a number each sending takes a hold.
-    fn give_back(&mut self, operation: &Operation, is_numbered: bool, act: Act) {
+    /// A release or a withdrawal. With a number it is done once. Each other sending is answered with the holds that are
+    /// left *then*, or with the end of the claim, whatever ended it; the first one may have found none. Without a number
+    /// each sending takes a hold, or drops what the session asked for meanwhile.
+    fn give_back(&mut self, operation: &Operation, act: Act) {
         let (from, to) = (operation.invoked, operation.completed());
-        let is_exact = !(is_numbered && operation.was_disconnected());
+        let is_numbered = operation.call.number().is_some();
+        let is_repeated = is_numbered && operation.was_disconnected();
         let seen = match (operation.answer(), operation.refusal()) {
             (_, Some(_)) => Seen::NotHolder,
-            (Some(Answer::StillHeld { holds }), _) if is_exact => Seen::Left(*holds),
-            (Some(_), _) if is_exact => Seen::Left(0),
-            (Some(_), _) => Seen::Done,
+            (Some(_), _) if is_repeated => Seen::DoneIfHeld,
+            (Some(Answer::StillHeld { holds }), _) => Seen::Left(*holds),
+            (Some(_), _) => Seen::Left(0),
             (None, None) => Seen::Unknown,
         };
-        if self.is_reentrant && !is_numbered && operation.was_disconnected() {
-            self.add(from, Time::NEVER, act.clone(), Seen::Unknown);
+        if !is_numbered && (self.is_reentrant || matches!(act, Act::Withdraw { .. })) {
+            for _ in 0..operation.repetitions() {
+                self.add(from, Time::NEVER, act.clone(), Seen::Unknown);
+            }
         }
         self.add(from, to, act, seen);
     }
@@ -320,15 +323,25 @@ impl<'f, 'h> Steps<'f, 'h> {
         }
         if operation.was_disconnected() {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
-            self.add(from, Time::NEVER, arrival, Seen::Unknown);
+            for _ in 0..self.arrivals_again(operation) {
+                self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
+            }
         }
         if let Some(&acquire) = self.echoes.get(&operation_index) {
             let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
             let arrival = Act::Acquire { party, acquire, mode, max_queue, adds, is_own: false };
-            self.add(from, Time::NEVER, arrival, Seen::Unknown);
+            for _ in 0..self.arrivals_again(operation) {
+                self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
+            }
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
+    }
+
+    /// How often an acquire that was sent again may arrive again and change something: where each arrival may add a hold,
+    /// as often as it was sent again.
+    fn arrivals_again(&self, operation: &Operation) -> usize {
+        if self.is_reentrant { operation.repetitions() } else { 1 }
     }
 
     /// Lets sessions pass their deadlines and be swept from the earliest time on, and lets those end
