@@ -103,7 +103,13 @@ impl Operation {
 
     /// Whether its connection broke while it waited, or it was sent again.
     pub fn was_disconnected(&self) -> bool {
-        self.notes.iter().any(|(_, note)| *note == Note::Disconnected)
+        self.repetitions() > 0
+    }
+
+    /// Whether it was sent again under its number: then it was done once at most, and the sending that was answered may
+    /// have done nothing.
+    pub(crate) fn was_repeated_by_number(&self) -> bool {
+        self.call.number().is_some() && self.was_disconnected()
     }
 
     /// How often it was sent again.

@@ -234,8 +234,7 @@ impl<'f, 'h> Steps<'f, 'h> {
     /// each sending takes a hold, or drops what the session asked for meanwhile.
     fn give_back(&mut self, operation: &Operation, act: Act) {
         let (from, to) = (operation.invoked, operation.completed());
-        let is_numbered = operation.call.number().is_some();
-        let is_repeated = is_numbered && operation.was_disconnected();
+        let is_repeated = operation.was_repeated_by_number();
         let seen = match (operation.answer(), operation.refusal()) {
             (_, Some(_)) => Seen::NotHolder,
             (Some(_), _) if is_repeated => Seen::DoneIfHeld,
@@ -243,7 +242,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             (Some(_), _) => Seen::Left(0),
             (None, None) => Seen::Unknown,
         };
-        if !is_numbered && (self.is_reentrant || matches!(act, Act::Withdraw { .. })) {
+        if operation.call.number().is_none() && (self.is_reentrant || matches!(act, Act::Withdraw { .. })) {
             for _ in 0..operation.repetitions() {
                 self.add(from, Time::NEVER, act.clone(), Seen::Unknown);
             }
@@ -418,6 +417,5 @@ impl<'f, 'h> Steps<'f, 'h> {
 
 /// Without a number each sending of an acquire may be granted, and the answer covers only one.
 fn has_echo(operation: &Operation) -> bool {
-    let is_numbered = matches!(operation.call, Call::Acquire { number: Some(_), .. });
-    operation.was_disconnected() && operation.answer().is_some() && !is_numbered
+    operation.was_disconnected() && operation.answer().is_some() && operation.call.number().is_none()
 }

@@ -157,9 +157,7 @@ impl<'h> Facts<'h> {
                     }
                 }
                 // A release with a number that is sent again is answered so also if the first sending found nothing.
-                (Call::Release { number: Some(_), token, .. }, Some(Answer::Released), _)
-                    if operation.was_disconnected() =>
-                {
+                (Call::Release { token, .. }, Some(Answer::Released), _) if operation.was_repeated_by_number() => {
                     if let Some(grant) = self.sight(shown(*token), done) {
                         earlier(&mut grant.ended, done);
                     }
@@ -430,7 +428,7 @@ impl<'h> Facts<'h> {
             }
             for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
                 let withdrawal_of = self.operation(withdrawal);
-                let is_certain = !(withdrawal_of.was_disconnected() && withdrawal_of.call.number().is_some());
+                let is_certain = !withdrawal_of.was_repeated_by_number();
                 if withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) && is_certain {
                     let done = (withdrawal_of.completed(), withdrawal);
                     grant.seen = grant.seen.min(done);
