@@ -320,27 +320,25 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             _ => {}
         }
+        // Where each arrival may add a hold, it arrives as often as it was sent.
+        let again = if self.is_reentrant { operation.repetitions() } else { 1 };
+        let echo = self.echoes.get(&operation_index).copied();
         if operation.was_disconnected() {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
-            for _ in 0..self.arrivals_again(operation) {
+            let own = if self.is_reentrant && echo.is_some() { 0 } else { again };
+            for _ in 0..own {
                 self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
             }
         }
-        if let Some(&acquire) = self.echoes.get(&operation_index) {
+        if let Some(acquire) = echo {
             let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
             let party = other.and_then(|other| self.party(other)).unwrap_or(party);
             let arrival = Act::Acquire { party, acquire, mode, max_queue, adds, is_own: false };
-            for _ in 0..self.arrivals_again(operation) {
+            for _ in 0..again {
                 self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
             }
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
         }
-    }
-
-    /// How often an acquire that was sent again may arrive again and change something: where each arrival may add a hold,
-    /// as often as it was sent again.
-    fn arrivals_again(&self, operation: &Operation) -> usize {
-        if self.is_reentrant { operation.repetitions() } else { 1 }
     }
 
     /// Lets sessions pass their deadlines and be swept from the earliest time on, and lets those end

@@ -428,8 +428,7 @@ impl<'h> Facts<'h> {
             }
             for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
                 let withdrawal_of = self.operation(withdrawal);
-                let is_certain = !withdrawal_of.was_repeated_by_number();
-                if withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) && is_certain {
+                if withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) {
                     let done = (withdrawal_of.completed(), withdrawal);
                     grant.seen = grant.seen.min(done);
                     earlier(&mut grant.ended, done);
