@@ -13,7 +13,7 @@ use crate::support::process::{output, palisade};
 use crate::support::{eventually, http, https};
 
 /// A token for `name`: the file that has it, and the line for the nodes.
-pub(super) fn token(certificates: &Certificates, name: &str) -> (Security, String) {
+pub(crate) fn token(certificates: &Certificates, name: &str) -> (Security, String) {
     let printed = cert(&["token", "--name", name]);
     let [token, line] = printed.lines().collect::<Vec<_>>()[..] else { panic!("two lines: {printed}") };
     assert!(line.starts_with(&format!("{name}:")) && !line.contains(token), "{printed}");

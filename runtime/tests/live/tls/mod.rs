@@ -1,7 +1,7 @@
 //! TLS and identities: what a stranger on either port gets to hear, and what it cannot change.
 
 mod access;
-mod clients;
+pub(crate) mod clients;
 mod hold;
 mod peers;
 mod rolling;
