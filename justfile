@@ -63,6 +63,8 @@ changed-models:
 # The tests that take long, which `cargo test` leaves out; those of the models are run with them.
 long-tests:
     HISTORIES=1000 cargo test --test cross_check
+    SEEDS=3 cargo test --test wal log_with_snapshots_recovers_from_a_crash_at_any_byte
+    SESSIONS=1000000 cargo test --test live sessions_end_at_their_limit
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
@@ -117,7 +119,7 @@ test:
 # The scenarios that the clients of all languages must pass (docs/clients.md): `just clients python::` runs one client's. The clients in other languages are built before.
 clients CLIENT='':
     cargo build -p palisade-client --examples
-    RUST_TEST_THREADS=8 cargo test -p palisade --test live clients::{{ CLIENT }}
+    cargo test -p palisade --test live clients::{{ CLIENT }}
 
 # Known mistakes in copies of the clients: a scenario or a unit test must find each.
 client-mutants *ARGS:
@@ -128,11 +130,11 @@ bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
     UPDATE_GOLDENFILES=1 cargo test -p palisade --lib http::description
 
-# What runs against what was checked: the live tests once more, eight at a time since they wait more than they compute, and everything that is judged.
+# What runs against what was checked: the live tests once more, and everything that is judged.
 conformance:
     rm -rf target/recordings
     cargo build -p palisade-client --examples
-    RUST_TEST_THREADS=8 PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
+    PALISADE_TEST_RECORDINGS="$PWD/target/recordings" cargo test -p palisade --tests -- --skip sessions_end_at_their_limit
     just judge
 
 # What the tests have recorded is stepped again and judged; all saved traces are played; a minute of torture, and one of simulation.

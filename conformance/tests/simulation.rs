@@ -3,6 +3,7 @@
 //!
 //! The mutants show how much it finds (`palisade-conformance mutants`).
 
+use std::thread;
 use std::time::Duration;
 
 use palisade_conformance::sim::{Tally, simulate};
@@ -19,14 +20,19 @@ fn same_seed_gives_the_same_run() {
 
 #[test]
 fn every_property_holds_and_every_fault_occurs() {
-    let mut sum = Tally::default();
-    for seed in 1..=12 {
+    let tally_of = |seed| {
         let outcome = simulate(seed, TIME);
         if let Some(failure) = outcome.failure {
             panic!("seed {seed}: {} is violated: {}\n{}", failure.property, failure.what, failure.events);
         }
-        sum += outcome.tally;
-    }
+        outcome.tally
+    };
+    let mut sum = Tally::default();
+    thread::scope(|scope| {
+        let halves = [1..=6, 7..=12].map(|seeds| scope.spawn(|| seeds.map(tally_of).collect::<Vec<_>>()));
+        let tallies = halves.into_iter().flat_map(|half| half.join().expect("the output names a seed"));
+        tallies.for_each(|tally| sum += tally);
+    });
     let Tally { kills, power_failures, in_the_middle, stops, disk_stops, failed_syncs, .. } = sum;
     let Tally { lost, repeated, cuts, pauses, naps, deaths, rotten, refused_writes, lost_names, .. } = sum;
     let faults = [kills, power_failures, in_the_middle, stops, disk_stops, failed_syncs, lost, repeated, cuts, pauses];

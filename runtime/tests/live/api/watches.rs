@@ -216,7 +216,7 @@ async fn load(cluster: &Cluster, ends: &Arc<AtomicBool>) -> Vec<tokio::task::Joi
         let options = crate::support::load::options();
         let client = Client::connect(&cluster.endpoints(), options).await.expect("the cluster serves");
         let journal = Arc::new(Mutex::new(Journal::default()));
-        tasks.push(tokio::spawn(Load { client, journal, ends: Arc::clone(ends), seed }.churn()));
+        tasks.push(tokio::spawn(Load::new(client, &journal, ends, seed).churn()));
     }
     tasks
 }

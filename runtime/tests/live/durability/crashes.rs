@@ -79,7 +79,7 @@ async fn what_was_acknowledged_survives_the_death_of_all_nodes() {
     }
     let mut tasks = Vec::new();
     for (seed, client) in (SEED..).zip(clients.iter().cycle()).take(10) {
-        let load = Load { client: client.clone(), journal: Arc::clone(&journal), ends: Arc::clone(&ends), seed };
+        let load = Load::new(client.clone(), &journal, &ends, seed);
         tasks.push(match seed % 5 {
             0 => tokio::spawn(load.collect()),
             1 | 2 => tokio::spawn(load.line()),

@@ -16,6 +16,9 @@ use crate::support::{eventually, http};
 const SEED: u64 = 11;
 /// How often a returning node is killed before it is left alone.
 const KILLS: usize = 8;
+/// How long each client pauses while the leader keeps its log: at full speed the log would be as long as the state in
+/// the end, and the machine busy for a minute.
+const SLOW: Duration = Duration::from_millis(20);
 /// What a data directory may hold in bytes beside its snapshots and the log that makes the next one
 /// due: segments of a few tens of kilobytes each.
 const BOUND: u64 = 500_000;
@@ -128,11 +131,13 @@ async fn a_node_comes_back_by_snapshot_while_the_cluster_serves() {
             had
         });
         clients.get_on(400).await;
+        clients.pause(SLOW);
         block_in_place(|| {
             let leader = cluster.wait_ready();
             wait_compacted_past(&cluster, leader, had);
-            cluster.restart(away);
         });
+        clients.pause(Duration::ZERO);
+        block_in_place(|| cluster.restart(away));
         if !is_last {
             let moment = Duration::from_millis(random.random_range(0..250));
             block_in_place(|| {

@@ -10,6 +10,7 @@ use palisade_client::{Client, Guard, LockOptions, Options};
 use parking_lot::Mutex;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
+use tokio::sync::watch;
 use tokio::task::JoinHandle;
 use tokio::time::{sleep, timeout};
 
@@ -41,19 +42,33 @@ pub(crate) fn options() -> Options {
 /// What every task has.
 #[derive(Clone)]
 pub(crate) struct Load {
-    pub(crate) client: Client,
-    pub(crate) journal: Arc<Mutex<Journal>>,
-    pub(crate) ends: Arc<AtomicBool>,
-    pub(crate) seed: u64,
+    client: Client,
+    journal: Arc<Mutex<Journal>>,
+    ends: Arc<AtomicBool>,
+    /// How long each task pauses after an operation.
+    pause: watch::Receiver<Duration>,
+    seed: u64,
 }
 
 impl Load {
+    /// A load that never pauses.
+    pub(crate) fn new(client: Client, journal: &Arc<Mutex<Journal>>, ends: &Arc<AtomicBool>, seed: u64) -> Load {
+        let (_, pause) = watch::channel(Duration::ZERO);
+        Load { client, journal: Arc::clone(journal), ends: Arc::clone(ends), pause, seed }
+    }
+
     fn random(&self) -> StdRng {
         StdRng::seed_from_u64(self.seed)
     }
 
     fn goes_on(&self) -> bool {
         !self.ends.load(Ordering::Relaxed)
+    }
+
+    async fn rest(&mut self) {
+        let pause = *self.pause.borrow_and_update();
+        // Ends early if another pause is set.
+        let _ = timeout(pause, self.pause.changed()).await;
     }
 
     async fn lock(&self, key: &str, owner: &str) -> Guard {
@@ -75,18 +90,19 @@ impl Load {
     }
 
     /// Takes and gives back a few keys, as others do.
-    pub(crate) async fn churn(self) {
+    pub(crate) async fn churn(mut self) {
         let mut random = self.random();
         while self.goes_on() {
             let key = format!("churn-{}", random.random_range(0..3));
             let guard = self.take(&key).await;
             sleep(Duration::from_millis(random.random_range(0..3))).await;
             self.give_back(guard).await;
+            self.rest().await;
         }
     }
 
     /// Takes locks that no other client wants and holds them for long.
-    pub(crate) async fn collect(self) {
+    pub(crate) async fn collect(mut self) {
         let mut random = self.random();
         let mut guards = Vec::new();
         for number in 0.. {
@@ -99,6 +115,7 @@ impl Load {
                 self.give_back(oldest).await;
             }
             sleep(Duration::from_millis(random.random_range(0..10))).await;
+            self.rest().await;
         }
         for guard in guards {
             self.give_back(guard).await;
@@ -106,7 +123,7 @@ impl Load {
     }
 
     /// Stands in line for one key under many names; the first leaves, another joins at the end.
-    pub(crate) async fn line(self) {
+    pub(crate) async fn line(mut self) {
         let mut random = self.random();
         let key = format!("line-{}", self.seed);
         let mut first: Option<Guard> = None;
@@ -126,6 +143,7 @@ impl Load {
                 self.journal.lock().leads(&key, &guard);
                 first = Some(guard);
             }
+            self.rest().await;
         }
     }
 
@@ -148,6 +166,7 @@ impl Load {
 pub(crate) struct Clients {
     pub(crate) journal: Arc<Mutex<Journal>>,
     ends: Arc<AtomicBool>,
+    pause: watch::Sender<Duration>,
     clients: Vec<Client>,
     tasks: Vec<JoinHandle<()>>,
 }
@@ -156,17 +175,23 @@ impl Clients {
     pub(crate) async fn start(cluster: &Cluster, seed: u64) -> Clients {
         let (journal, ends) = (Arc::new(Mutex::new(Journal::default())), Arc::new(AtomicBool::new(false)));
         let (mut clients, mut tasks) = (Vec::new(), Vec::new());
+        let (pause, pauses) = watch::channel(Duration::ZERO);
         for seed in seed..seed + 6 {
             let client = Client::connect(&cluster.endpoints(), options()).await.expect("the cluster serves");
             clients.push(client.clone());
-            let load = Load { client, journal: Arc::clone(&journal), ends: Arc::clone(&ends), seed };
+            let load = Load { pause: pauses.clone(), ..Load::new(client, &journal, &ends, seed) };
             tasks.push(match seed % 3 {
                 0 => tokio::spawn(load.collect()),
                 1 => tokio::spawn(load.line()),
                 _ => tokio::spawn(load.churn()),
             });
         }
-        Clients { journal, ends, clients, tasks }
+        Clients { journal, ends, pause, clients, tasks }
+    }
+
+    /// Each task pauses so long after an operation from now on.
+    pub(crate) fn pause(&self, pause: Duration) {
+        self.pause.send_replace(pause);
     }
 
     /// Waits until so many more operations were acknowledged.
