@@ -62,9 +62,9 @@ changed-models:
 
 # The tests that take long, which `cargo test` leaves out; those of the models are run with them.
 long-tests:
-    HISTORIES=1000 cargo test --test cross_check
-    SEEDS=3 cargo test --test wal log_with_snapshots_recovers_from_a_crash_at_any_byte
-    SESSIONS=1000000 cargo test --test live sessions_end_at_their_limit
+    HISTORIES=1000 cargo test --test cross_check & histories=$!; \
+    SEEDS=3 cargo test --test wal log_with_snapshots_recovers_from_a_crash_at_any_byte && \
+    TRACES=all cargo test --test replay saved_traces_are_paths_of_their_models && wait $histories
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs
@@ -75,6 +75,7 @@ check-deep SECONDS='600': programs
 
 # Everything that takes hours. Needs root, iproute2, nftables, strace and faketime for every fault.
 nightly: models (check-deep '3600')
+    SESSIONS=1000000 cargo test --test live sessions_end_at_their_limit
     {{ bin }}/palisade-conformance mutants
     {{ bin }}/palisade-conformance sim --within 3600
     {{ bin }}/palisade-conformance torture --minutes 30

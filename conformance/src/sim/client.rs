@@ -1,7 +1,7 @@
 //! Clients: they open sessions, acquire and release locks in all modes, wait, withdraw, write records under
 //! the locks that they hold or no longer hold, repeat unanswered requests, pause while they hold a lock, and
-//! die. Some act as operators: they break the grant that a
-//! read has shown, and, in a cluster with access control, set access rules.
+//! die. Some act as operators: they break the grant that a read has shown, and, in a cluster with access
+//! control, set access rules.
 //!
 //! A client has one operation at a time, besides keeping its session alive. It repeats a numbered
 //! operation under the same number, on a new connection and at the node that it takes for the
@@ -9,16 +9,16 @@
 
 mod answers;
 mod lock_spec;
+mod requests;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade::core::{ConnectionId, Query, Request, Secret, session_id, session_proof};
-use palisade_client::wire::{self, Consistency, Op, SessionId};
+use palisade::core::{ConnectionId, Request, Secret, session_id};
+use palisade_client::wire::{Consistency, SessionId};
 use palisade_history::{self as history, Call, Change, Note, OpId, Refusal};
 use palisade_spec::lock::{
-    self, Command, Key, Keys, Opening, Owner, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence,
-    Subject, Token, Ttl,
+    self, Key, Keys, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence, Subject, Token,
 };
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
@@ -29,7 +29,7 @@ use super::history_recorder::{self, HistoryRecorder};
 use super::judge::SharedJudge;
 use super::resource::Resource;
 use super::tally::Tally;
-use lock_spec::{LockSpec, any_key, wire_keys};
+use lock_spec::{LockSpec, any_key};
 
 /// Time that a client waits for an answer beyond the requested wait.
 const PATIENCE: Duration = Duration::from_millis(700);
@@ -421,121 +421,6 @@ impl Client {
         self.pending = Some(pending);
     }
 
-    /// The operation as the history records it.
-    fn call(&self, operation: &Operation, number: Option<Sequence>) -> Call {
-        let own = || {
-            let number = self.session.as_ref().map_or(0, |own| own.id.number());
-            history_recorder::numbered_session(number)
-        };
-        let (number, ttl_ms) = (number.map(|number| number.0), history_recorder::milliseconds(self.ttl));
-        match operation {
-            Operation::Open => Call::OpenSession { ttl_ms },
-            Operation::Close => Call::CloseSession { session: own() },
-            Operation::Acquire { spec, wait } => spec.call(Some(own()), number, *wait, None),
-            Operation::Once { spec, wait } => spec.call(None, None, *wait, Some(ttl_ms)),
-            Operation::Release { keys, token, session } => {
-                let (keys, session) = (history_recorder::keys(keys), history_recorder::session(*session));
-                Call::Release { keys, session, token: token.0, number }
-            }
-            Operation::Withdraw { keys } => {
-                Call::Withdraw { keys: history_recorder::keys(keys), session: own(), number }
-            }
-            Operation::Read { key, consistency } => {
-                Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
-            }
-            Operation::Write { record, change, token, session } => Call::WriteRecord {
-                record: history_recorder::key(record),
-                change: change.clone(),
-                token: token.map(|token| token.0),
-                session: session.map(history_recorder::session),
-                number,
-            },
-            Operation::ReadRecord { record, consistency } => {
-                Call::ReadRecord { record: history_recorder::key(record), stale: *consistency == Consistency::Stale }
-            }
-            Operation::Break { key, token } => Call::Break { key: history_recorder::key(key), token: token.0 },
-            Operation::SetAccess { revision, .. } => Call::SetAccess { revision: revision.0 },
-        }
-    }
-
-    /// The request, and how long it may wait in a queue; `None` if the session that it needs is
-    /// lost.
-    fn ask(&self, pending: &PendingOperation, env: &mut Environment<'_>) -> Option<(Request, Duration)> {
-        let session = self.session.as_ref().map(|session| session.id);
-        let number = pending.number.map(|number| number.0);
-        let opening = |secret: Secret, ttl: Duration| {
-            let ttl = Ttl(ttl_ms(ttl));
-            let (owner, principal) = (Owner::from("client"), self.principal.clone());
-            Opening { proof: session_proof(secret, principal.as_str()), owner, principal, ttl }
-        };
-        // The secret of the session that the command opens or names.
-        let mut secret = session.map(Secret::of);
-        let command = match pending.operation.clone() {
-            Operation::Open => {
-                let secret = *secret.insert(draw(env.rng));
-                Command::Open { opening: opening(secret, self.ttl) }
-            }
-            Operation::Close => Command::Close { session: self.identity(session?) },
-            Operation::Acquire { spec, wait: longest } => {
-                let wait = (pending.begun + longest).saturating_sub(env.now);
-                let options = spec.options(Some(session?), wait, ttl_ms(self.ttl));
-                return Some((self.translated(Op::Acquire { keys: wire_keys(&spec.keys), options, number }), wait));
-            }
-            Operation::Once { spec, wait } => {
-                let options = spec.options(None, wait, ttl_ms(self.ttl));
-                let request = self.translated(Op::Acquire { keys: wire_keys(&spec.keys), options, number: None });
-                return Some((with_secret(request, draw(env.rng), self.principal.as_str()), wait));
-            }
-            Operation::Release { keys, token, session } => {
-                let grant = wire::Release { session, token: token.0 };
-                let request = self.translated(Op::Release { keys: wire_keys(&keys), grant, number });
-                return Some((request, Duration::ZERO));
-            }
-            Operation::Withdraw { keys } => {
-                let (keys, session) = (wire_keys(&keys), session?);
-                return Some((self.translated(Op::Withdraw { keys, session, number }), Duration::ZERO));
-            }
-            Operation::Read { key, consistency } => {
-                return Some((Request::Read(Query::Lock(key), consistency, self.principal.clone()), Duration::ZERO));
-            }
-            Operation::Write { record, change, token, session } => {
-                let (key, lock) = (record.to_string(), record.to_string());
-                let held = token.map(|Token(token)| wire::Condition::Held { lock, token });
-                let content = |text: Arc<str>| wire::Content::from(&*text);
-                let change = match change {
-                    Change::Put(text) => wire::RecordChange::Put { key, value: content(text) },
-                    Change::Append(text) => wire::RecordChange::Append { key, value: content(text) },
-                    Change::Delete => wire::RecordChange::Delete { key },
-                };
-                let conditions = held.into_iter().collect();
-                let transaction = wire::Transaction { session, conditions, changes: vec![change] };
-                return Some((self.translated(Op::Transact { transaction, number }), Duration::ZERO));
-            }
-            Operation::ReadRecord { record, consistency } => {
-                return Some((
-                    Request::Read(Query::Record(record), consistency, self.principal.clone()),
-                    Duration::ZERO,
-                ));
-            }
-            // Operators' commands have no session, and their secrets are never used.
-            Operation::Break { key, token } => {
-                secret = Some(draw(env.rng));
-                Command::Break { key, token, principal: self.principal.clone() }
-            }
-            Operation::SetAccess { principal, revision, rules } => {
-                secret = Some(draw(env.rng));
-                Command::SetAccess { principal, revision, rules }
-            }
-        };
-        let secret = secret.expect("every other command has a session");
-        Some((Request::Propose { command, secret, wait: Duration::ZERO }, Duration::ZERO))
-    }
-
-    /// A request as a node reads it: what clients ask for stays as they wrote it.
-    fn translated(&self, op: Op) -> Request {
-        Request::from_wire(op, &self.principal).expect("the clients' requests are valid")
-    }
-
     fn send(&mut self, request: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
         self.calls += 1;
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
@@ -579,23 +464,4 @@ fn mistaken(token: Token, rng: &mut SmallRng) -> Token {
         1 => Token(token.0 + 1),
         _ => token,
     }
-}
-
-/// The same request with a secret from the simulation's own randomness, for the session that it opens.
-fn with_secret(mut request: Request, new: Secret, principal: &str) -> Request {
-    if let Request::Propose { command: Command::AcquireOnce { opening, .. }, secret, .. } = &mut request {
-        (*secret, opening.proof) = (new, session_proof(new, principal));
-    }
-    request
-}
-
-fn ttl_ms(ttl: Duration) -> u64 {
-    u64::try_from(ttl.as_millis()).unwrap_or(u64::MAX)
-}
-
-/// A secret from the simulation's own randomness.
-fn draw(rng: &mut SmallRng) -> Secret {
-    let mut bytes = [0; 10];
-    bytes[..8].copy_from_slice(&rng.random::<u64>().to_be_bytes());
-    Secret::from_bytes(bytes)
 }

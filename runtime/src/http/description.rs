@@ -5,6 +5,7 @@
 //! helpers with the files, and one of them provokes each code of each operation, except those that it names with a
 //! reason (decision 0036).
 
+mod operation;
 mod operations;
 mod schemas;
 
@@ -14,8 +15,9 @@ use std::path::{Path, PathBuf};
 use palisade_client::wire::{Code, Listing, Request, Response, Watched};
 use serde_json::{Map, Value, json};
 
+use self::operation::Operation;
 pub(super) use self::operations::keys;
-use self::operations::{Operation, operations};
+use self::operations::operations;
 use self::schemas::Schemas;
 use super::hold::{ClientFrame, ServerFrame};
 use super::watch::Compacted;
@@ -55,12 +57,12 @@ fn openapi() -> Value {
         },
         "servers": [{ "url": "http://127.0.0.1:7401", "description": "A node; with TLS, https." }],
         "security": [{}, { "bearer": [] }, { "certificate": [] }],
-        "tags": operations::tags(),
+        "tags": operation::tags(),
         "paths": paths,
         "components": {
             "responses": responses,
-            "headers": operations::headers(),
-            "parameters": operations::shared_parameters(),
+            "headers": operation::headers(),
+            "parameters": operation::shared_parameters(),
             "securitySchemes": {
                 "bearer": {
                     "type": "http",

@@ -15,9 +15,11 @@
 mod dial;
 mod forward;
 pub mod frame;
+mod hello;
 mod identity;
 mod inbound;
 mod intake;
+mod link;
 mod outbound;
 mod snapshots;
 mod transport;
@@ -26,23 +28,26 @@ mod versions;
 use std::collections::{BTreeMap, BTreeSet};
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
-use serde::{Deserialize, Serialize};
 use tokio::sync::{Semaphore, mpsc, watch};
-use tokio::task::{AbortHandle, spawn_blocking};
+use tokio::task::spawn_blocking;
 
 pub use dial::{DialError, introduction};
 pub use forward::{Forwarded, Removal};
+pub use hello::{Hello, Introduction, Purpose, RangeWelcome, Roster, Welcome};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
+pub use link::Program;
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
 pub use versions::{Greeting, PROGRAM, Speaks, Versions};
 
+use self::hello::MAGIC;
+use self::link::{Link, LinkState};
 use self::snapshots::Turns;
 
 use crate::budget::Budget;
@@ -53,124 +58,14 @@ use crate::metrics::Metrics;
 use crate::outbox::Outbox;
 use crate::storage::{Incarnation, Snapshots, Start};
 use crate::sync::Mutex;
-use crate::tls::Tls;
 
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
-/// The first frame on a connection, from the node that dialled; a part of its [`Greeting`].
-#[derive(Clone, Debug, Serialize, Deserialize)]
-pub struct Hello {
-    /// Identifies this protocol.
-    pub magic: [u8; 8],
-    /// The protocol's version: whether a range of versions follows the hello (`versions`).
-    pub version: u16,
-    /// The cluster.
-    pub cluster: u64,
-    /// The dialling node.
-    pub from: NodeId,
-    /// The node that it means to dial.
-    pub to: NodeId,
-    /// Where the dialling node serves clients.
-    pub client_addr: String,
-    /// Where the dialling node can be dialled.
-    pub peer_addr: String,
-    /// The incarnation of the dialling node's data directory.
-    pub incarnation: Incarnation,
-    /// The purpose of the connection.
-    pub purpose: Purpose,
-    /// The start of the dialling node.
-    pub start: Start,
-    /// Where the dialling node answers administrative requests, if not where it serves clients.
-    pub admin_addr: Option<String>,
-}
-
-/// The purpose of a connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Purpose {
-    /// Messages from the dialling node, for as long as it lasts.
-    Messages,
-    /// One snapshot from the dialling node.
-    Snapshot,
-    /// A query for the addresses of the answering node. Every node of the cluster may ask
-    /// without being admitted: above all one that has lost its log.
-    Introduction,
-    /// Requests of clients that the dialling node forwards, and their answers.
-    Requests,
-}
-
-/// The answer to a [`Hello`] of version 10: the answering node's introduction, or why it rejects the
-/// dialling node.
-pub type Welcome = Result<Introduction, String>;
-
-/// The answer to a hello with a range of versions: the same, and which versions the answering node
-/// speaks. A rejection has the same bytes as in [`Welcome`].
-pub type RangeWelcome = Result<(Introduction, Speaks), String>;
-
-/// The node that answers a [`Hello`].
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Introduction {
-    /// The incarnation of the answering node's data directory.
-    pub incarnation: Incarnation,
-    /// Where it serves clients.
-    pub client_addr: String,
-    /// The start of the answering node.
-    pub start: Start,
-    /// Where it answers administrative requests, if not where it serves clients.
-    pub admin_addr: Option<String>,
-}
-
-const MAGIC: [u8; 8] = *b"PALISADE";
-
 /// The newest version of the protocol between nodes that this program speaks, for operators.
 pub fn protocol_version() -> u16 {
     versions::SPOKEN.newest
-}
-
-/// This node's identity and addresses, fixed at the start.
-#[derive(Clone, Debug)]
-pub struct Roster {
-    /// The cluster's ID.
-    pub cluster: u64,
-    /// The cluster's name, for messages.
-    pub cluster_name: String,
-    /// This node.
-    pub node: NodeId,
-    /// The incarnation of its data directory.
-    pub incarnation: Incarnation,
-    /// Its start: this process.
-    pub start: Start,
-    /// Where it serves clients.
-    pub client_addr: String,
-    /// Where it answers administrative requests, if not where it serves clients.
-    pub admin_addr: Option<String>,
-    /// Where other nodes reach it.
-    pub peer_addr: String,
-    /// Addresses that override the members' addresses in the log, by node number: each in its first
-    /// generation.
-    pub peer_addrs: BTreeMap<NodeId, String>,
-    /// How connections between nodes are secured; `None`: they are not.
-    pub tls: Option<Arc<Tls>>,
-}
-
-impl Roster {
-    /// The hello to a node that this one dials, in the form of version 10.
-    fn hello(&self, to: NodeId, purpose: Purpose) -> Hello {
-        Hello {
-            magic: MAGIC,
-            version: versions::WITHOUT_RANGE,
-            cluster: self.cluster,
-            from: self.node,
-            to,
-            client_addr: self.client_addr.clone(),
-            peer_addr: self.peer_addr.clone(),
-            incarnation: self.incarnation,
-            purpose,
-            start: self.start.clone(),
-            admin_addr: self.admin_addr.clone(),
-        }
-    }
 }
 
 /// Runs what may wait for the disk on a blocking thread: messages of other connections must not wait for it.
@@ -212,88 +107,6 @@ pub struct Peers {
     log_pause: LogPause,
     /// Passes new links to [`dial_all`].
     to_dial: mpsc::UnboundedSender<Arc<Link>>,
-}
-
-/// The connections to and from one peer.
-#[derive(Debug)]
-struct Link {
-    peer: NodeId,
-    outbox: Outbox<Message<LockTable>>,
-    /// The term of the requested snapshot transfer.
-    snapshots: Outbox<Term>,
-    state: Mutex<LinkState>,
-    /// Whether the peer was removed: ends what it forwards, and what is forwarded to it.
-    ended: watch::Sender<bool>,
-}
-
-impl Link {
-    /// Ends the connections to and from the peer, for good; what waits in the outbox is still sent.
-    fn end(&self) {
-        self.outbox.close();
-        self.snapshots.close();
-        self.ended.send_replace(true);
-        if let Some(inbound) = self.state.lock().inbound.take() {
-            inbound.abort();
-        }
-    }
-
-    /// Whether connections to and from the peer are open.
-    fn is_connected(&self) -> bool {
-        let state = self.state.lock();
-        state.dialled && state.inbound.is_some()
-    }
-}
-
-#[derive(Debug, Default)]
-struct LinkState {
-    /// The address to dial.
-    address: String,
-    /// Whether the peer has welcomed this process.
-    welcomed: bool,
-    /// Whether the outbound connection is open.
-    dialled: bool,
-    /// The task that reads from the peer.
-    inbound: Option<AbortHandle>,
-    /// The tasks that dial the peer.
-    outbound: Vec<AbortHandle>,
-    /// The address at which the peer serves clients, once it has announced it.
-    client_addr: Option<String>,
-    /// The address at which the peer answers administrative requests, if it has announced one.
-    admin_addr: Option<String>,
-    /// The peer's program, as far as handshakes have told it ([`LinkState::learn`]).
-    program: Option<Program>,
-    /// When it has refused this node as one that speaks version 10 only.
-    refused_in_10: Option<Instant>,
-}
-
-impl LinkState {
-    /// Takes what a handshake says of the peer's program. One without a range says it only on a connection
-    /// for messages, for which the dialling node has offered a range: for others it goes by what it
-    /// knew, which was true before the peer was upgraded.
-    fn learn(&mut self, program: Program, purpose: Purpose) {
-        if program.knows_ranges || purpose == Purpose::Messages {
-            self.program = Some(program);
-        }
-    }
-}
-
-/// What a peer runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Program {
-    /// The version of its program, if it has said it: one of version 10 does not.
-    pub version: Option<String>,
-    /// The version of the protocol in which it and this node speak.
-    pub protocol: u16,
-    /// Whether it understands a hello with a range of versions.
-    knows_ranges: bool,
-}
-
-impl Program {
-    /// The program of a peer that `speaks` these versions, of which one is agreed.
-    fn new(speaks: Speaks, protocol: u16) -> Program {
-        let knows_ranges = speaks.knows_ranges();
-        Program { version: Some(speaks.program).filter(|version| !version.is_empty()), protocol, knows_ranges }
-    }
 }
 
 /// New links for [`dial_all`].

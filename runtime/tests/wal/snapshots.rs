@@ -10,6 +10,7 @@ use std::fs;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::path::Path;
 use std::sync::Arc;
+use std::thread;
 use std::time::Instant;
 
 use palisade::storage::{DataDir, RecoveryReport, StorageError, Stored, Wal, read_snapshot};
@@ -237,30 +238,36 @@ fn log_with_snapshots_is_read_back_across_many_segments_and_starts() {
 /// `SEEDS=3` tries three logs.
 #[test]
 fn log_with_snapshots_recovers_from_a_crash_at_any_byte() {
-    let mut scenes = BTreeMap::new();
     let seeds: u64 = std::env::var("SEEDS").map_or(1, |count| count.parse().expect("SEEDS must be a number"));
-    for seed in 0..seeds {
-        for (number, step) in write_log(seed, 60).iter().enumerate() {
-            let last = (*segments(&step.after).last().unwrap()).clone();
-            let (new, old) = (&step.after[&last], step.before.get(&last));
-            // The write changed bytes behind the earlier frames, or behind the front of a new
-            // segment. Its evidence came later.
-            let old = old.cloned().unwrap_or_else(|| as_new(new));
-            let changed: Vec<usize> = (FRAMES_AT..new.len()).filter(|&at| old[at] != new[at]).collect();
-            let Some((&from, &to)) = changed.first().zip(changed.last()) else { continue };
-            for cut in from..=to + 1 {
-                let mut files = step.after.clone();
-                files.insert(
-                    last.clone(),
-                    [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat(),
-                );
-                let expected = if cut > to { &step.is } else { &step.torn };
-                assert_recovers(&files, expected, &format!("seed {seed}, step {number}: {} cut at {cut}", step.what));
-                *scenes.entry(step.what).or_insert(0) += 1;
-            }
+    let scenes = thread::scope(|scope| {
+        let logs: Vec<_> = (0..seeds).map(|seed| scope.spawn(move || crash_at_any_byte(seed))).collect();
+        logs.into_iter().map(|log| log.join().expect("every crash is recovered from")).collect::<Vec<_>>()
+    });
+    for scenes in scenes {
+        assert!(["entries", "installation", "compaction"].iter().all(|what| scenes[what] > 100), "{scenes:?}");
+    }
+}
+
+/// Tries it with the log of this seed, and returns the number of crashes in each kind of write.
+fn crash_at_any_byte(seed: u64) -> BTreeMap<&'static str, usize> {
+    let mut scenes = BTreeMap::new();
+    for (number, step) in write_log(seed, 60).iter().enumerate() {
+        let last = (*segments(&step.after).last().unwrap()).clone();
+        let (new, old) = (&step.after[&last], step.before.get(&last));
+        // The write changed bytes behind the earlier frames, or behind the front of a new
+        // segment. Its evidence came later.
+        let old = old.cloned().unwrap_or_else(|| as_new(new));
+        let changed: Vec<usize> = (FRAMES_AT..new.len()).filter(|&at| old[at] != new[at]).collect();
+        let Some((&from, &to)) = changed.first().zip(changed.last()) else { continue };
+        for cut in from..=to + 1 {
+            let mut files = step.after.clone();
+            files.insert(last.clone(), [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat());
+            let expected = if cut > to { &step.is } else { &step.torn };
+            assert_recovers(&files, expected, &format!("seed {seed}, step {number}: {} cut at {cut}", step.what));
+            *scenes.entry(step.what).or_insert(0) += 1;
         }
     }
-    assert!(["entries", "installation", "compaction"].iter().all(|what| scenes[what] > 100), "{scenes:?}");
+    scenes
 }
 
 /// A start that finds a leader's snapshot beside the old log may crash at any byte while it records

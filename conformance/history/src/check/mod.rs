@@ -17,6 +17,7 @@ mod lasting;
 pub mod linearizable;
 pub mod records;
 pub mod resource;
+mod step;
 mod steps;
 #[cfg(test)]
 mod story;

@@ -4,7 +4,8 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use super::facts::Facts;
-use super::fenced_lock::{Act, Adds, Party, SearchContext, Seen, Set, Shown, Step, bit};
+use super::fenced_lock::SearchContext;
+use super::step::{Act, Adds, Party, Seen, Set, Shown, Step, bit};
 use crate::event::DEFAULT_TTL_MS;
 use crate::operation::OperationIndex;
 use crate::{Answer, Call, End, Note, Operation, Refusal, Session, Time};
