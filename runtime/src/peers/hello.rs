@@ -7,13 +7,10 @@ use std::sync::Arc;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-#[cfg(doc)]
-use super::versions::Greeting;
-use super::versions::{Speaks, WITHOUT_RANGE};
 use crate::storage::{Incarnation, Start};
 use crate::tls::Tls;
 
-/// The first frame on a connection, from the node that dialled; a part of its [`Greeting`].
+/// The first frame on a connection, from the node that dialled; a part of its [`Greeting`](super::Greeting).
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Hello {
     /// Identifies this protocol.
@@ -58,10 +55,6 @@ pub enum Purpose {
 /// dialling node.
 pub type Welcome = Result<Introduction, String>;
 
-/// The answer to a hello with a range of versions: the same, and which versions the answering node
-/// speaks. A rejection has the same bytes as in [`Welcome`].
-pub type RangeWelcome = Result<(Introduction, Speaks), String>;
-
 /// The node that answers a [`Hello`].
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Introduction {
@@ -75,6 +68,8 @@ pub struct Introduction {
     pub admin_addr: Option<String>,
 }
 
+/// The number in a hello of a node that speaks this version and no other: nothing follows the hello.
+pub(super) const WITHOUT_RANGE: u16 = 10;
 /// Begins every hello.
 pub(super) const MAGIC: [u8; 8] = *b"PALISADE";
 

@@ -38,13 +38,13 @@ use tokio::task::spawn_blocking;
 
 pub use dial::{DialError, introduction};
 pub use forward::{Forwarded, Removal};
-pub use hello::{Hello, Introduction, Purpose, RangeWelcome, Roster, Welcome};
+pub use hello::{Hello, Introduction, Purpose, Roster, Welcome};
 pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use link::Program;
 pub use outbound::dial_all;
 pub use snapshots::{Answer, Offer, Verdict};
-pub use versions::{Greeting, PROGRAM, Speaks, Versions};
+pub use versions::{Greeting, PROGRAM, RangeWelcome, Speaks, Versions};
 
 use self::hello::MAGIC;
 use self::link::{Link, LinkState};

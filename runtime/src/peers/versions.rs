@@ -16,7 +16,7 @@ use palisade_spec::raft::NodeId;
 use serde::de::{Error, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 
-use super::Hello;
+use super::hello::{Hello, Introduction, WITHOUT_RANGE};
 
 /// The version of this program.
 pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
@@ -24,8 +24,6 @@ pub const PROGRAM: &str = env!("CARGO_PKG_VERSION");
 /// The versions of the protocol that this program speaks.
 pub(super) const SPOKEN: Versions = Versions { oldest: WITHOUT_RANGE, newest: WITH_RANGE };
 
-/// The number in a hello of a node that speaks this version and no other: nothing follows the hello.
-pub(super) const WITHOUT_RANGE: u16 = 10;
 /// The number in a hello that [`Speaks`] follows, whichever versions the node speaks.
 const WITH_RANGE: u16 = 11;
 
@@ -71,6 +69,10 @@ pub struct Speaks {
     /// What later versions add.
     pub later: Vec<u8>,
 }
+
+/// The answer to a hello with a range of versions: the answering node's introduction, and which versions it speaks. A
+/// rejection has the same bytes as in [`Welcome`](super::Welcome).
+pub type RangeWelcome = Result<(Introduction, Speaks), String>;
 
 impl Speaks {
     /// What this program says.

@@ -33,6 +33,7 @@ pub fn eventually<T>(what: &str, mut probe: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(Instant::now() < deadline, "not within a minute: {what}");
-        std::thread::sleep(Duration::from_millis(10));
+        // A probe costs both sides processor time, which other tests need.
+        std::thread::sleep(Duration::from_millis(25));
     }
 }
