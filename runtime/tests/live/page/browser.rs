@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
+use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, kill_process_group};
 use serde_json::{Value, json};
 
@@ -25,17 +26,46 @@ pub(super) const TAB: &str = "\u{e004}";
 pub(super) const ENTER: &str = "\u{e007}";
 pub(super) const ESCAPE: &str = "\u{e00c}";
 
+/// Number of browsers that run at a time: each has more threads that compute than a small machine has cores, and a page
+/// whose requests time out is not what these tests are about.
+const AT_A_TIME: usize = 3;
+
+/// The number of browsers that run.
+static RUNNING: Mutex<usize> = Mutex::new(0);
+static ENDED: Condvar = Condvar::new();
+
+/// Counts one browser.
+struct Turn;
+
+impl Turn {
+    fn wait() -> Turn {
+        let mut running = RUNNING.lock();
+        ENDED.wait_while(&mut running, |running| *running >= AT_A_TIME);
+        *running += 1;
+        Turn
+    }
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        *RUNNING.lock() -= 1;
+        ENDED.notify_one();
+    }
+}
+
 /// A window of a browser. Both processes, and what they have written, end with it.
 pub(super) struct Browser {
     driver: Running,
     address: String,
     session: String,
     _directory: tempfile::TempDir,
+    _turn: Turn,
 }
 
 impl Browser {
     /// Starts a browser; `None`, and a line about it, if this machine has no driver.
     pub(super) fn start() -> Option<Browser> {
+        let turn = Turn::wait();
         let named = std::env::var_os(DRIVER);
         let program = named.clone().unwrap_or_else(|| "chromedriver".into());
         let directory = tempfile::tempdir().unwrap();
@@ -59,7 +89,7 @@ impl Browser {
         };
         let address = format!("127.0.0.1:{port}");
         eventually("the driver answers", || exchange(&address, "GET", "/status", &Value::Null).ok());
-        let mut browser = Browser { driver, address, session: String::new(), _directory: directory };
+        let mut browser = Browser { driver, address, session: String::new(), _directory: directory, _turn: turn };
         browser.session = browser.new_session();
         Some(browser)
     }
