@@ -64,7 +64,8 @@ changed-models:
 long-tests:
     HISTORIES=1000 cargo test --test cross_check & histories=$!; \
     SEEDS=3 cargo test --test wal log_with_snapshots_recovers_from_a_crash_at_any_byte && \
-    TRACES=all cargo test --test replay saved_traces_are_paths_of_their_models && wait $histories
+    TRACES=all cargo test --test replay saved_traces_are_paths_of_their_models; failed=$?; \
+    wait $histories && exit $failed
 
 # The models that take two hours and 7 GiB, the runner of mutants itself, and random walks for as long as one likes.
 check-deep SECONDS='600': programs

@@ -243,8 +243,9 @@ fn log_with_snapshots_recovers_from_a_crash_at_any_byte() {
         let logs: Vec<_> = (0..seeds).map(|seed| scope.spawn(move || crash_at_any_byte(seed))).collect();
         logs.into_iter().map(|log| log.join().expect("every crash is recovered from")).collect::<Vec<_>>()
     });
+    assert!(!scenes.is_empty(), "SEEDS must be at least 1");
     for scenes in scenes {
-        assert!(["entries", "installation", "compaction"].iter().all(|what| scenes[what] > 100), "{scenes:?}");
+        assert!(scenes["entries"] > 600 && scenes["installation"] > 100 && scenes["compaction"] > 100, "{scenes:?}");
     }
 }
 

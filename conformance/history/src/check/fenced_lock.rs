@@ -62,6 +62,8 @@ pub(super) struct SearchContext {
     pub(super) arrivals: Vec<Set>,
     /// The steps with which each acquire is refused: after them none of its sendings has an effect.
     pub(super) refusals: Vec<Set>,
+    /// Of each request that was sent again: the steps with which it may arrive again, and how many of them may.
+    pub(super) sent_again: Vec<(Set, usize)>,
     visited: RefCell<HashSet<(Set, State)>>,
     settled: RefCell<HashSet<(Set, State)>>,
     /// Number of states that the memory has room for.
@@ -133,6 +135,12 @@ impl FencedLock {
         // Once every known outcome is explained, unknown outcomes need no explanation.
         if *seen == Seen::Unknown && all_seen {
             return true;
+        }
+        let arrives_too_often = |&(steps, most): &(Set, usize)| {
+            steps & bit(step.index) != 0 && (self.done & steps).count_ones() as usize > most
+        };
+        if self.context.sent_again.iter().any(arrives_too_often) {
+            return false;
         }
         let before = (self.done & !bit(step.index), self.state.clone());
         if self.context.settled.borrow().contains(&before) {

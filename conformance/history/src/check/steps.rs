@@ -99,6 +99,8 @@ pub(super) struct Steps<'f, 'h> {
     echoes: HashMap<OperationIndex, u8>,
     /// Whether grants may have several holds.
     is_reentrant: bool,
+    /// Of acquires with an echo: their index and that of the echo, and how often they were sent again.
+    sent_again: Vec<([u8; 2], usize)>,
     timed: Vec<(Time, Time, Act, Seen)>,
 }
 
@@ -146,6 +148,7 @@ impl<'f, 'h> Steps<'f, 'h> {
             acquires: acquires.iter().copied().zip(0..).collect(),
             echoes: echoes.iter().copied().zip((0..).skip(acquires.len())).collect(),
             is_reentrant: key.is_some_and(|key| index.reentrant[key]),
+            sent_again: Vec::new(),
             timed: Vec::new(),
         };
         for &operation_index in sessions.iter().flat_map(|&session| &index.sessions[session]).chain(of_key) {
@@ -321,24 +324,25 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             _ => {}
         }
-        // Where each arrival may add a hold, it arrives as often as it was sent.
+        // Where each arrival may add a hold, it arrives as often as it was sent: for the answered claim, or for another.
         let again = if self.is_reentrant { operation.repetitions() } else { 1 };
-        let echo = self.echoes.get(&operation_index).copied();
         if operation.was_disconnected() {
             self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
-            let own = if self.is_reentrant && echo.is_some() { 0 } else { again };
-            for _ in 0..own {
-                self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
-            }
-        }
-        if let Some(acquire) = echo {
-            let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
-            let party = other.and_then(|other| self.party(other)).unwrap_or(party);
-            let arrival = Act::Acquire { party, acquire, mode, max_queue, adds, is_own: false };
             for _ in 0..again {
                 self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
             }
-            self.add(from, Time::NEVER, Act::Abandon { acquire }, Seen::Unknown);
+        }
+        if let Some(&echo) = self.echoes.get(&operation_index) {
+            let other = operation.call.session().is_none().then_some(PartyId::Nameless(operation_index));
+            let party = other.and_then(|other| self.party(other)).unwrap_or(party);
+            let arrival = Act::Acquire { party, acquire: echo, mode, max_queue, adds, is_own: false };
+            for _ in 0..again {
+                self.add(from, Time::NEVER, arrival.clone(), Seen::Unknown);
+            }
+            self.add(from, Time::NEVER, Act::Abandon { acquire: echo }, Seen::Unknown);
+            if self.is_reentrant {
+                self.sent_again.push(([acquire, echo], again));
+            }
         }
     }
 
@@ -386,6 +390,7 @@ impl<'f, 'h> Steps<'f, 'h> {
                 PartyId::Session(_) => {}
             }
         }
+        context.sent_again = self.sent_again.iter().map(|&(_, most)| (0, most)).collect();
         let mut timed = Vec::new();
         for (index, (from, to, act, seen)) in (0..).zip(self.timed) {
             if seen != Seen::Unknown {
@@ -393,6 +398,10 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             match act {
                 Act::Acquire { acquire, .. } => {
+                    let group = self.sent_again.iter().position(|(indices, _)| indices.contains(&acquire));
+                    if let (Some(group), Seen::Unknown) = (group, &seen) {
+                        context.sent_again[group].0 |= bit(index);
+                    }
                     context.arrivals[usize::from(acquire)] |= bit(index);
                     if let Seen::Held(_) = seen {
                         context.refusals[usize::from(acquire)] |= bit(index);

@@ -20,7 +20,7 @@ use crate::tls::clients::token;
 /// With 15 KiB each, these have more than half of the 48 MiB of a port: what one loopback address may
 /// have.
 const STRANGERS: usize = 1_900;
-/// A hundred bodies of 250 KiB and as many heads: the same.
+/// As many bodies of 250 KiB as heads: a hundred of both have more than that part.
 const TLS_STRANGERS: usize = 240;
 
 /// Most of a request's head, without its end.
@@ -92,6 +92,7 @@ fn strangers_end_no_connection_of_a_certified_client() {
     };
     https::block_on(async {
         let anonymous = ours.anonymous();
+        assert!(served(&anonymous).await.is_some(), "strangers are answered while there is memory");
         let mut strangers: VecDeque<Stream> = VecDeque::new();
         let deadline = Instant::now() + Duration::from_secs(120);
         // The node ends a stranger after ten seconds: others come in its place.
@@ -110,5 +111,6 @@ fn strangers_end_no_connection_of_a_certified_client() {
             strangers.drain(..strangers.len().saturating_sub(TLS_STRANGERS));
         }
         assert_eq!(served(&ours.client("test")).await.as_deref(), Some("HTTP/1.1 200"));
+        assert!(cluster.log(1).contains("what unknown programs at one address have sent"), "nothing was used up");
     });
 }

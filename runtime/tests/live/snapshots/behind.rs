@@ -16,8 +16,8 @@ use crate::support::{eventually, http};
 const SEED: u64 = 11;
 /// How often a returning node is killed before it is left alone.
 const KILLS: usize = 8;
-/// How long each client pauses while the leader keeps its log: at full speed the log would be as long as the state in
-/// the end, and the machine busy for a minute.
+/// How long each client pauses after an operation while the test waits until the leader has shortened its log. At full
+/// speed the clients would write for up to a minute: the log and the state would grow, and other tests would wait.
 const SLOW: Duration = Duration::from_millis(20);
 /// What a data directory may hold in bytes beside its snapshots and the log that makes the next one
 /// due: segments of a few tens of kilobytes each.

@@ -67,6 +67,9 @@ impl Load {
 
     async fn rest(&mut self) {
         let pause = *self.pause.borrow_and_update();
+        if pause.is_zero() {
+            return;
+        }
         // Ends early if another pause is set.
         let _ = timeout(pause, self.pause.changed()).await;
     }

@@ -413,7 +413,8 @@ impl<'h> Facts<'h> {
     }
 
     /// A session that was in the queue and then withdrew successfully was granted the lock before
-    /// that or not at all.
+    /// that or not at all. That holds for a withdrawal that was sent again, too: its answer says that the claim
+    /// is gone, and the grant was before that.
     pub(super) fn end_by_withdrawals(&mut self) {
         let mut grants = std::mem::take(&mut self.grants);
         for grant in &mut grants {
