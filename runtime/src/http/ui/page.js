@@ -388,6 +388,11 @@ at("token-form").addEventListener("submit", (submitted) => {
 at("forget").addEventListener("click", () => useToken(""));
 at("break-form").addEventListener("submit", breakNow);
 at("break-cancel").addEventListener("click", () => at("break").close());
+// A row that changed while the window was open is another element: the focus has nowhere to go back to.
+at("break").addEventListener("close", () => {
+  const focused = document.activeElement;
+  if (focused === document.body || at("break").contains(focused)) (at("one").querySelector(".danger") ?? at("main")).focus();
+});
 at("token-form").hidden = !mayHaveToken;
 at("no-token").hidden = mayHaveToken;
 

@@ -261,9 +261,7 @@ fn page_asks_for_a_token_and_respects_rights() {
 fn page_is_used_by_keyboard() {
     let Some(browser) = Browser::start() else { return };
     let cluster = Cluster::start_calm(1);
-    for key in ["a", "b", "c"] {
-        acquire(&cluster, key, &json!({ "owner": "worker", "ttl_ms": LONG }));
-    }
+    let held = ["a", "b", "c"].map(|key| acquire(&cluster, key, &json!({ "owner": "worker", "ttl_ms": LONG })));
     browser.open(&page(&cluster, 1));
     browser.wait_for("#locks tr:nth-child(3)", "c");
     browser.press(&[TAB]);
@@ -292,6 +290,9 @@ fn page_is_used_by_keyboard() {
     browser.press(&[ENTER]);
     browser.wait_for("#break-title", "Break b?");
     assert_eq!(browser.focus(), "reason");
+    // The row changes while the window is open.
+    acquire(&cluster, "b", &json!({ "session": held[1].session, "reentrant": true }));
+    browser.wait_for("#one .holder", "Holds");
     browser.press(&[ESCAPE]);
     browser.wait_gone("#break", "Break");
     assert_eq!(browser.focus(), "Break…");
