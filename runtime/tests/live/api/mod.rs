@@ -14,6 +14,7 @@ mod records;
 mod refusals;
 mod sessions;
 mod values;
+mod watchers;
 mod watches;
 mod websocket;
 
