@@ -8,10 +8,11 @@ use std::time::Duration;
 
 use base64::Engine;
 use base64::engine::general_purpose::STANDARD;
-use parking_lot::{Condvar, Mutex};
 use rustix::process::{Signal, kill_process_group};
 use serde_json::{Value, json};
+use tokio::sync::{Semaphore, SemaphorePermit};
 
+use crate::support::https::block_on;
 use crate::support::process::Running;
 use crate::support::{eventually, ports};
 
@@ -26,32 +27,9 @@ pub(super) const TAB: &str = "\u{e004}";
 pub(super) const ENTER: &str = "\u{e007}";
 pub(super) const ESCAPE: &str = "\u{e00c}";
 
-/// Number of browsers that run at a time: each has more threads that compute than a small machine has cores, and a page
-/// whose requests time out is not what these tests are about.
-const AT_A_TIME: usize = 3;
-
-/// The number of browsers that run.
-static RUNNING: Mutex<usize> = Mutex::new(0);
-static ENDED: Condvar = Condvar::new();
-
-/// Counts one browser.
-struct Turn;
-
-impl Turn {
-    fn wait() -> Turn {
-        let mut running = RUNNING.lock();
-        ENDED.wait_while(&mut running, |running| *running >= AT_A_TIME);
-        *running += 1;
-        Turn
-    }
-}
-
-impl Drop for Turn {
-    fn drop(&mut self) {
-        *RUNNING.lock() -= 1;
-        ENDED.notify_one();
-    }
-}
+/// Three browsers run at a time: each has more threads that compute than a small machine has cores, and a page whose
+/// requests time out is not what these tests are about.
+static TURNS: Semaphore = Semaphore::const_new(3);
 
 /// A window of a browser. Both processes, and what they have written, end with it.
 pub(super) struct Browser {
@@ -59,13 +37,13 @@ pub(super) struct Browser {
     address: String,
     session: String,
     _directory: tempfile::TempDir,
-    _turn: Turn,
+    _turn: SemaphorePermit<'static>,
 }
 
 impl Browser {
     /// Starts a browser; `None`, and a line about it, if this machine has no driver.
     pub(super) fn start() -> Option<Browser> {
-        let turn = Turn::wait();
+        let turn = block_on(TURNS.acquire()).expect("it is never closed");
         let named = std::env::var_os(DRIVER);
         let program = named.clone().unwrap_or_else(|| "chromedriver".into());
         let directory = tempfile::tempdir().unwrap();
