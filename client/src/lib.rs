@@ -66,4 +66,4 @@ pub use guard::Guard;
 pub use lease::margin;
 pub use options::{LockOptions, Options, Wait};
 pub use tls::{DialError, Security, TlsError};
-pub use watch::Watcher;
+pub use watch::{WatchPosition, Watcher};

@@ -5,6 +5,8 @@
 //! has returned. It never returns an event twice, and never skips one without saying so: where a node no longer has the
 //! events after the last one, it returns [`Watched::Compacted`] and then a listing of the present state.
 
+mod position;
+
 use std::collections::VecDeque;
 use std::future::poll_fn;
 use std::time::Duration;
@@ -16,6 +18,8 @@ use crate::route::{Hop, Route};
 use crate::tls::DialError;
 use crate::wire::{Answer, Code, EventId, Failure, Op, Outcome, Request, Response, Watch, Watched};
 use crate::{Error, Options, codec};
+
+pub use position::WatchPosition;
 
 /// The id of the only request on a watcher's connection.
 const ID: u64 = 1;
@@ -44,6 +48,7 @@ pub struct Watcher {
     route: Route,
     options: Options,
     watch: Watch,
+    position: WatchPosition,
     connection: Option<Connection>,
     outbox: VecDeque<Outgoing>,
     inbox: Vec<Incoming>,
@@ -51,8 +56,6 @@ pub struct Watcher {
     heard: Instant,
     /// What has arrived and is not returned yet.
     ready: VecDeque<Watched>,
-    /// Whether a listing has begun, and is not complete.
-    is_listing: bool,
     /// Why the last node was left.
     trouble: String,
     /// Nodes in a row that refused this client, or that it refused.
@@ -69,26 +72,26 @@ enum Step {
 
 impl Watcher {
     pub(crate) fn new(endpoints: Vec<String>, options: Options, watch: Watch) -> Watcher {
+        let position = WatchPosition::new(watch.after);
         Watcher {
             route: Route::new(endpoints),
             options,
             watch,
+            position,
             connection: None,
             outbox: VecDeque::new(),
             inbox: Vec::new(),
             heard: Instant::now(),
             ready: VecDeque::new(),
-            is_listing: false,
             trouble: String::new(),
             refusals: 0,
         }
     }
 
-    /// The ID after which the watch would be resumed: that of the last event that was returned, or the end of the last
-    /// listing. `None` before the first listing is complete, and after [`Watched::Compacted`] until the next one is. With it, another process can go on
+    /// The ID after which the watch would be resumed ([`WatchPosition::after`]). With it, another process can go on
     /// ([`Watch::after`](Watch::after)).
     pub fn position(&self) -> Option<EventId> {
-        self.watch.after
+        self.position.after()
     }
 
     /// Waits for the next thing that the watch tells, as long as that takes: while no node can be reached, it goes on
@@ -100,7 +103,7 @@ impl Watcher {
     pub async fn next(&mut self) -> Result<Watched, Error> {
         loop {
             if let Some(watched) = self.ready.pop_front() {
-                self.note(&watched);
+                self.position.note(&watched);
                 return Ok(watched);
             }
             if self.connection.is_none() {
@@ -117,23 +120,6 @@ impl Watcher {
         }
     }
 
-    /// Goes on after what is returned now.
-    fn note(&mut self, watched: &Watched) {
-        match watched {
-            Watched::Event(event) if !self.is_listing => self.watch.after = Some(event.id),
-            // A part of a listing begins anew at the next node.
-            Watched::Event(_) => {}
-            Watched::Listing(listing) => {
-                self.is_listing = !listing.complete;
-                if listing.complete {
-                    self.watch.after = Some(EventId::end_of(listing.revision));
-                }
-            }
-            // Without an ID: if the listing does not come from this node, it comes from the next one.
-            Watched::Compacted { .. } => (self.is_listing, self.watch.after) = (true, None),
-        }
-    }
-
     async fn dial(&mut self) -> Result<(), Error> {
         let Hop { endpoint, pause, .. } = self.route.next();
         if !pause.is_zero() {
@@ -141,13 +127,14 @@ impl Watcher {
         }
         match Connection::dial(&endpoint, &self.options.security, self.options.dial_timeout, false).await {
             Ok(connection) => {
-                let (mut frame, op) = (Vec::new(), Op::Watch(self.watch.clone()));
+                self.position.resume();
+                let watch = Watch { after: self.position.after(), ..self.watch.clone() };
+                let (mut frame, op) = (Vec::new(), Op::Watch(watch));
                 codec::encode_into(&Request { id: ID, op }, &mut frame);
                 self.outbox.clear();
                 self.outbox.push_back(Outgoing::Frame(frame));
                 self.inbox.clear();
                 self.heard = Instant::now();
-                self.is_listing = self.watch.after.is_none();
                 self.connection = Some(connection);
                 self.refusals = 0;
                 Ok(())
@@ -238,36 +225,5 @@ impl Watcher {
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").field("watch", &self.watch).field("trouble", &self.trouble).finish_non_exhaustive()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::wire::{Change, Event, EventId, Listing};
-
-    /// Goal: when events were missed, the watch is resumed with a listing, at whatever node it goes on, until one is
-    /// complete.
-    #[tokio::test]
-    async fn what_was_missed_is_listed_at_the_next_node() {
-        let mut watcher = Watcher::new(vec!["127.0.0.1:9".into()], Options::default(), Watch::key("k"));
-        let listing =
-            |revision, complete| Watched::Listing(Listing { revision, begins: true, complete, ..Listing::default() });
-        watcher.note(&listing(7, true));
-        assert_eq!(watcher.position(), Some(EventId::end_of(7)));
-        let event = |revision| Event {
-            id: EventId::end_of(revision),
-            key: "k".into(),
-            change: Change::Deleted { version: revision },
-        };
-        watcher.note(&Watched::Event(event(9)));
-        assert_eq!(watcher.position(), Some(EventId::end_of(9)));
-        watcher.note(&Watched::Compacted { floor: 20 });
-        assert_eq!(watcher.position(), None);
-        watcher.note(&listing(25, false));
-        watcher.note(&Watched::Event(event(26)));
-        assert_eq!(watcher.position(), None, "the listing is not complete");
-        watcher.note(&listing(27, true));
-        assert_eq!(watcher.position(), Some(EventId::end_of(27)));
     }
 }

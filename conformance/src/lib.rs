@@ -25,3 +25,4 @@ pub mod sim;
 pub mod stepper;
 pub mod torture;
 pub mod validate;
+mod watched_state;

@@ -58,6 +58,9 @@ fn every_property_holds_and_every_fault_occurs() {
     ];
     let others = [holds_added, holds_dropped, short_queues, other_claims];
     assert!(claims.into_iter().chain(others).all(|count| count > 0), "{sum}");
+    let Tally { events_watched, listings_watched, watches_resumed, watches_compacted, watches_cut_off, .. } = sum;
+    let watches = [events_watched, listings_watched, watches_resumed, watches_compacted, watches_cut_off];
+    assert!(watches.into_iter().all(|count| count > 0), "{sum}");
     let work = [grants_heard, reads, sessions_lost, accesses_refused, elections, snapshots, installed, removed];
     let more = [streams, joined, transfers, changes, expiries, releases_heard, repetitions, calms, states];
     assert!(work.into_iter().chain(more).all(|count| count > 0), "{sum}");

@@ -29,6 +29,7 @@ mod network;
 mod plan;
 mod resource;
 mod tally;
+mod watcher;
 mod world;
 
 use std::panic::{AssertUnwindSafe, catch_unwind};

@@ -31,6 +31,8 @@ pub(super) struct Plan {
     /// Time that a follower needs to load a received snapshot: longer than the interval to the next
     /// one, in some clusters.
     pub(super) loading: Duration,
+    /// Bytes of the events that a node keeps for watchers.
+    pub(super) watch_bytes: usize,
     /// Whether the clients have names, and set access rules.
     pub(super) has_access_control: bool,
 }
@@ -65,6 +67,7 @@ impl Plan {
             chunk: rng.random_range(64..2048),
             // Drawn from a copy of the generator, so that later draws do not depend on it.
             loading: Duration::from_millis(rng.clone().random_range(0..3000_u64).saturating_sub(1500)),
+            watch_bytes: [1_500, 8_000, 1 << 20][rng.clone().random_range(0..3)],
             has_access_control: rng.random_bool(0.4),
         }
     }

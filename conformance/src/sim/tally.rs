@@ -86,6 +86,16 @@ tally! {
     accesses_of_readers: "of them, by readers",
     /// Accesses that a resource refused because of an old token.
     accesses_refused: "accesses refused because of an old token",
+    /// Events that watchers were told of.
+    events_watched: "events watched",
+    /// Listings that watches began with.
+    listings_watched: "listings watched",
+    /// Watches that were resumed, at the same node or another one.
+    watches_resumed: "watches resumed",
+    /// Watchers that were told that they lack events.
+    watches_compacted: "watches told of a gap",
+    /// Watches that ended because their client did not read.
+    watches_cut_off: "watches cut off",
     /// Entries committed.
     entries: "entries committed",
     /// Grants in the log.

@@ -10,6 +10,7 @@ mod operator;
 mod servers;
 mod streams;
 mod waits;
+mod watches;
 
 use palisade_spec::violated;
 use std::cmp::Ordering;
@@ -39,6 +40,7 @@ use super::network::{LinkQuality, Links};
 use super::plan::{CALM, CLOSING, Plan, STORM};
 use super::resource::Resource;
 use super::tally::Tally;
+use super::watcher::{WATCHERS, Watcher};
 use palisade_history as history;
 
 /// The state of a simulation.
@@ -64,6 +66,8 @@ pub(super) struct World {
     /// Requests that open a session, with the session's proof.
     openings: BTreeMap<CallId, Proof>,
     operator: Operator,
+    /// Watchers; one is out of its place during its turn.
+    watchers: Vec<Option<Watcher>>,
     /// Faults are being injected.
     storms: bool,
     /// Clients and operator begin nothing new.
@@ -107,6 +111,8 @@ enum EventKind {
     Repair(nemesis::Repair),
     /// The operator acts.
     Operate,
+    /// A watcher takes its turn.
+    Watch(usize),
 }
 
 impl PartialEq for Event {
@@ -154,6 +160,7 @@ impl World {
             waits: Vec::new(),
             openings: BTreeMap::new(),
             operator: Operator::new(plan.founders),
+            watchers: (0..WATCHERS).map(|number| Some(Watcher::new(number, seed))).collect(),
             storms: false,
             closing: false,
             harmed_at: Duration::ZERO,
@@ -170,6 +177,9 @@ impl World {
             world.clients.push(client);
             world.turns.push(Duration::ZERO);
             world.after(Duration::ZERO, EventKind::Client(ClientId(number)));
+        }
+        for number in 0..WATCHERS {
+            world.after(Duration::ZERO, EventKind::Watch(number));
         }
         world.after(plan.fault_interval, EventKind::Fault);
         world.after(Duration::from_secs(5), EventKind::Operate);
@@ -240,6 +250,13 @@ impl World {
         (tally.elections, tally.changes) = (counts.elections, counts.changes);
         (tally.installed, tally.states) = (counts.installed, counts.states);
         (tally.recoveries, tally.messages) = (counts.recoveries, counts.sent);
+        for Watcher { counts, .. } in self.watchers.iter().flatten() {
+            tally.events_watched += counts.events;
+            tally.listings_watched += counts.listings;
+            tally.watches_resumed += counts.resumed;
+            tally.watches_compacted += counts.compacted;
+            tally.watches_cut_off += counts.too_slow;
+        }
         for server in self.servers.values() {
             let stats = server.disk.stats();
             tally.syncs += stats.syncs;
@@ -278,6 +295,7 @@ impl World {
             EventKind::Fault => self.inject_fault(),
             EventKind::Repair(repair) => self.repair(repair),
             EventKind::Operate => self.operate(),
+            EventKind::Watch(number) => self.watch(number),
         }
     }
 
@@ -390,6 +408,7 @@ impl World {
             None => Ok(()),
         };
         self.judge.lock().note(check);
+        self.check_watchers(committed);
     }
 }
 

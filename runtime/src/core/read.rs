@@ -62,8 +62,8 @@ pub(super) fn answer(
             Ok(Answer::Watched(Watched::Listing(listing)))
         }
         Query::ListingOf { prefix, after } => {
-            let listed = listing(table, now, reader, prefix, after.as_ref(), limits::PAGE);
-            Ok(Answer::Watched(Watched::Listing(Listing { revision: node.commit().0, ..listed })))
+            let listing = listing_of(node, reader, prefix, after.as_ref(), limits::PAGE);
+            Ok(Answer::Watched(Watched::Listing(listing)))
         }
         Query::Access => {
             access::check(table.access(), reader, Right::Admin, "")?;
@@ -115,8 +115,21 @@ pub(super) fn claims(answer: &Answer) -> usize {
     }
 }
 
-/// The locks and records after `after` that the reader may read, up to a key: as many as fit into a part. The
-/// caller says of which revision they are.
+/// A part of a watch's listing: the locks and records of the applied state that begin with `prefix`, come after
+/// the key `after`, and may be read by this reader; of both together, up to the key that is the last one of
+/// `limit` locks or of `limit` records.
+pub fn listing_of(
+    node: &Node<LockTable>,
+    reader: &Principal,
+    prefix: &str,
+    after: Option<&Key>,
+    limit: usize,
+) -> Listing {
+    let listed = listing(node.machine(), node.clock(), reader, prefix, after, limit);
+    Listing { revision: node.commit().0, ..listed }
+}
+
+/// The same of a table. The caller says of which revision it is.
 fn listing(
     table: &LockTable,
     now: Stamp,

@@ -10,7 +10,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::task::AbortHandle;
 
 use super::App;
-use super::watch::{Part, Watcher};
+use super::watch::{ClientWatch, Part};
 use crate::core::{Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
@@ -53,9 +53,9 @@ impl SocketWatches {
                 format!("the limit of {most} watches on one connection is reached: end some, or open another one");
             return Err(Failure::new(Code::Limit, message));
         }
-        let watcher = app.begin_watch(watch)?;
+        let watch = app.begin_watch(watch)?;
         // The task takes its entry away when it ends, and so waits until it is there.
-        let task = tokio::spawn(Arc::clone(self).show(id, watcher, text));
+        let task = tokio::spawn(Arc::clone(self).show(id, watch, text));
         tasks.insert(id, task.abort_handle());
         Ok(())
     }
@@ -74,11 +74,11 @@ impl SocketWatches {
         }
     }
 
-    async fn show(self: Arc<SocketWatches>, id: u64, mut watcher: Watcher, text: bool) {
+    async fn show(self: Arc<SocketWatches>, id: u64, mut watch: ClientWatch, text: bool) {
         loop {
             // Before the listing is made. The semaphore is never closed.
-            let read = if watcher.is_listing() { Arc::clone(&self.reads).acquire_owned().await.ok() } else { None };
-            let Some(part) = watcher.next().await else { return };
+            let read = if watch.is_listing() { Arc::clone(&self.reads).acquire_owned().await.ok() } else { None };
+            let Some(part) = watch.next().await else { return };
             match part {
                 // Pings say that the connection lives.
                 Part::Quiet(_) => {}

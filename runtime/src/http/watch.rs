@@ -1,11 +1,7 @@
 //! `GET /v1/watch`: the events of a key or a prefix, as a stream of server-sent events.
 //!
-//! A [`Watcher`] gives the parts of a watch one after the other, to this stream or to a WebSocket: a listing
-//! of the present state, unless the client resumes; then the events after it. It makes the next part when
-//! the one before was taken, so a client that does not read costs no memory.
-//!
-//! A long listing has several parts, and each is of a later state. The events of keys that were listed come
-//! before the next part, so at its end all keys are at one revision.
+//! A [`ClientWatch`] gives the parts of a watch one after the other, to this stream or to a WebSocket. It makes
+//! the next part when the one before was taken, so a client that does not read costs no memory.
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -18,7 +14,7 @@ use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
 use futures_util::stream;
-use palisade_client::wire::{Answer, Code, Consistency, EventId, Failure, Listing, Watch, Watched};
+use palisade_client::wire::{Answer, Code, Consistency, Failure, Listing, Watch, Watched};
 use palisade_spec::lock::{Key, Right};
 use serde::Serialize;
 use tokio::sync::OwnedSemaphorePermit;
@@ -30,35 +26,20 @@ use crate::accounts::Watching;
 use crate::core::{NotTaken, Query, Request, check_access};
 use crate::limits;
 use crate::tls::Access;
-use crate::watch::{Filter, Follower, Listed, Progress, Shown};
+use crate::watch::{Filter, Shown, Told, Watcher};
 
 /// With what a browser resumes a stream of events.
 const LAST_EVENT_ID: HeaderName = HeaderName::from_static("last-event-id");
 
-/// A watch of a client.
-pub(super) struct Watcher {
+/// A watch of a client, within its limits.
+pub(super) struct ClientWatch {
     app: App,
-    follower: Follower,
-    phase: Phase,
+    watcher: Watcher,
     /// When the client is told that the watch lives, if nothing else is told before.
     keepalive: Instant,
+    has_ended: bool,
     _of_node: OwnedSemaphorePermit,
     _of_client: Option<Watching>,
-}
-
-enum Phase {
-    /// The client resumes: what it lacks may be gone, through no fault of its own.
-    Resuming,
-    /// The present state is listed.
-    Listing {
-        /// The key up to which it was listed.
-        after: Option<String>,
-        /// The next part, if it has been read.
-        next: Option<Listing>,
-    },
-    /// Events are shown.
-    Following,
-    Ended,
 }
 
 /// A part of a watch.
@@ -75,7 +56,7 @@ pub(super) enum Part {
 
 impl App {
     /// Begins a watch.
-    pub(super) fn begin_watch(&self, watch: Watch) -> Result<Watcher, Failure> {
+    pub(super) fn begin_watch(&self, watch: Watch) -> Result<ClientWatch, Failure> {
         let filter = filter(&watch)?;
         if self.core.view().leader().is_none() {
             return Err(no_leader());
@@ -101,13 +82,9 @@ impl App {
                 format!("the limit of {} watches at this node is reached: watch at another node", limits::WATCHES);
             Failure::new(Code::Limit, message)
         })?;
-        let (after, phase) = match watch.after {
-            Some(after) => (after, Phase::Resuming),
-            None => (EventId::end_of(self.hub.reached()), Phase::Listing { after: None, next: None }),
-        };
-        let follower = self.hub.follow(filter, self.principal.clone(), after);
-        let keepalive = Instant::now() + limits::WATCH_KEEPALIVE;
-        Ok(Watcher { app: self.clone(), follower, phase, keepalive, _of_node: of_node, _of_client: of_client })
+        let watcher = Watcher::new(&self.hub, filter, self.principal.clone(), watch.after);
+        let (app, keepalive) = (self.clone(), Instant::now() + limits::WATCH_KEEPALIVE);
+        Ok(ClientWatch { app, watcher, keepalive, has_ended: false, _of_node: of_node, _of_client: of_client })
     }
 }
 
@@ -134,104 +111,64 @@ fn no_leader() -> Failure {
     )
 }
 
-impl Watcher {
+impl ClientWatch {
     /// Whether the next part may be one of a listing.
     pub(super) fn is_listing(&self) -> bool {
-        matches!(self.phase, Phase::Listing { .. })
+        self.watcher.is_listing()
     }
 
     /// The next part; `None` after the last.
     pub(super) async fn next(&mut self) -> Option<Part> {
-        let part = match &self.phase {
-            Phase::Ended => return None,
-            Phase::Listing { .. } => self.list().await,
-            Phase::Resuming | Phase::Following => self.follow().await,
-        };
+        if self.has_ended {
+            return None;
+        }
+        let part = self.part().await;
         self.keepalive = Instant::now() + limits::WATCH_KEEPALIVE;
         match &part {
             Part::Events(events) => drop(self.app.metrics.watch_events.inc_by(events.len() as u64)),
-            Part::End(_) => self.phase = Phase::Ended,
+            Part::End(_) => self.has_ended = true,
             Part::Listing(_) | Part::Compacted(_) | Part::Quiet(_) => {}
         }
         Some(part)
     }
 
-    /// The next events, or that there are none for a while.
-    async fn follow(&mut self) -> Part {
-        let is_resuming = matches!(self.phase, Phase::Resuming);
-        let Ok(progress) = timeout_at(self.keepalive, self.follower.follow()).await else {
+    async fn part(&mut self) -> Part {
+        if let Some(after) = self.watcher.lacks() {
+            match self.app.list(self.watcher.filter(), after).await {
+                Ok(listing) => self.watcher.take_listing(listing),
+                Err(failure) => return Part::End(failure),
+            }
+        }
+        let Ok(told) = timeout_at(self.keepalive, self.watcher.told()).await else {
             return match self.app.core.view().leader() {
                 Some(_) => Part::Quiet(self.app.hub.reached()),
                 None => Part::End(no_leader()),
             };
         };
-        match progress {
-            Progress::Events(events) => {
-                self.phase = Phase::Following;
-                Part::Events(events)
-            }
-            Progress::Dropped(_) if !is_resuming => self.too_slow(),
-            Progress::NeverHad(floor) | Progress::Dropped(floor) => {
-                self.phase = Phase::Listing { after: None, next: None };
-                Part::Compacted(floor)
-            }
-            Progress::Denied => Part::End(self.denied()),
-            Progress::Closed => Part::End(not_taken(NotTaken::Ended)),
-            Progress::CaughtUp => unreachable!("it waits for something else"),
+        match told {
+            Told::Events(events) => Part::Events(events),
+            Told::Listing(listing) => Part::Listing(listing),
+            Told::Compacted(floor) => Part::Compacted(floor),
+            Told::TooSlow => Part::End(self.too_slow()),
+            Told::Denied => Part::End(self.denied()),
+            Told::Closed => Part::End(not_taken(NotTaken::Ended)),
         }
     }
 
-    /// The next part of the listing, or events that come before it.
-    async fn list(&mut self) -> Part {
-        let Phase::Listing { after, next } = &mut self.phase else { unreachable!("it lists") };
-        let listing = match next.take() {
-            Some(listing) => listing,
-            None => match self.app.list(self.follower.filter(), after.as_deref()).await {
-                Ok(listing) => listing,
-                Err(failure) => return Part::End(failure),
-            },
-        };
-        // Of keys that were listed before.
-        if after.is_some() {
-            match self.follower.next(Some(listing.revision)) {
-                Progress::Events(events) => {
-                    *next = Some(listing);
-                    return Part::Events(events);
-                }
-                Progress::CaughtUp => {}
-                Progress::Dropped(_) | Progress::NeverHad(_) => return self.too_slow(),
-                Progress::Denied => return Part::End(self.denied()),
-                Progress::Closed => return Part::End(not_taken(NotTaken::Ended)),
-            }
-        }
-        let last = listing.last_key().map(str::to_owned);
-        self.phase = match last {
-            Some(last) if !listing.complete => {
-                self.follower.list(listing.revision, Listed::UpTo(last.clone()));
-                Phase::Listing { after: Some(last), next: None }
-            }
-            _ => {
-                self.follower.list(listing.revision, Listed::All);
-                Phase::Following
-            }
-        };
-        Part::Listing(listing)
-    }
-
-    fn too_slow(&self) -> Part {
+    fn too_slow(&self) -> Failure {
         self.app.metrics.watchers_cut_off.inc();
         let message = "the client reads too slowly: events that it has not read had to make room for newer ones. Watch again, \
                        after the last event that was read: that begins with a new listing";
-        Part::End(Failure::new(Code::TooSlow, message))
+        Failure::new(Code::TooSlow, message)
     }
 
     /// Why the reader is shown no more of the key.
     fn denied(&self) -> Failure {
-        let key = match self.follower.filter() {
+        let key = match self.watcher.filter() {
             Filter::Key(key) => key,
             Filter::Prefix(prefix) => prefix,
         };
-        let checked = check_access(&self.app.core.view().access(), self.follower.reader(), Right::Read, key);
+        let checked = check_access(&self.app.core.view().access(), self.watcher.reader(), Right::Read, key);
         let failure = checked.err().unwrap_or_else(|| {
             Failure::new(Code::Denied, "the access rules have just been changed, and did not permit it: watch again")
         });

@@ -4,6 +4,9 @@ use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
+#[cfg(test)]
+use futures_util::FutureExt;
+
 use super::filter::Filter;
 use crate::sync::{AtomicU64, Notify};
 
@@ -42,6 +45,24 @@ impl Slot {
     /// in their order: the watcher may look at any moment, and skips what comes before the first one noted.
     pub(super) fn note(&self, revision: u64) -> bool {
         self.pending.fetch_min(revision, Ordering::SeqCst) == NOTHING
+    }
+}
+
+#[cfg(test)]
+impl Slot {
+    /// What decides how its watcher goes on.
+    pub(super) fn contents(&self) -> String {
+        let pending = self.pending.load(Ordering::SeqCst);
+        format!("{:?} {}", (pending != NOTHING).then_some(pending), self.is_woken())
+    }
+
+    /// Whether the watcher was woken, and has not noticed yet.
+    pub(super) fn is_woken(&self) -> bool {
+        let is_woken = self.woken.notified().now_or_never().is_some();
+        if is_woken {
+            self.wake();
+        }
+        is_woken
     }
 }
 

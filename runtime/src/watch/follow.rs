@@ -147,6 +147,7 @@ impl Follower {
             return Some(Progress::Events(shown));
         }
         let is_done = batches.len() < BATCHES || until.is_some_and(|until| self.cursor >= until);
+        self.is_caught_up |= is_done && until.is_none();
         is_done.then_some(Progress::CaughtUp)
     }
 
@@ -155,7 +156,7 @@ impl Follower {
         loop {
             if !self.is_idle {
                 match self.look(None) {
-                    Some(Progress::CaughtUp) => (self.is_idle, self.is_caught_up) = (true, true),
+                    Some(Progress::CaughtUp) => self.is_idle = true,
                     Some(progress) => return progress,
                     // A watch that resumes may have the whole history before it: others have their turn meanwhile.
                     None => {
@@ -227,6 +228,20 @@ impl Follower {
             Listed::UpTo(last) => key.as_str() <= last.as_str(),
         };
         is_listed && self.filter.matches(key.as_str())
+    }
+}
+
+#[cfg(test)]
+impl Follower {
+    /// What decides how it goes on.
+    pub(super) fn contents(&self) -> String {
+        let Follower { cursor, listed, is_idle, is_caught_up, slot, .. } = self;
+        format!("{cursor} {listed:?} {is_idle} {is_caught_up} {}", slot.contents())
+    }
+
+    /// Whether it waits to be woken.
+    pub(super) fn is_asleep(&self) -> bool {
+        self.is_idle && !self.slot.is_woken()
     }
 }
 

@@ -287,11 +287,28 @@ impl History {
         // A node that lags behind is waited for.
         Ok((batches, EventId::end_of(until).max(event)))
     }
+}
 
+#[cfg(test)]
+impl History {
     /// Number of bytes.
-    #[cfg(test)]
     pub(super) fn bytes(&self) -> usize {
         assert!(self.batches.iter().is_sorted_by_key(|batch| (batch.first(), batch.last())));
         self.bytes.load(Ordering::Relaxed)
+    }
+
+    /// What it has, and what it lacks. How the entries are put together into batches decides nothing but
+    /// which of them make room together.
+    pub(super) fn contents(&self) -> String {
+        let History { batches, began, floor, reached, limit, .. } = self;
+        let of_batch = |batch: &Arc<Batch>| (batch.first(), batch.last(), batch.bytes.load(Ordering::Relaxed));
+        let may_drop = self.bytes.load(Ordering::Relaxed) > *limit / 100;
+        let batches: Vec<_> = batches.iter().filter(|_| may_drop).map(of_batch).collect();
+        format!("{began} {floor} {reached} {batches:?}")
+    }
+
+    /// Whether events had to make room for newer ones.
+    pub(super) fn has_dropped(&self) -> bool {
+        self.floor > self.began
     }
 }

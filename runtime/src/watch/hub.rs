@@ -83,9 +83,13 @@ impl Feed {
 
     /// The node has recovered: its state is that of its snapshot.
     pub(crate) fn recovered(&mut self, node: &Node<LockTable>) {
-        let commit = node.commit().0;
-        (self.applied, self.begins) = (commit, Some(commit));
+        self.begin(node.commit().0);
         self.publish(node);
+    }
+
+    /// The history begins behind this entry.
+    pub(super) fn begin(&mut self, commit: u64) {
+        (self.applied, self.begins) = (commit, Some(commit));
     }
 
     /// An entry was applied, with these events. After a snapshot of a leader, it is not the next one.
@@ -108,7 +112,7 @@ impl Feed {
         if commit != self.applied {
             // The last thing that happened is a snapshot of a leader.
             self.unpublished.clear();
-            (self.applied, self.begins) = (commit, Some(commit));
+            self.begin(commit);
         }
         if self.applied == self.published && self.begins.is_none() {
             return;

@@ -1,8 +1,8 @@
 //! Watches: the events of locks, as clients follow them at any node.
 //!
 //! Every node applies the same entries, and so has the same events. The core hands those of each
-//! iteration to the [`Hub`], which keeps the newest of them in order ([`history`]). A watcher is a task
-//! of its connection that reads the history at its own pace ([`Follower`]). The core neither knows the
+//! iteration to the [`Hub`], which keeps the newest of them in order ([`history`]). A [`Watcher`] belongs
+//! to a task of its connection, and reads the history at its own pace ([`Follower`]). The core neither knows the
 //! watchers nor waits for them: it appends to the history and wakes one task, the [dispatcher](dispatch),
 //! if there is a watcher at all. The dispatcher wakes the watchers whose keys are concerned.
 //!
@@ -20,10 +20,14 @@ mod follow;
 mod history;
 mod hub;
 mod notice;
+mod watcher;
 
 pub use filter::Filter;
 pub use follow::{Follower, Listed, Progress, Shown};
 pub use hub::{Feed, Hub};
+pub use watcher::{Told, Watcher};
 
+#[cfg(test)]
+mod exploration;
 #[cfg(test)]
 mod tests;

@@ -10,6 +10,7 @@ use std::time::Duration;
 use palisade::core::{Batch, Driver, DriverParts, Event, Quotas, SharedView, SnapshotWriter};
 use palisade::metrics::Metrics;
 use palisade::storage::{Identity, Incarnation, LockedDir, RecoveryReport, Snapshots, StorageError, Wal};
+use palisade::watch::{Feed, Hub};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Address, Config, Durable, Members, Message, Node, NodeId, Snapshot};
 use rand::rngs::SmallRng;
@@ -74,6 +75,8 @@ pub(super) enum Fitness {
 pub(super) struct Process {
     pub(super) driver: Driver<Wire>,
     pub(super) snapshots: Arc<Snapshots>,
+    /// Where watchers find the node's events.
+    pub(super) watches: Arc<Hub>,
     inbox: Batch,
     wake_at: Duration,
     /// The process does not run its driver before this time.
@@ -243,6 +246,8 @@ impl World {
         let mut config = Config::new(id);
         config.max_batch = plan.max_batch;
         (config.max_inflight, config.max_commits) = (plan.max_inflight, plan.max_commits);
+        let metrics = Metrics::new();
+        let watches = Hub::new(plan.watch_bytes, &metrics);
         let parts = DriverParts {
             config,
             durable,
@@ -260,16 +265,23 @@ impl World {
                 judge: Arc::clone(&self.judge),
             },
             view: Arc::new(SharedView::default()),
-            metrics: Metrics::new(),
+            metrics,
             quotas: Quotas::default(),
             observer: Some(Box::new(JudgeObserver { node: id, judge: Arc::clone(&self.judge) })),
             audit: None,
-            watches: None,
+            watches: Some(Feed::new(&watches)),
         };
         let driver = Driver::new(parts, server.clock.at(now));
         let (boot, last) = (server.boot, driver.node().log().last().index);
-        let process =
-            Process { driver, snapshots, inbox: Batch::default(), wake_at: now, busy_until: now, checks_space_at: now };
+        let process = Process {
+            driver,
+            snapshots,
+            watches,
+            inbox: Batch::default(),
+            wake_at: now,
+            busy_until: now,
+            checks_space_at: now,
+        };
         server.process = Some(process);
         self.links.set_up(id, true);
         self.record(format!("node {id} starts, with a log up to {last}"));

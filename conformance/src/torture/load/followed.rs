@@ -6,35 +6,20 @@
 use std::collections::BTreeMap;
 use std::ops::Bound::{Excluded, Included};
 
-use palisade_client::wire::{Change, Event, EventId, Listing, LockView, Watched};
+use palisade_client::wire::{Event, EventId, Listing, Watched};
 
 use super::{Load, increment};
+use crate::watched_state::WatchedState;
 
 /// The record whose change ends all watches.
 pub(super) const END: &str = "key-end";
-
-/// A lock as a watcher knows it.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct Lock {
-    /// The session and the value of each grant, by its token.
-    holders: BTreeMap<u64, (u64, Option<String>)>,
-    /// The waiting sessions, first come first.
-    queue: Vec<u64>,
-}
-
-/// Locks that are held or waited for, and the versions of records.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-struct State {
-    locks: BTreeMap<String, Lock>,
-    records: BTreeMap<String, u64>,
-}
 
 /// What a watcher was told from a listing on, without a gap.
 #[derive(Clone, Debug)]
 struct Segment {
     /// The end of the listing's entry.
     since: EventId,
-    listing: State,
+    listing: WatchedState,
     events: BTreeMap<EventId, Event>,
 }
 
@@ -47,47 +32,13 @@ pub(super) struct Watcher {
     pub(super) complaints: Vec<String>,
 }
 
-impl State {
-    fn of(listing: &Listing) -> State {
-        let lock = |view: &LockView| {
-            let holders = view.holders.iter().map(|holder| (holder.token, (holder.session, holder.value.clone())));
-            let queue = view.queue.iter().map(|waiter| waiter.session).collect();
-            (view.key.clone(), Lock { holders: holders.collect(), queue })
-        };
-        let records = listing.records.iter().map(|record| (record.key.clone(), record.version));
-        State { locks: listing.locks.iter().map(lock).collect(), records: records.collect() }
-    }
-
-    fn follow(&mut self, Event { key, change, .. }: &Event) {
-        let lock = self.locks.entry(key.clone()).or_default();
-        match change {
-            Change::Granted { session, token, value, .. } => {
-                lock.queue.retain(|waiter| waiter != session);
-                lock.holders.insert(*token, (*session, value.clone()));
-            }
-            Change::Queued { session, .. } => lock.queue.push(*session),
-            Change::Value { token, value, .. } => {
-                if let Some((_, current)) = lock.holders.get_mut(token) {
-                    *current = Some(value.clone());
-                }
-            }
-            Change::Released { token, .. } => drop(lock.holders.remove(token)),
-            Change::Withdrawn { session, .. } => lock.queue.retain(|waiter| waiter != session),
-            Change::Put { version, .. } => drop(self.records.insert(key.clone(), *version)),
-            Change::Deleted { .. } => drop(self.records.remove(key)),
-            Change::Expired { .. } | Change::Broken { .. } => {}
-        }
-        self.locks.retain(|_, lock| *lock != Lock::default());
-    }
-}
-
 impl Segment {
     fn last(&self) -> EventId {
         self.events.last_key_value().map_or(self.since, |(id, _)| *id)
     }
 
     /// The state after an entry, if the segment has it.
-    fn state_after(&self, revision: u64) -> Option<State> {
+    fn state_after(&self, revision: u64) -> Option<WatchedState> {
         let end = EventId::end_of(revision);
         if self.since > end {
             return None;
@@ -107,7 +58,7 @@ impl Watcher {
         match watched {
             Watched::Listing(listing) if listing.begins && listing.complete => {
                 increment(&load.counts.listings);
-                let (since, listing) = (EventId::end_of(listing.revision), State::of(&listing));
+                let (since, listing) = (EventId::end_of(listing.revision), WatchedState::listed(&listing));
                 self.segments.push(Segment { since, listing, events: BTreeMap::new() });
             }
             Watched::Listing(listing) => {
@@ -159,7 +110,7 @@ impl Watcher {
     /// Whether the events lead to what another client was shown.
     pub(super) fn check(&self, listing: &Listing) -> Option<String> {
         let followed = self.segments.iter().rev().find_map(|segment| segment.state_after(listing.revision))?;
-        let shown = State::of(listing);
+        let shown = WatchedState::listed(listing);
         (followed != shown).then(|| {
             let revision = listing.revision;
             format!("{} has followed {followed:?} to the entry {revision}, where a listing shows {shown:?}", self.name)
@@ -169,7 +120,7 @@ impl Watcher {
 
 #[cfg(test)]
 mod tests {
-    use palisade_client::wire::{Because, Mode, RecordSummary};
+    use palisade_client::wire::{Because, Change, Mode, RecordSummary};
     use palisade_history::Recorder;
 
     use super::*;
