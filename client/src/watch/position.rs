@@ -3,7 +3,7 @@
 use crate::wire::{EventId, Watched};
 
 /// How far a client has followed a watch: after which event it goes on, at the same node or another one.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct WatchPosition {
     after: Option<EventId>,
     /// Whether a listing has begun, and is not complete.

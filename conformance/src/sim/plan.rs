@@ -4,8 +4,8 @@
 use std::time::Duration;
 
 use palisade::core::{SnapshotPolicy, Timing};
-use rand::Rng;
 use rand::rngs::SmallRng;
+use rand::{Rng, SeedableRng};
 
 /// The parameters of one cluster.
 #[derive(Clone, Copy, Debug)]
@@ -50,6 +50,8 @@ impl Plan {
         let election = Duration::from_millis([150, 150, 250, 400][rng.random_range(0..4)]);
         let (max_batch, window): (u64, u64) = (rng.random_range(1..64), rng.random_range(1..6));
         let max_inflight = max_batch * window;
+        // Drawn apart, so that nothing else depends on it.
+        let mut apart = SmallRng::seed_from_u64(rng.clone().random::<u64>().rotate_left(32));
         Plan {
             founders: if rng.random_bool(0.7) { 3 } else { 5 },
             timing: Timing::with_election_timeout(election),
@@ -67,7 +69,7 @@ impl Plan {
             chunk: rng.random_range(64..2048),
             // Drawn from a copy of the generator, so that later draws do not depend on it.
             loading: Duration::from_millis(rng.clone().random_range(0..3000_u64).saturating_sub(1500)),
-            watch_bytes: [1_500, 8_000, 1 << 20][rng.clone().random_range(0..3)],
+            watch_bytes: [1_500, 8_000, 1 << 20][apart.random_range(0..3)],
             has_access_control: rng.random_bool(0.4),
         }
     }

@@ -22,9 +22,10 @@ use crate::watched_state::WatchedState;
 
 /// Number of watchers of a cluster.
 pub(super) const WATCHERS: usize = 3;
-/// The locks, and the records, of a part of a listing: the clients use more.
-pub(super) const PART: usize = 2;
-const PROPERTY: Property = Property::WatchesMissNothing;
+/// The most locks, and the most records, of a part of a listing: the clients use three of each.
+pub(super) const PART: usize = 1;
+/// What every watcher is promised, of what clients saw.
+pub(super) const PROPERTY: Property = Property::History("watches miss nothing");
 
 /// A client that watches.
 pub(super) struct Watcher {
@@ -89,6 +90,15 @@ impl Watcher {
         Duration::from_millis(self.rng.random_range(1..most))
     }
 
+    /// It begins a watch. Without an event after which to go on, it may be shown an earlier state than before.
+    pub(super) fn begin(&mut self) {
+        self.counts.resumed += u64::from(self.position.after().is_some());
+        self.position.resume();
+        if self.position.after().is_none() {
+            self.seen = None;
+        }
+    }
+
     /// The end of its watch: some of what was under way arrives, and the client goes on elsewhere.
     pub(super) fn disconnect(&mut self, agreed: &Reference<LockTable>) -> Check {
         let Some(connection) = &self.connection else { return Ok(()) };
@@ -132,10 +142,23 @@ impl Watcher {
                 Some(Some(watched)) => {
                     self.position.note(&watched);
                     self.note(agreed, watched)?;
+                    self.check_position()?;
                 }
             }
         }
         Ok(())
+    }
+
+    /// A client that resumes after an event is never shown the keys that were not listed.
+    fn check_position(&self) -> Check {
+        let listed = self.seen.as_ref().and_then(|seen| seen.listed.as_ref());
+        let after = self.position.after().filter(|_| listed.is_some());
+        require!(
+            PROPERTY,
+            after.is_none(),
+            "{} would resume after {after:?}, and has a listing up to {listed:?}",
+            self.name()
+        )
     }
 
     fn name(&self) -> String {
@@ -230,6 +253,7 @@ impl Seen {
         }
         if id.revision > last.revision {
             self.check_whole(agreed, follows)?;
+            self.compare(agreed, last.revision, follows)?;
             self.check_none(agreed, id.revision, follows)?;
             self.of_entry = Some(0);
         }

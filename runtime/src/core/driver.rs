@@ -154,7 +154,7 @@ impl<T: Transport> Driver<T> {
             audit.recovered(node.machine());
         }
         if let Some(watches) = &mut watches {
-            watches.recovered(&node);
+            watches.publish(&node);
         }
         let mut driver = Driver {
             node,

@@ -114,7 +114,7 @@ fn no_leader() -> Failure {
 impl ClientWatch {
     /// Whether the next part may be one of a listing.
     pub(super) fn is_listing(&self) -> bool {
-        self.watcher.is_listing()
+        !self.has_ended && self.watcher.is_listing()
     }
 
     /// The next part; `None` after the last.

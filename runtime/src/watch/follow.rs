@@ -239,6 +239,11 @@ impl Follower {
         format!("{cursor} {listed:?} {is_idle} {is_caught_up} {}", slot.contents())
     }
 
+    /// Whether it is woken there.
+    pub(super) fn is_at(&self, slot: &Arc<Slot>) -> bool {
+        Arc::ptr_eq(&self.slot, slot)
+    }
+
     /// Whether it waits to be woken.
     pub(super) fn is_asleep(&self) -> bool {
         self.is_idle && !self.slot.is_woken()

@@ -81,17 +81,6 @@ impl Feed {
         Feed { hub: Arc::clone(hub), unpublished, applied: 0, published: 0, begins: None, access: 0 }
     }
 
-    /// The node has recovered: its state is that of its snapshot.
-    pub(crate) fn recovered(&mut self, node: &Node<LockTable>) {
-        self.begin(node.commit().0);
-        self.publish(node);
-    }
-
-    /// The history begins behind this entry.
-    pub(super) fn begin(&mut self, commit: u64) {
-        (self.applied, self.begins) = (commit, Some(commit));
-    }
-
     /// An entry was applied, with these events. After a snapshot of a leader, it is not the next one.
     pub(crate) fn applied(&mut self, index: Index, events: Vec<Event>) {
         if index.0 != self.applied + 1 {
@@ -110,9 +99,9 @@ impl Feed {
     /// Publishes the events of the entries up to this one, which are under these access rules.
     pub(super) fn publish_up_to(&mut self, commit: u64, access: &Access) {
         if commit != self.applied {
-            // The last thing that happened is a snapshot of a leader.
+            // The last thing that happened is a snapshot: of a leader, or the node's own, with which it starts.
             self.unpublished.clear();
-            self.begin(commit);
+            (self.applied, self.begins) = (commit, Some(commit));
         }
         if self.applied == self.published && self.begins.is_none() {
             return;

@@ -12,6 +12,8 @@ use std::sync::Arc;
 use palisade_client::wire::{EventId, Listing};
 use palisade_spec::lock::Principal;
 
+#[cfg(test)]
+use super::directory::Slot;
 use super::filter::Filter;
 use super::follow::{Follower, Listed, Progress, Shown};
 use super::hub::Hub;
@@ -161,6 +163,11 @@ impl Watcher {
     /// What decides how it goes on.
     pub(super) fn contents(&self) -> String {
         format!("{:?} {}", self.phase, self.follower.contents())
+    }
+
+    /// Whether it is woken there.
+    pub(super) fn is_at(&self, slot: &Arc<Slot>) -> bool {
+        self.follower.is_at(slot)
     }
 
     /// Whether it waits for events.

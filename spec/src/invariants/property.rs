@@ -179,8 +179,6 @@ properties! {
     RejectedRequestsHaveNoEffect = "rejected requests have no effect",
     /// A wait ends when it was promised to end.
     WaitsEnd = "waits end",
-    /// A watcher is shown every event of its keys once and in order, or told that it lacks some.
-    WatchesMissNothing = "watches miss nothing",
     /// A client can decode the answers.
     ClientMessagesDecode = "client messages decode",
     /// The recorded history of the clients is one.

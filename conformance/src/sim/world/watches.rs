@@ -7,14 +7,14 @@ use std::collections::VecDeque;
 
 use palisade::core::listing_of;
 use palisade::watch::{self, Filter};
-use palisade_spec::invariants::{Check, Property};
-use palisade_spec::lock::{Key, Principal};
-use palisade_spec::raft::{Index, NodeId};
+use palisade_spec::invariants::Check;
+use palisade_spec::lock::{Key, LockTable, Principal};
+use palisade_spec::raft::{Index, Node, NodeId};
 use palisade_spec::violated;
 use rand::Rng;
 
 use super::super::client::ADMINISTRATOR;
-use super::super::watcher::{Connection, PART, Watcher};
+use super::super::watcher::{Connection, PART, PROPERTY, Watcher};
 use super::{EventKind, World};
 
 impl World {
@@ -61,8 +61,7 @@ impl World {
         };
         let (filter, reader, after) =
             (watcher.filter.clone(), Principal::from(ADMINISTRATOR), watcher.position.after());
-        watcher.counts.resumed += u64::from(after.is_some());
-        watcher.position.resume();
+        watcher.begin();
         let watch = watch::Watcher::new(&process.watches, filter, reader, after);
         watcher.connection =
             Some(Connection { node: id, boot: server.boot(), watch, read: None, under_way: VecDeque::new() });
@@ -96,7 +95,8 @@ impl World {
 
     /// At the end, each watcher is told of everything at any node that runs.
     pub(super) fn check_watchers(&mut self, committed: Index) {
-        let nodes: Vec<NodeId> = self.running_members().iter().map(|node| node.id()).collect();
+        let knows_leader = |node: &&Node<LockTable>| node.leader().is_some();
+        let nodes: Vec<NodeId> = self.running_members().into_iter().filter(knows_leader).map(Node::id).collect();
         for number in 0..self.watchers.len() {
             let Some(mut watcher) = self.watchers[number].take() else { continue };
             let node = nodes.get(watcher.rng.random_range(0..nodes.len().max(1)));
@@ -130,7 +130,7 @@ impl World {
         if watcher.position.after().is_none() || reached < committed.0 {
             let position = watcher.position.after();
             return violated!(
-                Property::WatchesMissNothing,
+                PROPERTY,
                 "entry {committed} was committed, node {node} tells watchers up to {reached}, and one is at {position:?}"
             );
         }
