@@ -62,7 +62,7 @@ fn payloads() -> Vec<Payload<Command>> {
     let rules = Some(Arc::new(Rules::new(vec![members], rules)));
     let acquire = |session, key: &Key, number| Command::Acquire {
         session,
-        sequence: Some(Sequence(number)),
+        sequence: Sequence::new(number),
         request: LockRequest::exclusive(key.clone(), true),
     };
     let once = |number, key: &Key, wait| Command::AcquireOnce {
@@ -105,7 +105,7 @@ fn payloads() -> Vec<Payload<Command>> {
         Command::KeepAlive { sessions: vec![session(1), session(2)] },
         Command::Transact { writer: Writer::Client(alice.clone()), transaction: fenced },
         Command::Transact {
-            writer: Writer::Session { session: session(1), sequence: Some(Sequence(3)) },
+            writer: Writer::Session { session: session(1), sequence: Sequence::new(3) },
             transaction: compared,
         },
         once_in(4, &both, Mode::SHARED),

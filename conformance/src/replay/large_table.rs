@@ -101,7 +101,7 @@ fn command(random: &mut StdRng, table: &LockTable) -> Command {
     let first = if random.random() { opened.saturating_sub(4).max(1) } else { 1 };
     let session = SessionId { number: random.random_range(first..=opened + 1), proof: Proof::from(1) };
     let keys = keys(random);
-    let sequence = random.random_bool(0.3).then(|| Sequence(random.random_range(1..9)));
+    let sequence = random.random_bool(0.3).then(|| random.random_range(1..9)).and_then(Sequence::new);
     match random.random_range(0..20) {
         0..5 => Command::Open { opening: opening() },
         5..7 => Command::AcquireOnce { opening: opening(), request: request(random, keys, 0.5) },

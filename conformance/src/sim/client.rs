@@ -375,9 +375,9 @@ impl Client {
             }
             _ => None,
         };
-        let number = own.map(|session| {
+        let number = own.and_then(|session| {
             session.number += 1;
-            Sequence(session.number)
+            Sequence::new(session.number)
         });
         let since = env.judge.lock().last();
         env.tally.operations += 1;

@@ -78,13 +78,13 @@ impl Client {
     }
 
     /// The greatest sequence number among its requests.
-    pub(crate) fn last_number(&self) -> Sequence {
-        self.numbers.iter().flatten().copied().max().unwrap_or_default()
+    pub(crate) fn last_number(&self) -> Option<Sequence> {
+        self.numbers.iter().flatten().copied().max()
     }
 
     /// The command of a request that arrives at a server at time `now`. `last` is the greatest
     /// sequence number of the session.
-    pub(crate) fn ask(&mut self, request: Request, server: NodeId, now: u64, last: Sequence) -> Command {
+    pub(crate) fn ask(&mut self, request: Request, server: NodeId, now: u64, last: Option<Sequence>) -> Command {
         match request {
             Request::Acquire if self.arrivals[0] == 0 => self.asked = now,
             Request::KeepAlive => {
@@ -94,7 +94,11 @@ impl Client {
         }
         self.arrivals[request as usize] += 1;
         let (session, key) = (self.session, self.key.clone());
-        let mut number = || Some(*self.numbers[request as usize].get_or_insert(Sequence(last.0 + 1)));
+        let mut number = || {
+            let number = &mut self.numbers[request as usize];
+            *number = number.or_else(|| Sequence::new(last.map_or(0, u64::from) + 1));
+            *number
+        };
         match request {
             Request::Acquire => {
                 let request = LockRequest::exclusive(key, true);

@@ -219,7 +219,7 @@ impl Environment for Surroundings {
             Move::Arrive(number, request, server) => {
                 let session = self.clients[number].session;
                 let own = self.clients.iter().filter(|client| client.session == session);
-                let last = own.map(Client::last_number).max().unwrap_or_default();
+                let last = own.filter_map(Client::last_number).max();
                 let command = self.clients[number].ask(request, server, self.now, last);
                 return Some(ServerRequest::Propose(server, vec![Payload::Command(command)]));
             }

@@ -179,8 +179,9 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
     let sessions: Vec<SessionId> = (0..=usize::try_from(bounds.sessions).expect("few sessions")).map(id).collect();
     // The number of a session that may exist, from a client that does not know its secret.
     let forged = SessionId { proof: Proof::from(1), ..id(0) };
-    let numbers: Vec<Option<Sequence>> =
-        (0..=bounds.numbers + u64::from(bounds.numbers > 0)).map(|sequence| number(sequence).map(Sequence)).collect();
+    let numbers: Vec<Option<Sequence>> = (0..=bounds.numbers + u64::from(bounds.numbers > 0))
+        .map(|sequence| number(sequence).and_then(Sequence::new))
+        .collect();
     let mut commands = vec![Command::Open { opening: opening() }, Command::KeepAlive { sessions: sessions.clone() }];
     for session in sessions.iter().copied().chain([forged]) {
         commands.extend([Command::Close { session }, Command::KeepAlive { sessions: vec![session] }]);

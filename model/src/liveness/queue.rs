@@ -1,8 +1,8 @@
 //! Queues and sessions: the lock table behind a leader with a running clock, without end.
 //!
-//! Clients open sessions, acquire, wait, release, withdraw, close, stop for good, and return with a
-//! new session. Cluster time passes, and the leader's no-ops sweep. Every step is a command or a
-//! no-op of the real [`LockTable`].
+//! Clients open sessions, acquire, wait, add holds, release, withdraw, close, stop for good, and return
+//! with a new session. Cluster time passes, and the leader's no-ops sweep. Every step is a command or
+//! a no-op of the real [`LockTable`].
 //!
 //! The graph is finite without a bound on time, grants or sessions, because states are compared by
 //! what affects the future: the order of the sessions instead of their numbers, the distance of
@@ -16,7 +16,7 @@
 //!   of such a client. A client that fails to do so counts as stopped.
 //! - Weak fairness: time passes; a live client sends keepalives; the leader appends a no-op while a
 //!   deadline has passed; a holder gives up a lock by a release, by closing its session, or by
-//!   stopping.
+//!   stopping. It adds at most one hold to a grant, and each release takes one.
 //! - If a sweep ends a single session ([`Bounds::sweep`] of 1), strong fairness of sweeps that find
 //!   no due session whose lock others wait for. Sweeps end such sessions first; if these come due
 //!   as fast as sweeps end them, no other session is ever swept. No waiter depends on those others;
@@ -84,6 +84,15 @@ struct Client {
     mode: Mode,
     /// The claims that it has requested and not given up, a bit each.
     wants: u64,
+    /// The grants to which it has added a hold, a bit each.
+    added: u64,
+}
+
+impl Client {
+    /// A client in this mode, without a claim.
+    fn without_claims(mode: Mode) -> Client {
+        Client { mode, wants: 0, added: 0 }
+    }
 }
 
 /// A table, its clients, and the time.
@@ -104,7 +113,9 @@ pub enum Action {
     AcquireOnce(usize, usize),
     /// A client makes a claim, and waits for its turn.
     Acquire(usize, usize),
-    /// A holder releases its grant.
+    /// A holder adds a hold.
+    Add(usize, usize),
+    /// A holder releases its grant, or a hold of it.
     Release(usize, usize),
     /// A waiter withdraws.
     Withdraw(usize, usize),
@@ -159,7 +170,7 @@ impl Queue {
             Action::AcquireOnce(client, claim) => {
                 Command::AcquireOnce { opening: self.opening(client), request: self.claims[claim].clone() }
             }
-            Action::Acquire(client, claim) => {
+            Action::Acquire(client, claim) | Action::Add(client, claim) => {
                 Command::Acquire { session: session(client)?, sequence: None, request: self.claims[claim].clone() }
             }
             Action::Release(client, claim) => {
@@ -218,6 +229,21 @@ impl Queue {
         state.table.lock(keys.first()).is_some_and(|lock| lock.queue.iter().any(is_it))
     }
 
+    /// Whether a request that bounds the queue was rightly refused: the client has no claim, and a queue is full.
+    /// Refused for no reason, it counts as one that waits and is never granted the lock.
+    fn is_refused(&self, after: &State, client: usize, claim: usize) -> bool {
+        let LockRequest { keys, max_queue, .. } = &self.claims[claim];
+        let is_full = |lock: &Lock| lock.queue.len() as u64 >= u64::from(*max_queue);
+        let has_claim = self.holds(after, client, claim) || self.waits(after, client, claim);
+        !has_claim && keys.iter().filter_map(|key| after.table.lock(key)).any(is_full)
+    }
+
+    /// Whether a client adds a hold to its grant: once to each, so that releases end it.
+    fn may_add(&self, state: &State, client: usize, claim: usize) -> bool {
+        let has_added = state.clients[client].added & (1 << claim) != 0;
+        self.claims[claim].reentrant && !has_added && self.holds(state, client, claim)
+    }
+
     /// What a live client does about a claim. It has one claim on a key at a time.
     fn action(&self, state: &State, client: usize, id: SessionId, claim: usize) -> Option<Action> {
         let has_claim = |lock: &Lock| lock.holder(id).is_some() || lock.queue_position(id).is_some();
@@ -246,7 +272,11 @@ impl Queue {
             let who = |id: SessionId| format!("client {}", u128::from(id.proof) + 1);
             let (holder, queue) = state.table.lock(key).map_or_else(Default::default, |lock| {
                 let queue: Vec<String> = lock.queue.iter().map(|waiter| who(waiter.session)).collect();
-                let holders: Vec<String> = lock.holders.iter().map(|holder| who(holder.session)).collect();
+                let held = |holder: &Holder| match holder.holds {
+                    1 => who(holder.session),
+                    holds => format!("{} ({holds} holds)", who(holder.session)),
+                };
+                let holders: Vec<String> = lock.holders.iter().map(held).collect();
                 (holders.join(", "), queue.join(", "))
             });
             table.fields(format!("key {key}"), [("held by", holder), ("queue", queue)]);
@@ -307,7 +337,7 @@ impl Hash for State {
         for (key, lock) in self.table.locks().iter() {
             key.hash(hasher);
             for holder in lock.holders.iter() {
-                (holder.session.proof, holder.mode, holder.all_keys(key)).hash(hasher);
+                (holder.session.proof, holder.mode, holder.holds, holder.all_keys(key)).hash(hasher);
             }
             u64::MAX.hash(hasher);
             for waiter in lock.queue.iter() {
@@ -352,7 +382,7 @@ impl Model for Queue {
     }
 
     fn init_states(&self) -> Vec<State> {
-        let client = Client { mode: Mode::Away, wants: 0 };
+        let client = Client::without_claims(Mode::Away);
         let Bounds { clients, keys, sweep, .. } = self.bounds;
         vec![State { table: LockTable::sweeping(sweep), now: Stamp(0), clients: vec![client; clients], keys }]
     }
@@ -370,6 +400,8 @@ impl Model for Queue {
                 Mode::Lives => {
                     let Some((id, session)) = state.session(client) else { continue };
                     actions.extend(claims.clone().filter_map(|claim| self.action(state, client, id, claim)));
+                    let adds = claims.clone().filter(|claim| self.may_add(state, client, *claim));
+                    actions.extend(adds.map(|claim| Action::Add(client, claim)));
                     actions.extend([Action::Close(client), Action::Stop(client)]);
                     if session.deadline < state.now.plus(session.ttl.0) {
                         actions.push(Action::KeepAlive(client));
@@ -402,15 +434,16 @@ impl Model for Queue {
             Action::Sweep => {
                 next.table.advance(last.now);
             }
-            Action::Stop(client) => next.clients[client] = Client { mode: Mode::Stopped, wants: 0 },
+            Action::Stop(client) => next.clients[client] = Client::without_claims(Mode::Stopped),
             Action::Open(client) => next.clients[client].mode = Mode::Lives,
             Action::AcquireOnce(client, claim) => {
-                next.clients[client] = Client { mode: Mode::Lives, wants: 1 << claim }
+                next.clients[client] = Client { wants: 1 << claim, ..Client::without_claims(Mode::Lives) }
             }
             Action::Acquire(client, claim) => next.clients[client].wants |= 1 << claim,
-            Action::Release(client, claim) | Action::Withdraw(client, claim) => {
-                next.clients[client].wants &= !(1 << claim);
-            }
+            Action::Add(client, claim) => next.clients[client].added |= 1 << claim,
+            // Its claim is given up below, with the last hold.
+            Action::Release(..) => {}
+            Action::Withdraw(client, claim) => next.clients[client].wants &= !(1 << claim),
             Action::Close(client) => next.clients[client].wants = 0,
             Action::KeepAlive(_) => {}
         }
@@ -420,9 +453,22 @@ impl Model for Queue {
         if let Some(command) = self.command(last, action) {
             next.table.apply(last.now, &command);
         }
+        match action {
+            Action::Release(client, claim) if !self.holds(&next, client, claim) => {
+                let Client { wants, added, .. } = &mut next.clients[client];
+                (*wants, *added) = (*wants & !(1 << claim), *added & !(1 << claim));
+            }
+            Action::Acquire(client, claim) if self.is_refused(&next, client, claim) => {
+                if next.table == last.table {
+                    return None;
+                }
+                next.clients[client].wants &= !(1 << claim);
+            }
+            _ => {}
+        }
         for client in 0..next.clients.len() {
             if next.session(client).is_none() {
-                next.clients[client] = Client { mode: Mode::Away, wants: 0 };
+                next.clients[client] = Client::without_claims(Mode::Away);
             }
         }
         Some(next)
@@ -438,6 +484,7 @@ impl Model for Queue {
             Action::Acquire(client, claim) => {
                 format!("client {} acquires {}, and waits for it", client + 1, self.name(*claim))
             }
+            Action::Add(client, claim) => format!("client {} acquires {} once more", client + 1, self.name(*claim)),
             Action::Release(client, claim) => format!("client {} releases {}", client + 1, self.name(*claim)),
             Action::Withdraw(client, claim) => {
                 format!("client {} waits for {} no longer", client + 1, self.name(*claim))
@@ -490,7 +537,11 @@ impl Live for Queue {
             Action::KeepAlive(client) => 1 << (2 + client),
             Action::Release(client, claim) => lets_go(client, claim..claim + 1),
             Action::Close(client) | Action::Stop(client) => lets_go(client, 0..self.claims.len()),
-            Action::Open(_) | Action::AcquireOnce(..) | Action::Acquire(..) | Action::Withdraw(..) => 0,
+            Action::Open(_)
+            | Action::AcquireOnce(..)
+            | Action::Acquire(..)
+            | Action::Add(..)
+            | Action::Withdraw(..) => 0,
         }
     }
 

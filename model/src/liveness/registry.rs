@@ -67,6 +67,15 @@ pub fn checks() -> Vec<Check> {
         named("queue-several", Tier::Full, "3 clients, claims on 2 keys and on each of them, leases of a tick", || {
             Queue::new(queue::Bounds { keys: 2, wanted: LOCKS_SEVERAL.wanted, ..QUEUE })
         }),
+        named("queue-mixed", Tier::Full, "3 clients, shared claims on each of 2 keys, exclusive ones on both", || {
+            Queue::new(queue::Bounds { keys: 2, wanted: MIXED, ..QUEUE })
+        }),
+        named(
+            "queue-holds",
+            Tier::Full,
+            "3 clients, 1 key, grants to which a hold is added, shared claims that wait only if no one does",
+            || Queue::new(queue::Bounds { wanted: HOLDS, ..QUEUE }),
+        ),
         named("queue-four", Tier::Deep, "4 clients, 1 key, leases of a tick, a sweep ends one session", || {
             Queue::new(queue::Bounds { clients: 4, sweep: 1, sweeps_catch_up: true, ..QUEUE })
         }),
@@ -125,6 +134,17 @@ pub(super) const QUEUE: queue::Bounds = queue::Bounds {
 /// A semaphore of two permits, of which two clients can keep one from a third that wants both.
 pub(super) const PERMITS: &[Wanted] =
     &[Wanted { share: Share::Permits(2, 2), ..WANTED }, Wanted { share: Share::Permits(1, 2), ..WANTED }];
+
+/// Readers of each of two keys, and a writer of both.
+pub(super) const MIXED: &[Wanted] = &[
+    Wanted { share: Share::Shared, ..WANTED },
+    Wanted { keys: &[0, 1], ..WANTED },
+    Wanted { keys: &[1], share: Share::Shared, ..WANTED },
+];
+
+/// Claims whose holders add holds: exclusive ones, and shared ones that bound the queue.
+pub(super) const HOLDS: &[Wanted] =
+    &[Wanted { reentrant: true, ..WANTED }, Wanted { share: Share::Shared, max_queue: 1, reentrant: true, ..WANTED }];
 
 /// A blank cluster, whose elections proceed step by step.
 pub(super) const BLANK: Bounds =

@@ -8,7 +8,7 @@ use rand::{Rng, SeedableRng};
 use super::graph::{fingerprint, steps};
 use super::healing::{self, Healing, Until};
 use super::queue::{self, Flaw, Queue};
-use super::registry::{BLANK, PERMITS, QUEUE, RETURNING, healing, returning};
+use super::registry::{BLANK, HOLDS, MIXED, PERMITS, QUEUE, RETURNING, healing, returning};
 use super::{Graph, Lasso, Live, NEVER, Unfinished, check};
 use crate::layers::{LOCKS_SEVERAL, LOCKS_SHARED, REPLACED, prompt};
 use crate::membership::Operators;
@@ -54,18 +54,27 @@ fn merging_is_exact<M: Live>(model: &M, walks: u64, length: usize) {
     }
 }
 
-#[test]
-fn merging_of_queues_is_exact() {
-    merging_is_exact(&Queue::new(queue::Bounds { ttl: 2, once: true, ..QUEUE }), 20, 2_000);
-    merging_is_exact(&Queue::new(queue::Bounds { sweep: 1, sweeps_catch_up: true, ..QUEUE }), 20, 2_000);
-    merging_is_exact(&Queue::new(queue::Bounds { clients: 2, keys: 2, ..QUEUE }), 20, 2_000);
-    merging_is_exact(&Queue::new(queue::Bounds { wanted: LOCKS_SHARED.wanted, ..QUEUE }), 20, 2_000);
-    merging_is_exact(&Queue::new(queue::Bounds { wanted: PERMITS, ..QUEUE }), 20, 2_000);
-    merging_is_exact(
-        &Queue::new(queue::Bounds { clients: 2, keys: 2, wanted: LOCKS_SEVERAL.wanted, ..QUEUE }),
-        20,
-        2_000,
-    );
+/// A test for each of these queues.
+macro_rules! merging_is_exact {
+    ($($name:ident: $bounds:expr,)*) => {$(
+        #[test]
+        fn $name() {
+            merging_is_exact(&Queue::new($bounds), 20, 2_000);
+        }
+    )*};
+}
+
+merging_is_exact! {
+    merging_of_queues_with_sessions_of_one_claim_is_exact: queue::Bounds { ttl: 2, once: true, ..QUEUE },
+    merging_of_queues_with_small_sweeps_is_exact: queue::Bounds { sweep: 1, sweeps_catch_up: true, ..QUEUE },
+    merging_of_two_queues_is_exact: queue::Bounds { clients: 2, keys: 2, ..QUEUE },
+    merging_of_queues_of_shared_claims_is_exact: queue::Bounds { wanted: LOCKS_SHARED.wanted, ..QUEUE },
+    merging_of_queues_for_permits_is_exact: queue::Bounds { wanted: PERMITS, ..QUEUE },
+    merging_of_queues_with_holds_is_exact: queue::Bounds { wanted: HOLDS, ..QUEUE },
+    merging_of_queues_of_readers_and_a_writer_of_both_is_exact:
+        queue::Bounds { clients: 2, keys: 2, wanted: MIXED, ..QUEUE },
+    merging_of_queues_of_claims_on_several_keys_is_exact:
+        queue::Bounds { clients: 2, keys: 2, wanted: LOCKS_SEVERAL.wanted, ..QUEUE },
 }
 
 #[test]

@@ -270,7 +270,7 @@ impl Locks {
 
     /// The command that a client sends.
     fn command(&self, number: usize, client: &Client, operation: Operation, claim: usize) -> Command {
-        let (session, sequence) = (Self::session(number), Some(Sequence(client.sent.len() as u64 + 1)));
+        let (session, sequence) = (Self::session(number), Sequence::new(client.sent.len() as u64 + 1));
         let known = |index: usize| client.granted[index].unwrap_or(Token(u64::MAX));
         if operation == Operation::Write {
             let write = &self.bounds.writes[claim];

@@ -56,7 +56,7 @@ pub(super) fn properties(model: &Locks) -> Vec<Property<Locks>> {
     all.extend(store(model));
     if model.bounds.operations > 1 {
         all.push(Property::sometimes("a request may still arrive after a later one was done", |_, state: &State| {
-            state.table.sessions().values().any(|session| session.last > Some(Sequence(1)))
+            state.table.sessions().values().any(|session| session.last > Sequence::new(1))
         }));
     }
     if model.bounds.breaks {

@@ -161,7 +161,7 @@ fn stranger_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64) -> Ve
 fn forged_requests(bounds: &Bounds, wanted: &[LockRequest], number: u64, proof: Proof) -> Vec<(Token, Command)> {
     let forged = SessionId { number, proof };
     let mut all = session_requests(bounds, wanted, forged, &Operation::ALL, None);
-    let greatest = Some(Sequence(MAX_NUMBER));
+    let greatest = Sequence::new(MAX_NUMBER);
     let numbered = session_requests(bounds, wanted, forged, &Operation::ALL, greatest).into_iter();
     all.extend(numbered.filter(|(_, command)| !matches!(command, Command::KeepAlive { .. } | Command::Close { .. })));
     all.push((Token(0), Command::KeepAlive { sessions: vec![forged, session(number)] }));

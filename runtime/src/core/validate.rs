@@ -45,7 +45,7 @@ pub(super) fn sequence(number: Option<u64>) -> Result<Option<Sequence>, Failure>
     match number {
         Some(0) => Err(invalid("number is 0; a session's operations are numbered from 1")),
         Some(number) if number > MAX_NUMBER => Err(invalid(format!("number is {number}; it may be 1 to {MAX_NUMBER}"))),
-        number => Ok(number.map(Sequence)),
+        number => Ok(number.and_then(Sequence::new)),
     }
 }
 

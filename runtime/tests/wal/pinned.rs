@@ -24,11 +24,11 @@ fn opening(number: u64) -> Opening {
 }
 
 fn acquire(number: u64, sequence: Option<u64>, request: LockRequest) -> Command {
-    Command::Acquire { session: session(number), sequence: sequence.map(Sequence), request }
+    Command::Acquire { session: session(number), sequence: sequence.and_then(Sequence::new), request }
 }
 
 fn release(number: u64, keys: Keys, claim: Claim) -> Command {
-    Command::Release { session: session(number), sequence: Some(Sequence(300)), keys, claim }
+    Command::Release { session: session(number), sequence: Sequence::new(300), keys, claim }
 }
 
 /// A command of every form in which a log has them.
@@ -61,7 +61,7 @@ pub(crate) fn commands() -> Vec<Command> {
         Command::SetAccess { principal: Principal::from("admin/eve"), revision: Revision(0), rules: None },
         Command::Close { session: session(1) },
         Command::Transact {
-            writer: Writer::Session { session: session(4), sequence: Some(Sequence(300)) },
+            writer: Writer::Session { session: session(4), sequence: Sequence::new(300) },
             transaction: Transaction {
                 conditions: vec![Condition::Held { lock: Key::from("s"), token: Token(3) }],
                 changes: vec![

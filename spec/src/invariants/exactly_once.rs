@@ -59,7 +59,7 @@ mod tests {
             assert!(judge(&before, &repeated, &new).ends_with("of session 1.0 was done again"));
             let release = Command::Release {
                 session: id(1),
-                sequence: Some(crate::lock::Sequence(sequence)),
+                sequence: crate::lock::Sequence::new(sequence),
                 keys: "k".into(),
                 claim: crate::lock::Claim::Held(Token(1)),
             };
@@ -70,7 +70,7 @@ mod tests {
     #[test]
     fn transaction_that_is_done_again_is_seen() {
         let write = |sequence| {
-            let writer = Writer::Session { session: id(1), sequence: Some(Sequence(sequence)) };
+            let writer = Writer::Session { session: id(1), sequence: Sequence::new(sequence) };
             Command::Transact { writer, transaction: under(&[put("r", "x")], &[]) }
         };
         let mut before = table(1);

@@ -62,11 +62,11 @@ mod tests {
 
     fn acquire(sequence: u64, reentrant: bool) -> Command {
         let request = LockRequest { reentrant, ..LockRequest::exclusive("k", true) };
-        Command::Acquire { session: id(1), sequence: Some(Sequence(sequence)), request }
+        Command::Acquire { session: id(1), sequence: Sequence::new(sequence), request }
     }
 
     fn release(sequence: u64) -> Command {
-        let sequence = Some(Sequence(sequence));
+        let sequence = Sequence::new(sequence);
         Command::Release { session: id(1), sequence, keys: "k".into(), claim: Claim::Held(Token(1)) }
     }
 
@@ -121,7 +121,7 @@ mod tests {
     fn lock_that_time_grants_is_held_twice_by_a_reentrant_acquire() {
         let again = |session: SessionId, sequence| {
             let request = LockRequest { reentrant: true, ..LockRequest::exclusive("k", true) };
-            Command::Acquire { session, sequence: Some(Sequence(sequence)), request }
+            Command::Acquire { session, sequence: Sequence::new(sequence), request }
         };
         let mut before = table(2);
         for command in [again(id(1), 1), again(id(2), 1)] {
@@ -142,7 +142,7 @@ mod tests {
         for (session, times) in [(1, 2), (2, 3)] {
             for sequence in 1..=times {
                 let request = LockRequest { reentrant: true, mode: Mode::SHARED, ..LockRequest::exclusive("k", true) };
-                let sequence = Some(Sequence(sequence));
+                let sequence = Sequence::new(sequence);
                 before.apply(Stamp(0), &Command::Acquire { session: id(session), sequence, request });
             }
         }

@@ -382,7 +382,7 @@ mod tests {
     #[test]
     fn repeat_of_a_transaction_that_was_permitted_is_no_violation() {
         let mut before = table(&[Right::Write]);
-        let again = write(Writer::Session { session: id(1), sequence: Some(Sequence(9)) });
+        let again = write(Writer::Session { session: id(1), sequence: Sequence::new(9) });
         before.apply(Stamp(0), &again);
         let denied = set("admin/eve", before.access().revision().0, &[]);
         before.apply(Stamp(0), &denied);

@@ -71,7 +71,7 @@ mod tests {
 
     /// All that a stranger can ask for in the name of session 1, as session 1 and as itself.
     fn commands(session: SessionId) -> [Command; 8] {
-        let sequence = Some(Sequence(u64::MAX));
+        let sequence = Sequence::new(u64::MAX);
         let release = |claim| Command::Release { session, sequence, keys: "k".into(), claim };
         [
             Command::Close { session },

@@ -349,11 +349,11 @@ mod tests {
 
     fn reentrant(sequence: u64) -> Command {
         let request = LockRequest { reentrant: true, ..LockRequest::exclusive("k", true) };
-        Command::Acquire { session: id(1), sequence: Some(Sequence(sequence)), request }
+        Command::Acquire { session: id(1), sequence: Sequence::new(sequence), request }
     }
 
     fn release(sequence: u64, claim: Claim) -> Command {
-        Command::Release { session: id(1), sequence: Some(Sequence(sequence)), keys: "k".into(), claim }
+        Command::Release { session: id(1), sequence: Sequence::new(sequence), keys: "k".into(), claim }
     }
 
     fn held(times: u64) -> LockTable {

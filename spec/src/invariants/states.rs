@@ -116,7 +116,7 @@ pub(crate) fn opened(mut table: LockTable, sessions: u64) -> LockTable {
 
 /// Session `number` acquires the key or queues for it; `sequence` 0 means none.
 pub(crate) fn acquire(number: u64, sequence: u64, name: &str) -> Command {
-    let sequence = (sequence > 0).then_some(Sequence(sequence));
+    let sequence = Sequence::new(sequence);
     Command::Acquire { session: id(number), sequence, request: LockRequest::exclusive(name, true) }
 }
 

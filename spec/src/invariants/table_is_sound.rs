@@ -205,7 +205,7 @@ mod tests {
             table.parts().locks.get_mut(&key(name)).unwrap().queue.change(|queue| queue[0] = claim);
             complaint(table_is_sound(&table))
         };
-        let numbered = Waiter::new(id(2), Some(Sequence(1)), &both);
+        let numbered = Waiter::new(id(2), Sequence::new(1), &both);
         assert_eq!(damaged("b", numbered), "session 2.0 has another claim on b than on a");
         let alone = Waiter::new(id(2), None, &LockRequest::exclusive("b", true));
         assert_eq!(damaged("b", alone), "session 2.0 has another claim on b than on a");

@@ -194,7 +194,7 @@ mod tests {
 
     #[test]
     fn whole_transactions_are_sound() {
-        let numbered = Writer::Session { session: id(2), sequence: Some(Sequence(3)) };
+        let numbered = Writer::Session { session: id(2), sequence: Sequence::new(3) };
         for writer in [Writer::Client("".into()), numbered] {
             let command = Command::Transact { writer, transaction: changes() };
             assert_eq!(judge(&command, 0, |_, table| assert_eq!(table.records().len(), 2)), "");
@@ -215,7 +215,9 @@ mod tests {
             |table: &mut LockTable| table.store_parts().record("r").bytes = Bytes::from("y"),
             |table: &mut LockTable| table.store_parts().record("r").version = Version(1),
             |table: &mut LockTable| table.store_parts().record("r").fence = Some(Token(2)),
-            |table: &mut LockTable| table.store_parts().record("t").written = Some((id(1), Sequence(1))),
+            |table: &mut LockTable| {
+                table.store_parts().record("t").written = Sequence::new(1).map(|sequence| (id(1), sequence))
+            },
             |table: &mut LockTable| {
                 let record = table.record(&"r".into()).unwrap().clone();
                 table.store_parts().records.insert("s".into(), record);
@@ -242,7 +244,7 @@ mod tests {
 
     #[test]
     fn repetition_that_changes_records_is_seen() {
-        let writer = Writer::Session { session: id(2), sequence: Some(Sequence(1)) };
+        let writer = Writer::Session { session: id(2), sequence: Sequence::new(1) };
         let command = Command::Transact { writer, transaction: under(&[put("r", "y")], &[]) };
         let mut before = stored();
         before.apply(Stamp(0), &command);

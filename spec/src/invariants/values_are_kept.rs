@@ -100,11 +100,11 @@ mod tests {
 
     fn campaign(session: u64, sequence: u64, value: Option<&str>) -> Command {
         let request = LockRequest { value: value.map(Into::into), ..LockRequest::exclusive("k", true) };
-        Command::Acquire { session: id(session), sequence: Some(Sequence(sequence)), request }
+        Command::Acquire { session: id(session), sequence: Sequence::new(sequence), request }
     }
 
     fn proclaim(session: u64, sequence: u64, token: u64, value: &str) -> Command {
-        let (session, sequence) = (id(session), Some(Sequence(sequence)));
+        let (session, sequence) = (id(session), Sequence::new(sequence));
         Command::Proclaim { session, sequence, key: "k".into(), token: Token(token), value: value.into() }
     }
 

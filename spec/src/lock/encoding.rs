@@ -343,7 +343,7 @@ mod tests {
         let lock = Lock::from(earlier);
         let holders: Vec<_> =
             lock.holders.iter().map(|holder| (holder.session, holder.token, holder.sequence)).collect();
-        assert_eq!(holders, [(id(1), Token(7), Some(Sequence(4)))]);
+        assert_eq!(holders, [(id(1), Token(7), Sequence::new(4))]);
         let waiters: Vec<_> = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence, waiter.mode)).collect();
         assert_eq!(waiters, [(id(2), None, Mode::EXCLUSIVE)]);
         assert!(lock.holders.iter().all(|holder| holder.mode == Mode::EXCLUSIVE && holder.holds == 1));

@@ -2,6 +2,7 @@
 
 use alloc::sync::Arc;
 use core::fmt;
+use core::num::NonZeroU64;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -11,11 +12,6 @@ number! {
     /// A fencing token: the number of a grant, counted over the whole cluster. Tokens of later
     /// grants are greater, whatever the key. The first is 1.
     Token(u64)
-}
-
-number! {
-    /// The number of an operation within its session. At least 1; numbers only grow.
-    Sequence(u64)
 }
 
 number! {
@@ -31,6 +27,30 @@ number! {
 number! {
     /// The number of a transaction of the store. All records that it changes have it. The first is 1.
     Version(u64)
+}
+
+/// The number of an operation within its session. At least 1, so that an `Option` of it takes no more
+/// memory; numbers only grow.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
+pub struct Sequence(NonZeroU64);
+
+impl Sequence {
+    /// The operation with this number; `None` for 0.
+    pub fn new(number: u64) -> Option<Sequence> {
+        NonZeroU64::new(number).map(Sequence)
+    }
+}
+
+impl From<Sequence> for u64 {
+    fn from(Sequence(number): Sequence) -> u64 {
+        number.get()
+    }
+}
+
+impl fmt::Display for Sequence {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
 }
 
 /// Declares a shared, immutable string type: cheap to clone, because the same text occurs many
@@ -191,7 +211,7 @@ impl fmt::Display for SessionId {
 
 #[cfg(test)]
 mod tests {
-    use super::{Principal, Proof, SessionId};
+    use super::{Principal, Proof, Sequence, SessionId};
 
     #[test]
     fn principal_without_a_name_has_one_form() {
@@ -220,5 +240,16 @@ mod tests {
     #[test]
     fn identity_takes_24_bytes() {
         assert_eq!(size_of::<SessionId>(), 24);
+    }
+
+    /// Goal: each session and each claim has the number of an operation, or none, in 8 bytes.
+    #[test]
+    fn absent_number_of_an_operation_takes_no_more_memory() {
+        assert_eq!(size_of::<Option<Sequence>>(), 8);
+        assert_eq!(
+            [0, 1, u64::MAX].map(|number| Sequence::new(number).map(u64::from)),
+            [None, Some(1), Some(u64::MAX)]
+        );
+        assert!(Sequence::new(1) < Sequence::new(2) && Sequence::new(0) < Sequence::new(1));
     }
 }

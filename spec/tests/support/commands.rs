@@ -21,7 +21,7 @@ impl Commands<'_> {
         let key = Key::from(["k", "l", "m"][self.random.index(3)]);
         let session = self.session();
         let number = 1 + self.random.below(6);
-        let sequence = (self.random.below(2) == 0).then_some(Sequence(number));
+        let sequence = Sequence::new(number).filter(|_| self.random.below(2) == 0);
         let opening = Opening {
             proof: Proof::from(u128::from(self.random.below(16))),
             owner: Owner::from("a"),

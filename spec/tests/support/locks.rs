@@ -37,7 +37,7 @@ impl Scripted for LockTable {
         let words: Vec<&str> = text.split_whitespace().collect();
         let flag = |name: &str| words.contains(&name);
         let value = |name: &str| words.iter().find_map(|word| word.strip_prefix(name)?.strip_prefix('='));
-        let sequence = value("seq").map(number).transpose()?.map(Sequence);
+        let sequence = value("seq").map(number).transpose()?.and_then(Sequence::new);
         let principal = Principal::from(value("as").unwrap_or_default());
         let request = |keys: &str| {
             let mode = match value("permits").map(|text| text.split_once('/')) {

@@ -21,7 +21,7 @@ impl Client {
             let number = self.session.as_ref().map_or(0, |own| own.id.number());
             history_recorder::numbered_session(number)
         };
-        let (number, ttl_ms) = (number.map(|number| number.0), history_recorder::milliseconds(self.ttl));
+        let (number, ttl_ms) = (number.map(u64::from), history_recorder::milliseconds(self.ttl));
         match operation {
             Operation::Open => Call::OpenSession { ttl_ms },
             Operation::Close => Call::CloseSession { session: own() },
@@ -56,7 +56,7 @@ impl Client {
     /// lost.
     pub(super) fn ask(&self, pending: &PendingOperation, env: &mut Environment<'_>) -> Option<(Request, Duration)> {
         let session = self.session.as_ref().map(|session| session.id);
-        let number = pending.number.map(|number| number.0);
+        let number = pending.number.map(u64::from);
         let opening = |secret: Secret, ttl: Duration| {
             let ttl = Ttl(ttl_ms(ttl));
             let (owner, principal) = (Owner::from("client"), self.principal.clone());

@@ -52,13 +52,13 @@ impl Case {
 }
 
 fn release(session: SessionId, sequence: Option<u64>, claim: Claim) -> Command {
-    Command::Release { session, sequence: sequence.map(Sequence), keys: "k".into(), claim }
+    Command::Release { session, sequence: sequence.and_then(Sequence::new), keys: "k".into(), claim }
 }
 
 fn with(session: u64, sequence: u64, change: impl FnOnce(&mut LockRequest)) -> Command {
     let mut request = LockRequest::exclusive("k", true);
     change(&mut request);
-    Command::Acquire { session: id(session), sequence: Some(Sequence(sequence)), request }
+    Command::Acquire { session: id(session), sequence: Sequence::new(sequence), request }
 }
 
 /// Three sessions: 1 holds k with token 1 as its operation 1, then 2 and 3 wait for it.
@@ -132,7 +132,7 @@ fn free() -> LockTable {
     *parts.contended = SharedMap::new();
     let lock = parts.locks.get_mut(&key("k")).unwrap();
     lock.holders = Vec::new().into();
-    let waiter = Waiter::new(id(2), Some(Sequence(1)), &LockRequest::exclusive("k", true));
+    let waiter = Waiter::new(id(2), Sequence::new(1), &LockRequest::exclusive("k", true));
     lock.queue.change(|queue| queue.push_front(waiter));
     table
 }
@@ -260,7 +260,7 @@ fn claim(change: impl FnOnce(&mut Waiter)) -> Case {
 fn wrong_sessions_and_claims_are_seen() {
     let once = Command::AcquireOnce { opening: opening(), request: LockRequest::exclusive("l", false) };
     let request = LockRequest { mode: Mode::SHARED, ..LockRequest::exclusive("l", true) };
-    let shared = Command::Acquire { session: id(3), sequence: Some(Sequence(2)), request };
+    let shared = Command::Acquire { session: id(3), sequence: Sequence::new(2), request };
     let is_once = Case::right(&table(1), Command::Open { opening: opening() })
         .but(|_, after| after.parts().sessions.get_mut(&id(2)).unwrap().once = true);
     let repeated = with(3, 1, |request| request.mode = Mode::SHARED);
@@ -269,11 +269,11 @@ fn wrong_sessions_and_claims_are_seen() {
     let cases = [
         (Property::RepliesMatchTable, ahead),
         (Property::MutualExclusion, Case::right(&queued(), once.clone()).but(|outcome, _| outcome.events = [].into())),
-        (Property::ExactlyOnce, session(3, |session| session.last = Some(Sequence(1)))),
+        (Property::ExactlyOnce, session(3, |session| session.last = Sequence::new(1))),
         (Property::NoEarlyExpiry, session(3, |session| session.deadline = Stamp(149))),
         (Property::TableSoundness, session(2, |session| session.ttl = Ttl(99))),
         (Property::TableSoundness, is_once),
-        (Property::RepliesMatchTable, claim(|waiter| waiter.sequence = Some(Sequence(2)))),
+        (Property::RepliesMatchTable, claim(|waiter| waiter.sequence = Sequence::new(2))),
         (
             Property::RepliesMatchTable,
             Case::right(&queued(), once)
@@ -302,7 +302,7 @@ fn correct_entries_pass() {
     // The number of an acquire of k, for other keys.
     let others = LockRequest::exclusive(Keys::new(vec![key("k"), key("l")]).unwrap(), true);
     let asked = [
-        Command::Acquire { session: id(1), sequence: Some(Sequence(1)), request: others },
+        Command::Acquire { session: id(1), sequence: Sequence::new(1), request: others },
         // The number of an acquire that waits, in another mode.
         with(3, 1, |request| request.mode = Mode::SHARED),
         acquire(1, 1, "k"),

@@ -276,7 +276,7 @@ mod tests {
         table.apply(Stamp(0), &acquire(1, 0, "k"));
         written(&mut table, 0, under(&[put("fenced", "x"), put("gone", "x")], &[("k", 1)]));
         written(&mut table, 0, under(&[put("empty", ""), delete("gone")], &[("k", 1)]));
-        let writer = Writer::Session { session: id(1), sequence: Some(Sequence(7)) };
+        let writer = Writer::Session { session: id(1), sequence: Sequence::new(7) };
         let bytes = Bytes::from([0xff, 0, b'"'].to_vec());
         let transaction = under(&[super::Change::Put { record: key("numbered"), bytes }], &[]);
         table.apply(Stamp(0), &Command::Transact { writer, transaction });
@@ -290,7 +290,7 @@ mod tests {
         let text = serde_json::to_string(&table).unwrap();
         let read: LockTable = serde_json::from_str(&text).unwrap();
         assert_eq!((&read, read.stored_bytes()), (&table, 3 * 64 + 7 + 5 + 11));
-        let number = Some((id(1), Sequence(7)));
+        let number = Sequence::new(7).map(|sequence| (id(1), sequence));
         let bytes = Bytes::from([0xff, 0, b'"'].to_vec());
         let expected = Record { bytes, version: Version(3), fence: None, written: number };
         assert_eq!(read.record(&key("numbered")), Some(&expected));
