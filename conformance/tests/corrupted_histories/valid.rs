@@ -80,8 +80,13 @@ impl<'h> Valid<'h> {
                 continue;
             };
             if tokens.insert(token) {
+                // One with a number that was sent again is answered so, too, if it found nothing.
+                let has_found_it = |release: &Operation| {
+                    let is_numbered = matches!(release.call, Call::Release { number: Some(_), .. });
+                    release.answer() == Some(&Answer::Released) && !(is_numbered && release.was_disconnected())
+                };
                 let release = match releases.get(token).map(Vec::as_slice) {
-                    Some([only]) if only.1.answer() == Some(&Answer::Released) => Some(*only),
+                    Some([only]) if has_found_it(only.1) => Some(*only),
                     _ => None,
                 };
                 let is_fresh = valid.is_fresh(index);

@@ -114,7 +114,7 @@ struct Request {
     state: RequestState,
     /// The client has given up and ignores the answer.
     lost: bool,
-    /// A repetition of a completed operation; its answer is ignored.
+    /// Another sending of an operation; its answer is ignored.
     copy: bool,
     /// Whether it was sent more than once.
     resent: bool,
@@ -163,7 +163,8 @@ impl World {
             58..88 => self.answer(),
             88..90 => self.lose(),
             90..92 => self.disconnect(),
-            92..95 => self.time_out(),
+            92..93 => self.send_again(),
+            93..95 => self.time_out(),
             95..98 => self.sweep(),
             _ => {
                 let most = self.size.ttl_ms * 1_000_000;
@@ -197,7 +198,7 @@ impl World {
         {
             *last += 1;
             *number = Some(*last);
-            sequence = Some(Sequence(*last));
+            sequence = Sequence::new(*last);
         }
         member.open += 1;
         self.next += 1;
@@ -330,12 +331,17 @@ impl World {
         self.remember();
         // A request with a number may arrive again.
         if sequence.is_some() && !copy && self.random.random_bool(0.1) {
-            let Request { op, client, call, session, sequence, sent, .. } = &self.requests[index];
-            let (call, session, sequence) = (call.clone(), *session, *sequence);
-            let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
-            let (lost, copy, resent) = (true, true, false);
-            self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
+            self.copy(index);
         }
+    }
+
+    /// Another sending of the same request, whose answer nobody reads.
+    fn copy(&mut self, index: usize) {
+        let Request { op, client, call, session, sequence, sent, .. } = &self.requests[index];
+        let (call, session, sequence) = (call.clone(), *session, *sequence);
+        let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
+        let (lost, copy, resent) = (true, true, false);
+        self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
     }
 
     fn state(&mut self, index: usize, reply: Reply) -> RequestState {
@@ -448,12 +454,12 @@ impl World {
                 {
                     member.sessions.retain(|(known, _)| *known != session);
                 }
-                // Without a number, or without a session, an earlier sending may have been carried
-                // out.
+                // An earlier sending may have been carried out; an acquire with a number is answered with that.
                 let is_certain = request.sequence.is_some()
                     && match &request.call {
+                        Call::Acquire { .. } => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
                         Call::WriteRecord { .. } => error == Refusal::StaleToken,
-                        _ => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
+                        _ => false,
                     };
                 if request.resent && !is_certain {
                     Event::Info { op, time, why: format!("refused, and sent before: {error}") }
@@ -505,6 +511,24 @@ impl World {
         if withdrawn {
             self.give_up(session, index);
         }
+    }
+
+    /// A client waits in vain for the answer to a request that does not wait, and sends it again. The first sending, or
+    /// its answer, is lost or late. Without a number each sending that arrives is carried out.
+    fn send_again(&mut self) {
+        let is_one = |request: &Request| {
+            let gives_back_or_writes = matches!(
+                request.call,
+                Call::Release { .. } | Call::Withdraw { .. } | Call::Proclaim { .. } | Call::WriteRecord { .. }
+            );
+            gives_back_or_writes && !request.lost && !request.copy
+        };
+        let Some(index) = self.pick(is_one) else { return };
+        if matches!(self.requests[index].state, RequestState::Sent) && self.random.random() {
+            self.copy(index);
+        }
+        self.note(index, Note::Disconnected);
+        (self.requests[index].state, self.requests[index].resent) = (RequestState::Sent, true);
     }
 
     fn give_up(&mut self, session: SessionId, index: usize) {

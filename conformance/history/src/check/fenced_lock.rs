@@ -37,13 +37,14 @@
 //! that finds no claim: later it may find one.
 
 use std::cell::{Cell, RefCell};
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::rc::Rc;
 
 use stateright::semantics::SequentialSpec;
 
 use super::step::{Act, Adds, Party, Seen, Set, Shown, Step, bit};
 use crate::Mode;
+use crate::operation::OperationIndex;
 
 /// What all orders have in common.
 #[derive(Debug, Default)]
@@ -64,6 +65,8 @@ pub(super) struct SearchContext {
     pub(super) refusals: Vec<Set>,
     /// Of each request that was sent again: the steps with which it may arrive again, and how many of them may.
     pub(super) sent_again: Vec<(Set, usize)>,
+    /// The step of each release or withdrawal with a number that was sent again.
+    pub(super) sent_again_by_number: HashMap<OperationIndex, u8>,
     visited: RefCell<HashSet<(Set, State)>>,
     settled: RefCell<HashSet<(Set, State)>>,
     /// Number of states that the memory has room for.
@@ -188,7 +191,12 @@ impl FencedLock {
                 require(self.state.granted & bit(*acquire) == 0)?;
                 self.leave(*acquire)
             }
-            (Act::Release { party, token }, seen) => self.release(*party, *token, seen),
+            (Act::Release { party, token, .. }, seen) => self.release(*party, *token, seen),
+            (Act::Holds { party, token, holds, operation }, _) => {
+                let step = self.context.sent_again_by_number.get(operation).ok_or(Misfit)?;
+                require(self.done & bit(*step) != 0)?;
+                self.holds(*party, *token, *holds)
+            }
             (Act::Break { token, holder }, seen) => self.break_grant(*token, holder.as_ref(), seen),
             // As with a deadline, it matters only if a client was told that the session is gone.
             (Act::EndBroken { party }, _)
@@ -197,7 +205,7 @@ impl FencedLock {
                 self.state.ended |= bit(*party);
                 Ok(())
             }
-            (Act::Withdraw { party }, seen) => self.withdraw(*party, seen),
+            (Act::Withdraw { party, .. }, seen) => self.withdraw(*party, seen),
             (Act::Close { party }, _) => {
                 self.state.ended |= bit(*party);
                 self.drop_claim(*party)
@@ -325,14 +333,49 @@ impl FencedLock {
 
     fn release(&mut self, party: Option<Party>, token: u64, seen: &Seen) -> Result<(), Misfit> {
         self.end_due_holders()?;
-        let may_be = |holder: &Claim| {
-            let nameless =
-                party.is_none_or(|party| self.is_borrowed(party)) && self.context.nameless & bit(holder.party) != 0;
-            Some(holder.party) == party || (nameless && holder.shown_as.is_none_or(|shown| Some(shown) == party))
-        };
-        let held = self.holder_with(token, may_be);
+        let mut held = self.holder_with(token, |holder| self.may_be_of(holder, party));
+        if *seen == Seen::DoneIfHeld {
+            // A later sending found its session.
+            require(party.is_none_or(|party| !self.is_gone(party)))?;
+            held = held.filter(|&index| self.may_have(index, token));
+        }
         self.is_named(held, token, seen)?;
         self.take_hold(held.filter(|_| *seen != Seen::NotHolder), seen)
+    }
+
+    /// Whether a holder may be this session.
+    fn may_be_of(&self, holder: &Claim, party: Option<Party>) -> bool {
+        let nameless =
+            party.is_none_or(|party| self.is_borrowed(party)) && self.context.nameless & bit(holder.party) != 0;
+        Some(holder.party) == party || (nameless && holder.shown_as.is_none_or(|shown| Some(shown) == party))
+    }
+
+    /// Whether the holder at this index may have this token.
+    fn may_have(&self, index: usize, token: u64) -> bool {
+        let Claim { token: known, bounds: (least, greatest), .. } = &self.state.holders[index];
+        known.map_or((*least..=*greatest).contains(&token), |known| known == token)
+    }
+
+    /// Whether the session may have so many holds; of a release, by the grant with its token.
+    fn holds(&mut self, party: Option<Party>, token: Option<u64>, holds: u32) -> Result<(), Misfit> {
+        let is_gone = |holder: &Claim| self.is_gone(holder.party);
+        let may_be = |holder: &Claim| self.may_be_of(holder, party) && !is_gone(holder);
+        let held = match token {
+            Some(token) => self.holder_with(token, may_be).filter(|&index| self.may_have(index, token)),
+            None => self.state.holders.iter().position(may_be),
+        };
+        match (held, token) {
+            (None, _) => require(holds == 0),
+            // It may be another grant, or a grant of another session.
+            (Some(index), _) if holds == 0 => {
+                let holder = &self.state.holders[index];
+                require(token.is_some() && holder.token.is_none() || Some(holder.party) != party)
+            }
+            (Some(index), token) => {
+                require(self.state.holders[index].holds == holds)?;
+                token.map_or(Ok(()), |token| self.claim_has(index, token))
+            }
+        }
     }
 
     /// A withdrawal of a waiter, or of a holder: it takes a hold then. A due session cannot act: it keeps its queue

@@ -234,7 +234,7 @@ fn may_remove(facts: &Facts<'_>, write: &Write<'_>, version: u64, read: &Operati
     *write.change == Change::Delete
         && operation.refusal().is_none()
         && operation.invoked <= read.completed()
-        && write.version.is_none_or(|removed| removed > version)
+        && (write.version.is_none_or(|removed| removed > version) || may_be_repeated(operation))
 }
 
 fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Read<'_>) -> Option<Violation> {

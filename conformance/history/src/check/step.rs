@@ -3,6 +3,7 @@
 //! [`FencedLock`](super::fenced_lock::FencedLock) says which of them fit.
 
 use crate::Mode;
+use crate::operation::OperationIndex;
 
 /// A session, or an acquire with an unknown session, by its index; at most 128 for one key.
 pub(super) type Party = u8;
@@ -39,13 +40,16 @@ pub(super) enum Act {
     /// An acquire is denied by the access rules: when it arrives, or when its turn comes.
     Deny { acquire: u8 },
     /// A holder gives a hold back.
-    Release { party: Option<Party>, token: u64 },
+    Release { party: Option<Party>, token: u64, operation: OperationIndex },
+    /// A later sending of this release or withdrawal is answered with the holds that are left; `token` is that of the
+    /// release.
+    Holds { party: Option<Party>, token: Option<u64>, holds: u32, operation: OperationIndex },
     /// An operator breaks a grant. `holder` is the session that the answer names.
     Break { token: u64, holder: Option<Shown> },
     /// A session whose grant was broken ends, if it has no claim left.
     EndBroken { party: Party },
     /// A session gives up its wait, or gives a hold back.
-    Withdraw { party: Party },
+    Withdraw { party: Party, operation: OperationIndex },
     /// A session is closed.
     Close { party: Party },
     /// A client asks whether a session lives.
@@ -65,7 +69,15 @@ pub(super) enum Act {
 impl Act {
     /// Whether the step never changes the state. Such steps are tried first.
     pub(super) fn is_read_only(&self) -> bool {
-        matches!(self, Act::Look { .. } | Act::Read | Act::Granted { .. } | Act::Seen { .. } | Act::RefuseGone { .. })
+        matches!(
+            self,
+            Act::Look { .. }
+                | Act::Read
+                | Act::Granted { .. }
+                | Act::Seen { .. }
+                | Act::RefuseGone { .. }
+                | Act::Holds { .. }
+        )
     }
 }
 

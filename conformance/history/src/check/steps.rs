@@ -199,11 +199,13 @@ impl<'f, 'h> Steps<'f, 'h> {
             }
             Call::Withdraw { session, .. } => {
                 if let Some(party) = self.session(session) {
-                    self.give_back(operation, Act::Withdraw { party });
+                    self.give_back(operation, Some(party), None, Act::Withdraw { party, operation: operation_index });
                 }
             }
             Call::Release { session, token, .. } => {
-                self.give_back(operation, Act::Release { party: self.session(session), token: *token });
+                let (party, token) = (self.session(session), *token);
+                let act = Act::Release { party, token, operation: operation_index };
+                self.give_back(operation, party, Some(token), act);
             }
             Call::Break { token, .. } => {
                 let (holder, seen) = match (operation.answer(), operation.refusal()) {
@@ -236,7 +238,7 @@ impl<'f, 'h> Steps<'f, 'h> {
     /// A release or a withdrawal. With a number it is done once. Each other sending is answered with the holds that are
     /// left *then*, or with the end of the claim, whatever ended it; the first one may have found none. Without a number
     /// each sending takes a hold, or drops what the session asked for meanwhile.
-    fn give_back(&mut self, operation: &Operation, act: Act) {
+    fn give_back(&mut self, operation: &Operation, party: Option<Party>, token: Option<u64>, act: Act) {
         let (from, to) = (operation.invoked, operation.completed());
         let is_repeated = operation.was_repeated_by_number();
         let seen = match (operation.answer(), operation.refusal()) {
@@ -250,6 +252,14 @@ impl<'f, 'h> Steps<'f, 'h> {
             for _ in 0..operation.repetitions() {
                 self.add(from, Time::NEVER, act.clone(), Seen::Unknown);
             }
+        }
+        if let (Act::Release { operation, .. } | Act::Withdraw { operation, .. }, Seen::DoneIfHeld) = (&act, &seen) {
+            let operation = *operation;
+            let holds = match self.facts.operation(operation).answer() {
+                Some(Answer::StillHeld { holds }) => *holds,
+                _ => 0,
+            };
+            self.add(from, to, Act::Holds { party, token, holds, operation }, Seen::Done);
         }
         self.add(from, to, act, seen);
     }
@@ -415,6 +425,9 @@ impl<'f, 'h> Steps<'f, 'h> {
                     context.reported_gone |= bit(party);
                 }
                 Act::Look { party } if seen == Seen::Lives(false) => context.reported_gone |= bit(party),
+                Act::Release { operation, .. } | Act::Withdraw { operation, .. } if seen == Seen::DoneIfHeld => {
+                    context.sent_again_by_number.insert(operation, index);
+                }
                 _ => {}
             }
             timed.push(Timed { from, to, step: Step { index, act }, seen });

@@ -156,12 +156,8 @@ impl<'h> Facts<'h> {
                         }
                     }
                 }
-                // A release with a number that is sent again is answered so also if the first sending found nothing.
-                (Call::Release { token, .. }, Some(Answer::Released), _) if operation.was_repeated_by_number() => {
-                    if let Some(grant) = self.sight(shown(*token), done) {
-                        earlier(&mut grant.ended, done);
-                    }
-                }
+                // It is answered so also if the first sending found nothing: see below.
+                (Call::Release { .. }, Some(Answer::Released), _) if operation.was_repeated_by_number() => {}
                 (Call::Release { token, .. }, Some(answer), _) => {
                     if let Some(grant) = self.sight(shown(*token), done) {
                         later(&mut grant.held, begun);
@@ -196,6 +192,7 @@ impl<'h> Facts<'h> {
                 _ => {}
             }
         }
+        self.learn_from_repeated_releases();
         self.learn_from_stale_reads();
         self.learn_from_refusals_of_several();
         self.check_spread();
@@ -205,6 +202,25 @@ impl<'h> Facts<'h> {
     fn shown<'k>(&mut self, holder: &'h Holder, keys: &'k [usize]) -> Shown<'k> {
         let session = Some(self.session(&holder.session));
         Shown { token: holder.token, keys, is_whole: false, session, mode: Some(holder.mode) }
+    }
+
+    /// A release with a number that was sent again and found nothing left shows no grant. A grant that something else
+    /// showed has ended, if the release was of all of it.
+    fn learn_from_repeated_releases(&mut self) {
+        let history = self.history;
+        for (operation_index, operation) in history.operations.iter().enumerate() {
+            let (Call::Release { token, .. }, Some(Answer::Released)) = (&operation.call, operation.answer()) else {
+                continue;
+            };
+            let (keys, session) = (self.keys_of(operation), self.session_of(operation));
+            let Some(&index) = self.grants_by_token.get(token).filter(|_| operation.was_repeated_by_number()) else {
+                continue;
+            };
+            let grant = &mut self.grants[index];
+            if grant.is_whole && grant.keys == keys && grant.session == session {
+                earlier(&mut grant.ended, (operation.completed(), operation_index));
+            }
+        }
     }
 
     /// A stale read shows a past state: any grant that it shows had been made when it was answered.
@@ -429,7 +445,8 @@ impl<'h> Facts<'h> {
             }
             for withdrawal in claims.withdrawals.overlapping(queued, operation.completed()) {
                 let withdrawal_of = self.operation(withdrawal);
-                if withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) {
+                let is_of_claim = self.keys_of(withdrawal_of) == self.keys_of(operation);
+                if is_of_claim && withdrawal_of.invoked > queued && withdrawal_of.answer() == Some(&Answer::Withdrawn) {
                     let done = (withdrawal_of.completed(), withdrawal);
                     grant.seen = grant.seen.min(done);
                     earlier(&mut grant.ended, done);
