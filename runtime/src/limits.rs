@@ -188,7 +188,7 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which a client must read the answers on a WebSocket, or some part of an HTTP answer,
 /// before the node closes its connection.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
-/// Capacity of the core's channel of requests and other events.
+/// Number of events waiting for the core from which on requests are refused.
 pub const CORE_QUEUE: usize = 65_536;
 /// Capacity of the core's channel of batches of peer messages.
 pub const CORE_MESSAGES: usize = 4_096;

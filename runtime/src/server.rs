@@ -446,7 +446,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let (stopping, stopped) = watch::channel(false);
     let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
     let forwarding_permits =
-        ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.connections_refused);
+        ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.peer_connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
     let setup =
         Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };

@@ -19,7 +19,7 @@ use hyper_util::rt::TokioIo;
 use palisade::storage::{self, SnapshotInfo};
 use palisade_client::Security;
 use palisade_client::tls::{Side, explain};
-use palisade_client::wire::Failure;
+use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Position;
 use tokio::time::{Instant, sleep, timeout};
@@ -59,6 +59,8 @@ enum SaveError {
     Unreachable(String),
     /// The node answered, and its snapshot cannot be saved: no other endpoint is tried.
     Failed(String),
+    /// The node does not permit it to this client.
+    Denied(String),
 }
 
 impl Snapshot {
@@ -83,9 +85,11 @@ impl Snapshot {
                     return ExitCode::SUCCESS;
                 }
                 Err(SaveError::Unreachable(error)) => unreachable.push(format!("{endpoint}: {error}")),
-                Err(SaveError::Failed(error)) => {
-                    print_error(format!("cannot save a snapshot from {endpoint}: {error}"));
-                    return ExitCode::from(74);
+                Err(error @ (SaveError::Failed(_) | SaveError::Denied(_))) => {
+                    let code = if matches!(error, SaveError::Denied(_)) { 77 } else { 74 };
+                    let (SaveError::Unreachable(why) | SaveError::Failed(why) | SaveError::Denied(why)) = error;
+                    print_error(format!("cannot save a snapshot from {endpoint}: {why}"));
+                    return ExitCode::from(code);
                 }
             }
         }
@@ -114,7 +118,9 @@ async fn leader_first(endpoints: Vec<String>, security: &Security) -> Vec<String
 pub(super) async fn take(endpoint: &str, security: &Security) -> Result<(), String> {
     match ask(endpoint, security, "POST").await {
         Ok(_) => Ok(()),
-        Err(SaveError::Unreachable(error) | SaveError::Failed(error)) => Err(format!("{endpoint}: {error}")),
+        Err(SaveError::Unreachable(error) | SaveError::Failed(error) | SaveError::Denied(error)) => {
+            Err(format!("{endpoint}: {error}"))
+        }
     }
 }
 
@@ -202,10 +208,11 @@ async fn refused(response: Response<Incoming>) -> SaveError {
         Ok(body) => body,
         Err(error) => return broken_off(error),
     };
-    let failure = serde_json::from_slice::<Failure>(&body).ok();
-    let message =
-        failure.map_or_else(|| format!("the node answered with HTTP status {status}"), |failure| failure.message);
-    SaveError::Failed(message)
+    match serde_json::from_slice::<Failure>(&body) {
+        Ok(Failure { error: Code::Denied | Code::Unauthenticated, message, .. }) => SaveError::Denied(message),
+        Ok(failure) => SaveError::Failed(failure.message),
+        Err(_) => SaveError::Failed(format!("the node answered with HTTP status {status}")),
+    }
 }
 
 /// What a node says against this client's certificate comes behind the handshake of TLS.

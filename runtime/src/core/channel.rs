@@ -67,6 +67,11 @@ impl CoreInbox {
         self.events.recv_timeout(std::time::Duration::from_secs(20)).ok()
     }
 
+    /// Number of events in the channel.
+    pub(crate) fn waiting(&self) -> usize {
+        self.events.len()
+    }
+
     /// A message in the channel.
     pub(crate) fn next_message(&self) -> Option<Message<LockTable>> {
         self.messages.try_recv().ok()?.pop()
@@ -92,9 +97,10 @@ impl<T> From<TrySendError<T>> for NotTaken {
 }
 
 impl Core {
-    /// Creates the channels: their sending and their receiving side.
+    /// Creates the channels: their sending and their receiving side. The channel of events has no
+    /// slots in advance, which would take 20 MiB; [`Core::send`] bounds it.
     pub fn channel() -> (Core, CoreInbox) {
-        let (events, event_receiver) = crossbeam_channel::bounded(limits::CORE_QUEUE);
+        let (events, event_receiver) = crossbeam_channel::unbounded();
         let (messages, message_receiver) = crossbeam_channel::bounded(limits::CORE_MESSAGES);
         let core = Core { events, messages, view: Arc::new(SharedView::default()) };
         (core, CoreInbox { events: event_receiver, messages: message_receiver })
@@ -110,29 +116,27 @@ impl Core {
         Ok(self.messages.try_send(messages)?)
     }
 
-    /// Sends an event, without waiting.
+    /// Sends an event. Threads that send at the same moment may exceed the limit by an event each.
     ///
     /// # Errors
-    /// If the channel is full, or the core has ended. The event is dropped, and the caller tells
-    /// the client which. The end of a connection must not be dropped: see [`Core::deliver`].
+    /// If [`limits::CORE_QUEUE`] events wait, or the core has ended. The event is dropped, and the
+    /// caller tells the client which. The end of a connection must not be dropped: see
+    /// [`Core::deliver`].
     pub fn send(&self, event: Event) -> Result<(), NotTaken> {
-        Ok(self.events.try_send(event)?)
+        if self.events.len() >= limits::CORE_QUEUE {
+            return Err(NotTaken::Full);
+        }
+        self.events.send(event).map_err(|_| NotTaken::Ended)
     }
 
-    /// Sends an event that must not be lost, and returns at once: if the channel is full, another
-    /// thread waits for room. The end of a connection is such an event: if it were lost, this node
-    /// would keep renewing the connection's waiters, and they would stay in their queues until
-    /// their waits time out.
+    /// Sends an event that must not be lost, however many wait. The end of a connection is such an
+    /// event: if it were lost, this node would keep renewing the connection's waiters, and they
+    /// would stay in their queues until their waits time out. It follows a request that the core has
+    /// accepted, so at most one of these comes for each such request; the others are the node's own,
+    /// and few.
     pub fn deliver(&self, event: Event) {
-        let Err(TrySendError::Full(event)) = self.events.try_send(event) else { return };
-        let events = self.events.clone();
-        // Rare, and over when the core has caught up. If the core has ended, the event has no
-        // receiver.
-        let wait = move || drop(events.send(event));
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(wait)),
-            Err(_) => wait(),
-        }
+        // If the core has ended, the event has no receiver.
+        drop(self.events.send(event));
     }
 
     /// The node's state as of its last iteration.

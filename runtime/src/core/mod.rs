@@ -2,7 +2,7 @@
 //!
 //! The core waits for inputs, takes as many as there are, steps the node through all of them,
 //! writes and syncs once, and releases every output that follows the write (group commit). Nothing
-//! else touches the node. Inputs come through two bounded channels; answers leave through
+//! else touches the node. Inputs come through two channels; answers leave through
 //! [`Outbox`](crate::outbox::Outbox)es and one-shot channels, which never block the core.
 //!
 //! The protocol leaves open what the core decides itself (how many inputs an iteration takes, in

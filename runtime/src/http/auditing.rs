@@ -4,7 +4,30 @@ use palisade_client::wire::{AddMember, Code, Failure, MemberChange, Op, ReplaceM
 use tracing::warn;
 
 use super::App;
-use crate::audit::{Act, Client};
+use crate::audit::{Act, Audit, Client};
+
+/// The result of an act that was not begun, because its client hung up before.
+const ABANDONED: &str = "abandoned";
+
+/// The durable intent of an administrative act. It gets one result: that of the act, or `abandoned`.
+pub(super) struct Intent {
+    audit: Audit,
+    number: u64,
+    result: String,
+}
+
+impl Drop for Intent {
+    fn drop(&mut self) {
+        self.audit.answered(self.number, &self.result);
+    }
+}
+
+/// Records the result of an act: `done`, or the code of the failure.
+pub(super) fn answered(intent: Option<Intent>, result: Result<(), &Failure>) {
+    let Some(mut intent) = intent else { return };
+    let code = result.err().and_then(|failure| serde_json::to_value(failure.error).ok());
+    intent.result = code.as_ref().and_then(serde_json::Value::as_str).unwrap_or("done").to_owned();
+}
 
 /// The administrative act that an operation is, if it is one.
 pub(super) fn act(op: &Op) -> Option<Act> {
@@ -55,16 +78,21 @@ impl App {
         act: Act,
         done: impl Future<Output = Result<T, Failure>>,
     ) -> Result<T, Failure> {
-        let Some(audit) = &self.audit else { return done.await };
-        let intent = audit.intend(act, self.client()).await.map_err(|why| {
+        let intent = self.intend(act).await?;
+        let result = done.await;
+        answered(intent, result.as_ref().map(drop));
+        result
+    }
+
+    /// Makes the intent of an administrative act durable; there is none without an audit log.
+    pub(super) async fn intend(&self, act: Act) -> Result<Option<Intent>, Failure> {
+        let Some(audit) = &self.audit else { return Ok(None) };
+        let number = audit.intend(act, self.client()).await.map_err(|why| {
             let principal = self.principal.as_str();
             warn!(principal, error = why, "refused an administrative request: the audit log cannot be written");
             Failure::new(Code::AuditUnavailable, format!("the audit log cannot be written: {why}; nothing was done"))
         })?;
-        let result = done.await;
-        let code = result.as_ref().err().and_then(|failure| serde_json::to_value(failure.error).ok());
-        audit.answered(intent, code.as_ref().and_then(serde_json::Value::as_str).unwrap_or("done"));
-        result
+        Ok(Some(Intent { audit: audit.clone(), number, result: ABANDONED.to_owned() }))
     }
 
     /// Records that this node refused what the client may not do.

@@ -74,25 +74,31 @@ pub(super) struct ConnectionPermit {
     of_client: Option<Connected>,
     /// Whether its client watches.
     pub(super) watches: AtomicBool,
-    metrics: Arc<Metrics>,
+    /// Where it is counted, if it is a client's.
+    metrics: Option<Arc<Metrics>>,
 }
 
 impl ConnectionPermit {
+    /// That of a client's connection.
     pub(super) fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
-        ConnectionPermit {
-            _permit: permit,
-            of_client: None,
-            watches: AtomicBool::new(false),
-            metrics: Arc::clone(metrics),
-        }
+        let mut permit = ConnectionPermit::of_node(permit);
+        permit.metrics = Some(Arc::clone(metrics));
+        permit
+    }
+
+    /// That of a connection over which another node forwards requests.
+    pub(super) fn of_node(permit: OwnedSemaphorePermit) -> ConnectionPermit {
+        ConnectionPermit { _permit: permit, of_client: None, watches: AtomicBool::new(false), metrics: None }
     }
 }
 
 impl Drop for ConnectionPermit {
     fn drop(&mut self) {
-        self.metrics.connections.dec();
+        if let Some(metrics) = &self.metrics {
+            metrics.connections.dec();
+        }
     }
 }
 

@@ -8,19 +8,42 @@ use serde::Deserialize;
 use tracing::warn;
 
 use super::body::{self, PathParameter};
-use super::{App, Caller, not_taken, perform, reply};
+use super::{App, Caller, Submitted, not_taken, perform, reply};
 use crate::core::NotTaken;
 
+/// An operator's break of a grant.
+pub(super) struct Breaking {
+    app: App,
+    key: String,
+    order: Break,
+    submitted: Result<Submitted, Failure>,
+}
+
 impl App {
-    /// Breaks a grant for an operator, and tells its holder and every WebSocket of this node. Whatever comes of it is
-    /// logged: this is the only request that takes something from another client.
-    pub(super) async fn break_grant(&self, key: String, order: Break) -> Result<Answer, Failure> {
-        let Break { token, reason } = order.clone();
-        let result = self.request(Op::Break { key: key.clone(), order }).await;
-        let address = self.remote.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+    /// Sends an operator's break to the core, which has it before every later event when this returns.
+    pub(super) async fn begin_break(&self, key: String, order: Break) -> Breaking {
+        let op = Op::Break { key: key.clone(), order: order.clone() };
+        let submitted = match self.accepts_op(&op) {
+            Ok(()) => self.submit_op(op).await,
+            Err(refused) => Err(refused),
+        };
+        Breaking { app: self.clone(), key, order, submitted }
+    }
+}
+
+impl Breaking {
+    /// Waits for the answer, and tells the holder and every WebSocket of this node. Whatever comes of it is logged: this
+    /// is the only request that takes something from another client.
+    pub(super) async fn answer_of_core(self) -> Result<Answer, Failure> {
+        let Breaking { app, key, order: Break { token, reason }, submitted } = self;
+        let result = match submitted {
+            Ok(submitted) => submitted.answer_of_core().await,
+            Err(failure) => Err(failure),
+        };
+        let address = app.remote.map_or_else(|| "an unknown address".to_owned(), |address| address.to_string());
+        let principal = app.principal.as_str();
         match &result {
             Ok(Answer::Broken(broken)) => {
-                let principal = self.principal.as_str();
                 warn!(
                     ?key,
                     token,
@@ -30,8 +53,8 @@ impl App {
                     address,
                     "an operator broke the grant of a lock"
                 );
-                self.holds.notify(broken);
-                self.sockets.notify(broken, &self.core.view().access());
+                app.holds.notify(broken);
+                app.sockets.notify(broken, &app.core.view().access());
             }
             Err(failure) => {
                 let outcome = match failure.error {
@@ -43,7 +66,6 @@ impl App {
                     _ => "an operator did not break the grant of a lock",
                 };
                 let failure = failure.to_string();
-                let principal = self.principal.as_str();
                 warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
             }
             Ok(_) => {}
@@ -97,7 +119,11 @@ pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParamet
     let result = async {
         let (key, order) = (body::key(path)?, body::json(body).await?);
         // A task of its own: also a client that does not wait for the answer leaves a line in the log.
-        let task = tokio::spawn(async move { app.break_grant(key, order).await });
+        let task = tokio::spawn(async move {
+            let mut result = app.begin_break(key, order).await.answer_of_core().await;
+            app.complete(result.as_mut());
+            result
+        });
         task.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     };
     reply::response(result.await, &uri)

@@ -55,6 +55,7 @@ pub use hold::ClientFrame;
 pub use listen::listen;
 pub use site::HostNames;
 
+use self::auditing::Intent;
 use self::client_limits::gives_back;
 use self::handshakes::Handshakes;
 use self::hold::Holds;
@@ -195,20 +196,18 @@ impl App {
         Request::from_wire(op, &self.principal)
     }
 
-    /// Sends an operation to the core and waits for the answer. The intent of an administrative act is
-    /// first recorded, if this node has an audit log.
-    async fn request(&self, op: Op) -> Result<Answer, Failure> {
-        self.accepts_op(&op).inspect_err(|failure| self.log_denial(failure))?;
-        match auditing::act(&op) {
-            Some(act) => self.administer(act, self.send(op)).await,
-            None => self.send(op).await,
-        }
-    }
-
     /// Sends an operation to the core and waits for the answer. If the client disconnects, the core
     /// withdraws its wait.
-    async fn send(&self, op: Op) -> Result<Answer, Failure> {
-        self.submit_op(op).await?.answer(self).await
+    async fn request(&self, op: Op) -> Result<Answer, Failure> {
+        self.accepts_op(&op).inspect_err(|failure| self.log_denial(failure))?;
+        let submitted = self.submit_op(op).await?;
+        if submitted.intent.is_none() {
+            return submitted.answer(self).await;
+        }
+        // A task of its own: also a client that hangs up has a result in the audit log.
+        let app = self.clone();
+        let task = tokio::spawn(async move { submitted.answer(&app).await });
+        task.await.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)))
     }
 
     /// The same for a request of the core.
@@ -233,17 +232,28 @@ impl App {
     ) -> Result<Submitted, Failure> {
         let connection = self.new_connection();
         let (sender, receiver) = oneshot::channel();
-        let guard = DisconnectGuard { core: self.core.clone(), connection: Some(connection) };
         let responder = Responder::once(connection, Instant::now(), sender).at(self.remote);
         let responder = responder.of(self.account_name(), turn);
-        self.core.send(Event::Request(request, responder)).map_err(not_taken)?;
-        Ok(Submitted { receiver, guard, _contents: contents })
+        let guard = DisconnectGuard::send(&self.core, connection, request, responder)?;
+        Ok(Submitted { receiver, guard, intent: None, _contents: contents })
     }
 
-    /// The same for an operation.
+    /// The same for an operation. The intent of an administrative act is first recorded, if this node has an audit
+    /// log.
     async fn submit_op(&self, op: Op) -> Result<Submitted, Failure> {
+        let intent = match auditing::act(&op) {
+            Some(act) => self.intend(act).await?,
+            None => None,
+        };
         let bytes = content_bytes(&op);
-        self.submit(self.validate(op)?, bytes).await
+        let submitted = async { self.submit(self.validate(op)?, bytes).await };
+        match submitted.await {
+            Ok(submitted) => Ok(Submitted { intent, ..submitted }),
+            Err(failure) => {
+                auditing::answered(intent, Err(&failure));
+                Err(failure)
+            }
+        }
     }
 
     /// Waits until there is room for the contents of a transaction, which may be large, beside those of the
@@ -281,16 +291,25 @@ impl App {
 struct Submitted {
     receiver: oneshot::Receiver<Result<Answer, Failure>>,
     guard: DisconnectGuard,
+    /// That of an administrative act.
+    intent: Option<Intent>,
     _contents: Option<OwnedSemaphorePermit>,
 }
 
 impl Submitted {
-    /// Waits for the answer.
-    async fn answer(mut self, app: &App) -> Result<Answer, Failure> {
+    /// Waits for the answer, and completes it.
+    async fn answer(self, app: &App) -> Result<Answer, Failure> {
+        let mut answer = self.answer_of_core().await;
+        app.complete(answer.as_mut());
+        answer
+    }
+
+    /// Waits for the answer. A WebSocket completes all answers where it writes them.
+    async fn answer_of_core(mut self) -> Result<Answer, Failure> {
         let answer = self.receiver.await;
         self.guard.connection = None;
-        let mut answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
-        app.complete(answer.as_mut());
+        let answer = answer.unwrap_or_else(|_| Err(not_taken(NotTaken::Ended)));
+        auditing::answered(self.intent, answer.as_ref().map(drop));
         answer
     }
 }
@@ -333,6 +352,20 @@ struct DisconnectGuard {
     connection: Option<ConnectionId>,
 }
 
+impl DisconnectGuard {
+    /// Sends the core a request of this connection. A request that the core does not accept has no guard: the core knows
+    /// nothing of it.
+    fn send(
+        core: &Core,
+        connection: ConnectionId,
+        request: Request,
+        responder: Responder,
+    ) -> Result<DisconnectGuard, Failure> {
+        core.send(Event::Request(request, responder)).map_err(not_taken)?;
+        Ok(DisconnectGuard { core: core.clone(), connection: Some(connection) })
+    }
+}
+
 impl Drop for DisconnectGuard {
     fn drop(&mut self) {
         if let Some(connection) = self.connection {
@@ -372,11 +405,13 @@ fn router(app: App) -> Router {
     let has_tls = app.peers.roster().tls.is_some();
     let forwarding = middleware::from_fn_with_state(app.clone(), forward::to_leader);
     let router = of_the_leader().into_router().route_layer(forwarding).merge(of_each_node().into_router());
-    let router = with_fallbacks(router).layer(middleware::from_fn_with_state(app.clone(), site::check));
+    let mut router = with_fallbacks(router);
     // Without TLS no request takes this way.
-    let router =
-        if has_tls { router.layer(middleware::from_fn_with_state(app.clone(), admission::admit)) } else { router };
-    router.with_state(app)
+    if has_tls {
+        router = router.layer(middleware::from_fn_with_state(app.clone(), admission::admit));
+    }
+    // Around all others: it adds a header to every answer.
+    router.layer(middleware::from_fn_with_state(app.clone(), site::check)).with_state(app)
 }
 
 /// The same for requests that other nodes forward: those have checked where they come from.
@@ -462,6 +497,25 @@ mod tests {
         assert_eq!(request().unwrap_err().error, Code::Overloaded);
         drop(inbox);
         assert_eq!(request().unwrap_err().error, Code::ShuttingDown);
+    }
+
+    /// Goal: requests that the core does not accept leave nothing in its queue, or a client that repeats one would
+    /// fill the memory, and keep all others out.
+    #[test]
+    fn refused_request_leaves_nothing_in_the_queue() {
+        let (core, inbox) = Core::channel();
+        let submit = || {
+            let (connection, (sender, _)) = (ConnectionId(1), oneshot::channel());
+            let responder = Responder::once(connection, Instant::now(), sender);
+            DisconnectGuard::send(&core, connection, Request::Transfer(None, Principal::default()), responder)
+        };
+        let guards: Vec<_> = (0..limits::CORE_QUEUE).map(|_| submit().expect("there is room")).collect();
+        for _ in 0..100 {
+            assert_eq!(submit().map(drop).unwrap_err().error, Code::Overloaded);
+        }
+        assert_eq!(inbox.waiting(), limits::CORE_QUEUE);
+        drop(guards);
+        assert_eq!(inbox.waiting(), 2 * limits::CORE_QUEUE, "the end of each connection");
     }
 
     /// Goal: the core learns of the end of a connection even if its queue was full at that moment.

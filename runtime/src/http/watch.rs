@@ -62,8 +62,7 @@ impl App {
             return Err(no_leader());
         }
         if let Filter::Key(key) = &filter {
-            let checked = check_access(&self.core.view().access(), &self.principal, Right::Read, key);
-            checked.inspect_err(|failure| self.log_denial(failure))?;
+            check_access(&self.core.view().access(), &self.principal, Right::Read, key)?;
         }
         let of_client = self.account.as_ref().map(|account| {
             account.watch().map_err(|limit| {
@@ -169,11 +168,9 @@ impl ClientWatch {
             Filter::Prefix(prefix) => prefix,
         };
         let checked = check_access(&self.app.core.view().access(), self.watcher.reader(), Right::Read, key);
-        let failure = checked.err().unwrap_or_else(|| {
+        checked.err().unwrap_or_else(|| {
             Failure::new(Code::Denied, "the access rules have just been changed, and did not permit it: watch again")
-        });
-        self.app.log_denial(&failure);
-        failure
+        })
     }
 }
 
@@ -248,6 +245,7 @@ pub(super) async fn watch(
     let watcher = match begun {
         Ok(watcher) => watcher,
         Err(failure) => {
+            app.log_denial(&failure);
             if failure.error == Code::Invalid {
                 app.metrics.frames_rejected.inc();
             }
@@ -270,6 +268,9 @@ pub(super) async fn watch(
                 return Some((Ok::<_, Infallible>(end.text()), None));
             }
         };
+        if let Part::End(failure) = &part {
+            watcher.app.log_denial(failure);
+        }
         Some((Ok(part.text()), Some((watcher, ended))))
     });
     let headers = [

@@ -2,7 +2,8 @@
 //!
 //! Requests reach the core in the order in which the client sent them. Once a request is refused
 //! because this node is not the leader, no later request of the connection is carried out: the
-//! connection ends. A session's numbered operations rely on both.
+//! connection ends. A session's numbered operations rely on both. (Administrative requests have no
+//! numbers. Their answers pass a task, so one that is refused ends the connection a moment later.)
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -126,6 +127,8 @@ pub(super) fn not_a_websocket(error: &WebSocketUpgradeRejection, uri: &Uri) -> R
 struct Connection {
     app: App,
     id: ConnectionId,
+    /// Whether the core has had a request of it.
+    is_known: AtomicBool,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of requests whose answers are not written yet.
     requests: Arc<Semaphore>,
@@ -145,7 +148,8 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>,
     let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), principal, text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
     let watches = SocketWatches::new(Arc::clone(&outbox), Arc::clone(&reads));
-    let connection = Connection { app, id, outbox, requests, reads, watches, socket: socket_state };
+    let is_known = AtomicBool::new(false);
+    let connection = Connection { app, id, is_known, outbox, requests, reads, watches, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -155,7 +159,9 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>,
     };
     connection.watches.end_all();
     connection.outbox.close();
-    connection.app.core.deliver(Event::Disconnected(id));
+    if connection.is_known.load(Ordering::Relaxed) {
+        connection.app.core.deliver(Event::Disconnected(id));
+    }
     let close = Message::Close(Some(CloseFrame { code: reason.0, reason: reason.1.into() }));
     let _ = timeout(CLOSE_TIMEOUT, sink.send(close)).await;
 }
@@ -283,25 +289,32 @@ impl Connection {
             responder.answer(Err(refused));
             return;
         }
+        // Later requests of the connection stay unread until the core has this one, and so in order. The request's
+        // permit bounds the number of the tasks.
         if let Op::Break { key, order } = request.op {
-            let app = self.app.clone();
-            // The permit of the request bounds the number of these tasks.
-            tokio::spawn(async move { responder.answer(app.break_grant(key, order).await) });
+            let breaking = self.app.begin_break(key, order).await;
+            tokio::spawn(async move { responder.answer(breaking.answer_of_core().await) });
             return;
         }
         if self.app.is_audited(&request.op) {
-            let app = self.app.clone();
-            tokio::spawn(async move { responder.answer(app.request(request.op).await) });
+            match self.app.submit_op(request.op).await {
+                Ok(submitted) => {
+                    tokio::spawn(async move { responder.answer(submitted.answer_of_core().await) });
+                }
+                Err(failure) => {
+                    responder.answer(Err(failure));
+                }
+            }
             return;
         }
         let bytes = content_bytes(&request.op);
         match self.app.validate(request.op) {
             Ok(accepted) => {
-                // Later requests of the connection stay unread meanwhile, and so in order.
                 let responder = responder.of(self.app.account_name(), self.app.turn().await);
                 let responder = responder.with_contents(self.app.room_for_contents(bytes).await);
-                if let Err(why) = self.app.core.send(Event::Request(accepted, responder)) {
-                    self.responder(request.id, text, None).answer(Err(not_taken(why)));
+                match self.app.core.send(Event::Request(accepted, responder)) {
+                    Ok(()) => self.is_known.store(true, Ordering::Relaxed),
+                    Err(why) => drop(self.responder(request.id, text, None).answer(Err(not_taken(why)))),
                 }
             }
             Err(failure) => {

@@ -2,11 +2,14 @@
 
 use std::collections::BTreeSet;
 use std::fs;
+use std::io::Write;
+use std::net::TcpStream;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use palisade_client::Security;
+use palisade_client::wire::{AccessRules, Code, Failure, Watch};
+use palisade_client::{Client, Error, Options, Security};
 use serde_json::{Value, json};
 
 use crate::support::certificates::Certificates;
@@ -158,6 +161,72 @@ fn every_node_records_what_happened_and_who_did_it() {
         verify(&cluster, id);
         assert_eq!(records(&cluster, id).last().unwrap()["event"], "stopped");
     }
+}
+
+/// Goal: an administrative request has its result in the log, also if its client hangs up before the answer.
+#[test]
+fn request_whose_client_hangs_up_has_a_result() {
+    let mut cluster = Cluster::start_adjusted(3, &["--election-timeout", "750ms"], keep);
+    let leader = cluster.wait_ready();
+    let followers: Vec<u16> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    followers.iter().for_each(|&id| cluster.freeze(id));
+    let body = json!({ "id": 9, "peer_addr": "127.0.0.1:1" }).to_string();
+    let request = format!(
+        "POST /v1/members HTTP/1.1\r\nHost: localhost\r\nX-Forward: never\r\nContent-Length: {}\r\n\r\n{body}",
+        body.len()
+    );
+    let mut stream = TcpStream::connect(cluster.client_addr(leader)).unwrap();
+    stream.write_all(request.as_bytes()).unwrap();
+    let of_intent = |records: &[Value]| records.iter().find(|record| record["event"] == "intent").cloned();
+    let intent = eventually("the intent is recorded", || of_intent(&records(&cluster, leader)));
+    drop(stream);
+    followers.iter().for_each(|&id| cluster.thaw(id));
+    let results = |cluster: &Cluster| {
+        let records = records(cluster, leader);
+        let of_intent = records.iter().filter(|record| record["intent"] == intent["n"]);
+        of_intent.map(|record| record["result"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    eventually("the result is recorded", || (!results(&cluster).is_empty()).then_some(()));
+    cluster.wait_ready();
+    cluster.stop(leader);
+    let results = results(&cluster);
+    assert!(results.len() == 1 && results[0] != "abandoned", "{results:?}");
+}
+
+/// Goal: what is denied on a WebSocket is recorded once.
+#[test]
+fn denial_on_a_websocket_is_recorded_once() {
+    let ours = Certificates::of("billing", 1);
+    ours.issue_client("worker-7", &[]);
+    let secured = ours.adjust();
+    let adjust = move |id: u16, command: &mut Command| {
+        secured(id, command);
+        keep(id, command);
+    };
+    let mut cluster = Cluster::start_adjusted_secured(1, adjust, ours.client("test"));
+    let address = cluster.client_addr(cluster.wait_ready());
+    let (alice, worker) = (ours.administrator("alice"), ours.client("worker-7"));
+    let rules = json!({ "revision": 0, "rules": [{ "subject": "*", "prefix": "", "rights": [] }] });
+    send(&address, &alice, "PUT", "/v1/access", &rules).ok();
+
+    https::block_on(async {
+        let options = Options { security: worker, ..Options::default() };
+        let client = Client::connect(&[&address], options).await.unwrap();
+        let denied =
+            |error: Error| assert!(matches!(error, Error::Refused(Failure { error: Code::Denied, .. })), "{error}");
+        denied(client.break_lock("broken", 1, "to try").await.unwrap_err());
+        denied(client.set_access_rules(AccessRules::default()).await.unwrap_err());
+        denied(client.watch(Watch { key: Some("watched".into()), ..Watch::default() }).next().await.unwrap_err());
+    });
+
+    cluster.stop(1);
+    let records = records(&cluster, 1);
+    let refused = records.iter().filter(|record| record["event"] == "refused");
+    let whys: Vec<&str> = refused.map(|record| record["why"].as_str().unwrap()).collect();
+    for (what, index) in [("may not break broken", 0), ("may not administer", 1), ("may not read watched", 2)] {
+        assert!(whys.get(index).is_some_and(|why| why.contains(what)), "{what}: {whys:?}");
+    }
+    assert_eq!(whys.len(), 3, "{whys:?}");
 }
 
 /// Goal: a crash repeats nothing in the log, and what was not written comes from the cluster's log at the

@@ -44,7 +44,7 @@ pub async fn accept(
             () = stopped(&mut stop) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let permit = permits.take().map(|permit| Arc::new(ConnectionPermit::new(permit, &app.metrics)));
+        let permit = permits.take().map(|permit| Arc::new(ConnectionPermit::of_node(permit)));
         connections.spawn(serve(app.clone(), connection, router.clone(), permit, stop.clone()));
     }
     finish(&app, connections).await;

@@ -1,5 +1,7 @@
 //! `POST /v1/locks/{key}/break` and `palisade unlock`: an operator takes a lock from its holder.
 
+use std::collections::BTreeMap;
+
 use palisade_client::wire::UNASKED;
 use serde_json::{Value, json};
 
@@ -51,6 +53,30 @@ fn break_ends_one_grant_and_is_reported() {
     });
     for part in ["WARN", "\"k\"", &format!("token={}", grant["token"]), r"it hangs\nsince noon", "127.0.0.1"] {
         assert!(line.contains(part), "{part}: {line}");
+    }
+}
+
+/// Goal: a break and the requests behind it on one WebSocket take effect in the order in which the client sent them.
+#[test]
+fn request_behind_a_break_finds_the_lock_free() {
+    let (_cluster, node) = calm();
+    let mut socket = WebSocket::open(&node.0);
+    for round in 0..20 {
+        let key = format!("k{round}");
+        let grant = node.acquire(&key, &json!({})).ok();
+        let order = json!({ "token": grant["token"], "reason": "it hangs" });
+        socket.send(2 * round, &json!({ "break": { "key": key, "order": order } }));
+        socket.send(2 * round + 1, &json!({ "acquire": { "key": key, "options": {} } }));
+        let mut answers = BTreeMap::new();
+        while answers.len() < 2 {
+            let frame = socket.receive().expect("the connection stays");
+            // All WebSockets are told of the break, too.
+            if frame["id"] != json!(UNASKED) {
+                answers.insert(frame["id"].as_u64(), frame["result"].clone());
+            }
+        }
+        let acquired = &answers[&Some(2 * round + 1)];
+        assert!(acquired["ok"]["acquired"]["token"].as_u64() > grant["token"].as_u64(), "{answers:?}");
     }
 }
 

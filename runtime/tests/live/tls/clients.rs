@@ -105,12 +105,18 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     );
     let error = status(&others.client("test")).unwrap_err().to_string();
     assert!(error.contains("its certificate was issued by another CA"), "{error}");
+    // Its refusals have what every answer has, and another host is refused first.
+    let refused = https::get(&address, &ours.anonymous(), "/v1/status").unwrap();
+    assert_eq!(refused.header("x-content-type-options"), Some("nosniff"), "{}", refused.head);
+    let foreign = b"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
+    let foreign = https::exchange(&address, &ours.anonymous(), foreign).unwrap();
+    http::parse(&foreign).unwrap().refused(421, "wrong_host");
     // What tells whether the process lives needs no identity.
     assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
 
     let file = ours.beside("refused.snapshot");
     let saved = run(&cluster, 1, &ours.anonymous(), &["snapshot", "save", file.to_str().unwrap()]);
-    assert!(saved.status.code() == Some(74) && said(&saved).contains("proves no identity"), "{}", said(&saved));
+    assert!(saved.status.code() == Some(77) && said(&saved).contains("proves no identity"), "{}", said(&saved));
     let locked = run(&cluster, 1, &ours.anonymous(), &["lock", "k", "--", "true"]);
     assert!(locked.status.code() == Some(77) && said(&locked).contains("proves no identity"), "{}", said(&locked));
 
