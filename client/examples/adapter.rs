@@ -7,7 +7,6 @@
 use std::collections::HashMap;
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use palisade_client::wire::Keys;
@@ -109,8 +108,6 @@ struct Claim {
     /// The grant, until it is released. Behind a lock that a change of the value holds across its request.
     guard: tokio::sync::Mutex<Option<Guard>>,
     token: OnceCell<u64>,
-    /// Released, or told to be lost: whichever came first. A lock that was released is never told to be lost.
-    ended: AtomicBool,
 }
 
 struct Adapter {
@@ -165,9 +162,7 @@ impl Adapter {
         *claim.guard.lock().await = Some(guard);
         tokio::spawn(async move {
             lost.await;
-            if !claim.ended.swap(true, Ordering::SeqCst) {
-                say(&json!({"event": "lost", "name": name, "error": "lost", "at_us": now_us()}));
-            }
+            say(&json!({"event": "lost", "name": name, "error": "lost", "at_us": now_us()}));
         });
         Ok(json!({"token": token, "at_us": at_us}))
     }
@@ -180,7 +175,6 @@ impl Adapter {
 
     async fn release(&self, name: &str) -> Result<Value, Refusal> {
         let claim = self.claim(name)?;
-        claim.ended.store(true, Ordering::SeqCst);
         let guard = claim.guard.lock().await.take().ok_or_else(|| invalid(format!("{name} holds no lock")))?;
         guard.release().await.map_err(|error| refusal(&error))?;
         Ok(json!({"at_us": now_us()}))

@@ -88,7 +88,7 @@ impl Guard {
     ///
     /// If the machine is suspended, and the lock lost when it resumes, this resolves at most 200 ms after the resume.
     ///
-    /// The future borrows nothing. After [`Guard::release`] it resolves when the lease would have ended.
+    /// The future borrows nothing. When the guard is released or dropped before, it never resolves.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.lease.lost()
     }

@@ -12,7 +12,7 @@
 //! Moments are of a clock that goes on while the machine sleeps ([`crate::clock`]). A guard gives up a [`margin`] before
 //! the end. A guard that is lost stays lost, whatever a late answer says: its holder may have acted upon that.
 
-use std::future::Future;
+use std::future::{Future, pending};
 use std::time::Duration;
 
 use tokio::sync::watch;
@@ -72,6 +72,8 @@ struct Lease {
     trusted_until: BootInstant,
     /// Lost for good.
     lost: bool,
+    /// Given back before it was lost.
+    released: bool,
 }
 
 /// The background task's end of a guard's lease.
@@ -89,7 +91,7 @@ pub(crate) struct LeaseReader {
 
 /// A lease that is trusted until then, unless it is extended.
 pub(crate) fn lease(clock: Clock, trusted_until: BootInstant) -> (LeaseWriter, LeaseReader) {
-    let (sender, receiver) = watch::channel(Lease { trusted_until, lost: false });
+    let (sender, receiver) = watch::channel(Lease { trusted_until, lost: false, released: false });
     (LeaseWriter { lease: sender, clock }, LeaseReader { lease: receiver, clock })
 }
 
@@ -112,6 +114,11 @@ impl LeaseWriter {
         self.lease.send_modify(|lease| lease.lost = true);
     }
 
+    /// The guard gives its lock back: it is never told that it is lost, unless it was before.
+    pub(crate) fn release(&self) {
+        self.lease.send_modify(|lease| lease.released = !lease.lost && (self.clock)() < lease.trusted_until);
+    }
+
     /// Whether the guard was told so, or saw that a renewal came too late.
     pub(crate) fn is_lost(&self) -> bool {
         self.lease.borrow().lost
@@ -131,15 +138,20 @@ impl LeaseReader {
         Some(lease.trusted_until).filter(|&until| !lease.lost && (self.clock)() < until)
     }
 
-    /// Resolves when the lease is lost.
+    /// Resolves when the lease is lost; never, if it is released before.
     pub(crate) fn lost(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         let mut reader = self.clone();
         async move {
-            while let Some(trusted_until) = reader.renewed() {
+            loop {
+                let trusted_until = reader.renewed();
+                if reader.lease.borrow().released {
+                    return pending().await;
+                }
+                let Some(trusted_until) = trusted_until else { return };
                 let ended = sleep_until_by(reader.clock, trusted_until);
                 tokio::select! {
                     () = ended => {}
-                    changed = reader.lease.changed() => if changed.is_err() {
+                    changed = reader.lease.changed() => if changed.is_err() && !reader.lease.borrow().released {
                         // The background task is gone: nothing extends the lease any more.
                         sleep_until_by(reader.clock, trusted_until).await;
                     }

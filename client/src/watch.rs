@@ -9,6 +9,7 @@ mod position;
 
 use std::collections::VecDeque;
 use std::future::poll_fn;
+use std::pin::Pin;
 use std::time::Duration;
 
 use tokio::time::{Instant, sleep, timeout_at};
@@ -50,6 +51,8 @@ pub struct Watcher {
     watch: Watch,
     position: WatchPosition,
     connection: Option<Connection>,
+    /// The next connection, which is being opened.
+    dialling: Option<Dialling>,
     outbox: VecDeque<Outgoing>,
     inbox: Vec<Incoming>,
     /// When the node was last heard of.
@@ -61,6 +64,8 @@ pub struct Watcher {
     /// Nodes in a row that refused this client, or that it refused.
     refusals: usize,
 }
+
+type Dialling = Pin<Box<dyn Future<Output = Result<Connection, DialError>> + Send + Sync>>;
 
 /// What a frame asks for.
 enum Step {
@@ -79,6 +84,7 @@ impl Watcher {
             watch,
             position,
             connection: None,
+            dialling: None,
             outbox: VecDeque::new(),
             inbox: Vec::new(),
             heard: Instant::now(),
@@ -120,12 +126,21 @@ impl Watcher {
         }
     }
 
+    /// Opens a connection to the next node. A call that is dropped leaves the attempt for the next call.
     async fn dial(&mut self) -> Result<(), Error> {
-        let Hop { endpoint, pause, .. } = self.route.next();
-        if !pause.is_zero() {
-            sleep(pause).await;
-        }
-        match Connection::dial(&endpoint, &self.options.security, self.options.dial_timeout, false).await {
+        let Watcher { route, options, dialling, .. } = self;
+        let dialled = dialling.get_or_insert_with(|| {
+            let (Hop { endpoint, pause, .. }, options) = (route.next(), options.clone());
+            Box::pin(async move {
+                if !pause.is_zero() {
+                    sleep(pause).await;
+                }
+                Connection::dial(&endpoint, &options.security, options.dial_timeout, false).await
+            })
+        });
+        let dialled = dialled.await;
+        self.dialling = None;
+        match dialled {
             Ok(connection) => {
                 self.position.resume();
                 let watch = Watch { after: self.position.after(), ..self.watch.clone() };
@@ -225,5 +240,30 @@ impl Watcher {
 impl std::fmt::Debug for Watcher {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Watcher").field("watch", &self.watch).field("trouble", &self.trouble).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpListener;
+    use tokio::time::timeout;
+
+    use super::*;
+
+    /// Goal: a program that waits for a watch for a short time, again and again, reaches a node that takes longer than that
+    /// to answer: the attempt goes on.
+    #[tokio::test]
+    async fn attempt_to_reach_a_slow_node_goes_on_in_the_next_call() {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let mut watcher = Watcher::new(vec![endpoint], Options::default(), Watch::prefix(""));
+        let mut dialled = Vec::new();
+        for _ in 0..20 {
+            assert!(timeout(Duration::from_millis(5), watcher.next()).await.is_err());
+            while let Ok(Ok(connection)) = timeout(Duration::from_millis(1), listener.accept()).await {
+                dialled.push(connection);
+            }
+        }
+        assert_eq!(dialled.len(), 1);
     }
 }

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use crate::format::Grant;
 use crate::mark::{Decision, decide};
 use crate::refusal::{OpenError, Refusal};
-use crate::state_file::{Seen, with_suffix};
+use crate::state_file::{Seen, sync_name, with_suffix};
 use crate::verify::Verifier;
 
 /// Admits tokens of one cluster that rise, for each key, and keeps the highest in a file.
@@ -52,6 +52,9 @@ impl Fence {
             io::ErrorKind::NotFound => OpenError::Missing(path.clone()),
             _ => failed("read", &path)(error),
         })?;
+        // A process that ended between its rename and its sync may have left a mark that is not durable. It would be a
+        // reason to admit the same token again.
+        sync_name(&path).map_err(failed("sync", &path))?;
         let damaged = |reason: String| OpenError::Damaged { path: path.clone(), reason };
         let seen = Seen::decode(&bytes).map_err(|malformed| damaged(malformed.to_string()))?;
         if seen.cluster != verifier.cluster() {

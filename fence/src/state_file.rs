@@ -88,8 +88,13 @@ impl Seen {
         file.write_all(&self.encode())?;
         file.sync_all()?;
         fs::rename(&aside, path)?;
-        File::open(directory_of(path))?.sync_all()
+        sync_name(path)
     }
+}
+
+/// Makes the name of a file durable.
+pub(crate) fn sync_name(path: &Path) -> io::Result<()> {
+    File::open(directory_of(path))?.sync_all()
 }
 
 fn put_text(bytes: &mut Vec<u8>, text: &str) {

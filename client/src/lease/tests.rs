@@ -44,6 +44,24 @@ async fn lost_resolves_after_a_suspend() {
     }
 }
 
+/// Goal: `lost()` does not tell a loss of a lock that was given back before, nor keep silent about one that was lost before;
+/// whether or not the background task still runs.
+#[tokio::test]
+async fn lost_never_resolves_after_a_release_in_time() {
+    for (alone, lost_before) in [(false, false), (true, false), (false, true), (true, true)] {
+        let (writer, reader) = lease(BootInstant::now, BootInstant::now() + SECOND / 10);
+        let lost = reader.lost();
+        if lost_before {
+            writer.lose();
+        }
+        writer.release();
+        let writer = (!alone).then_some(writer);
+        assert_eq!(timeout(SECOND / 2, lost).await.is_ok(), lost_before, "{alone}");
+        assert_eq!(timeout(SECOND / 2, reader.lost()).await.is_ok(), lost_before, "{alone}");
+        drop(writer);
+    }
+}
+
 /// Goal: a renewal moves the end of `lost()`.
 #[tokio::test]
 async fn lost_waits_for_the_latest_end() {

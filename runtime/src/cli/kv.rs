@@ -138,7 +138,8 @@ fn get(key: &str, json: bool, endpoints: &Endpoints) -> ExitCode {
     match read {
         Ok(Some(record)) if json => print_json(&record),
         Ok(Some(RecordView { value, .. })) => {
-            if let Err(error) = std::io::stdout().lock().write_all(&value.0) {
+            let mut stdout = std::io::stdout().lock();
+            if let Err(error) = stdout.write_all(&value.0).and_then(|()| stdout.flush()) {
                 print_error(format!("cannot write to standard output: {error}"));
                 return ExitCode::FAILURE;
             }

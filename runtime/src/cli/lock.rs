@@ -16,7 +16,7 @@ use std::time::Duration;
 
 use clap::Args;
 use clap::error::{ContextKind, ContextValue, ErrorKind};
-use palisade_client::Guard;
+use palisade_client::{Error, Guard};
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
@@ -205,14 +205,12 @@ impl Lock {
         let (name, token) = (self.claim.name(), guard.token());
         print_error(format!("{name}: holding the lock with token {token} until Ctrl-C or SIGTERM"));
         tokio::select! {
-            _ = signals.next() => {
-                self.release(guard).await;
-                0
-            }
+            biased;
             () = guard.lost() => {
                 print_error(format!("{name}: the lock with token {token} is lost: another client may hold it"));
                 EXIT_LOST
             }
+            _ = signals.next() => self.release(guard, 0).await,
         }
     }
 
@@ -239,10 +237,10 @@ impl Lock {
                 End::Ended(126)
             }
         };
-        if let End::Ended(_) = end {
-            self.release(guard).await;
+        match end {
+            End::Ended(code) => End::Ended(self.release(guard, code).await),
+            End::Lost => End::Lost,
         }
-        end
     }
 
     async fn start_watchdog(&self, guard: &Guard) -> Option<Watchdog> {
@@ -261,9 +259,19 @@ impl Lock {
         }
     }
 
-    async fn release(&self, guard: Guard) {
+    /// Gives the lock back, and returns the exit code: this one, or that of a loss in place of success.
+    async fn release(&self, guard: Guard, code: u8) -> u8 {
+        let token = guard.token();
         match timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await {
             Ok(Ok(())) => {}
+            Ok(Err(Error::Lost)) => {
+                print_error(format!(
+                    "{}: the lock with token {token} was lost before it was released: another client may have held it \
+                     meanwhile",
+                    self.claim.name()
+                ));
+                return if code == 0 { EXIT_LOST } else { code };
+            }
             Ok(Err(error)) => print_error(format!("{}: cannot release the lock: {error}", self.claim.name())),
             Err(_) => print_error(format!(
                 "{}: no node confirmed the release within {FINAL_REQUEST_TIMEOUT:?}; if it did not arrive, the lock expires \
@@ -272,6 +280,7 @@ impl Lock {
                 self.claim.holder.ttl
             )),
         }
+        code
     }
 
     /// Waits for the command's end, and stops the command before the lease ends.

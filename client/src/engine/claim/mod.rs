@@ -259,7 +259,8 @@ impl Claim {
     ) {
         self.releaser = reply;
         match self.take_state() {
-            State::With(session, Doing::Held { token, .. }) => {
+            State::With(session, Doing::Held { token, lease, .. }) => {
+                lease.release();
                 self.give_up_at = Some(now.max(session.good_until) + around.options.request_timeout);
                 let answer_by = now + around.options.request_timeout;
                 self.step.restart(link, None);

@@ -5,10 +5,12 @@
 //! no node answers any more, no renewal is answered: from that moment the command may live for one
 //! TTL at the most.
 
+use std::process::Stdio;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use palisade_client::margin;
+use rustix::process::Signal;
 
 use super::Stage;
 use super::heartbeat::{beat, beats, now};
@@ -24,6 +26,33 @@ const BEATS: [&str; 4] = ["obeys.beats", "ignores.beats", "son.beats", "daughter
 
 /// When each `palisade lock` was seen to have ended.
 type Ends = Vec<(&'static str, Duration)>;
+
+/// Goal: a lock that an operator took away while `palisade lock` stood still is lost, and no success, although the command
+/// has ended, or the process is told to stop, before it can know.
+#[test]
+fn loss_that_the_release_tells_has_its_exit_code() {
+    let stage = Stage::set();
+    for round in 0..4 {
+        let key = format!("held-{round}");
+        let mut holder = Running::start(stage.palisade(&["hold", &key]).stderr(Stdio::null()));
+        eventually("it holds the lock", || stage.show(&key)["held"].as_bool().filter(|held| *held));
+        holder.freeze();
+        stage.break_lock(&key);
+        holder.signal(Signal::TERM);
+        holder.signal(Signal::CONT);
+        assert_eq!(holder.exit_code(), 76, "{key}");
+
+        let key = format!("runs-{round}");
+        let mut runs = stage.start_lock(&key, &[], &format!("until [ -e {key}.ends ]; do sleep 0.05; done"));
+        let command = stage.command_pid(&key);
+        runs.freeze();
+        stage.break_lock(&key);
+        std::fs::write(stage.path(&format!("{key}.ends")), "").unwrap();
+        eventually("the command has ended", || (!lives(command)).then_some(()));
+        runs.signal(Signal::CONT);
+        assert_eq!(runs.exit_code(), 76, "{key}");
+    }
+}
 
 /// Three commands: one that cleans up on SIGTERM, one that ignores it, and one with children that
 /// ignore it.
