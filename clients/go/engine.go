@@ -130,7 +130,8 @@ const (
 	maxRelease = 30 * time.Second
 	// maxOpenChecks bounds the memory for checks that were answered and whose renewals have not come.
 	maxOpenChecks = 64
-	// refusalPause comes before the next attempt at a node that has no space, or that asks for fewer requests.
+	// refusalPause comes before the next attempt after a node said, in a refusal or an interruption, that it has no space
+	// or that it asks for fewer requests.
 	refusalPause = time.Second
 )
 
@@ -150,6 +151,10 @@ var patient = map[string]bool{"no_space": true, "too_soon": true}
 
 // ended are the codes that say that the session, or its claim, is no more.
 var ended = map[string]bool{"no_session": true, "not_holder": true, "gone": true}
+
+// unknownClient are the codes of a node that does not know the client, for example because its file of bearer tokens is
+// older than that of the other nodes.
+var unknownClient = map[string]bool{"unauthenticated": true, "denied": true}
 
 // newEngine begins an acquire. One that does not wait looks for a node for as long as patience; one that waits, for as
 // long as it waits, and no less than minReach (or patience, if that is shorter).
@@ -362,12 +367,15 @@ func (e *engine) drop(at instant, f failure) {
 }
 
 func (e *engine) closed(at instant, f failure) {
+	// A node that refuses to open a connection has not read which session asks. One that does not know the client may say
+	// so in answer to the resume.
+	ofNode := e.link == linkDialing || f.refusal != nil && unknownClient[f.refusal.Code] && !e.greeted
 	e.link = linkDown
 	e.here = map[uint64]instant{}
 	e.failure, e.failedAt = f.err, e.route.target()
 	if f.refusal != nil {
 		e.failure = f.refusal
-		if e.settledBy(at, f.refusal) {
+		if e.settledBy(at, f.refusal, ofNode) {
 			return
 		}
 	}
@@ -379,15 +387,17 @@ func (e *engine) closed(at instant, f failure) {
 	if e.route.failed(f.leader) {
 		pause = e.backoff()
 	}
-	if f.refusal != nil && patient[f.refusal.Code] && pause < refusalPause {
+	var told *Refused
+	if errors.As(e.failure, &told) && patient[told.Code] && pause < refusalPause {
 		pause = refusalPause
 	}
 	e.attemptAt = at.add(pause)
 	e.tick(at)
 }
 
-// settledBy reports whether a refusal ends the acquire, the lock or the release.
-func (e *engine) settledBy(at instant, r *Refused) bool {
+// settledBy reports whether a refusal ends the acquire, the lock or the release. With ofNode it says nothing about the
+// session, and another node may go on with that while it lives.
+func (e *engine) settledBy(at instant, r *Refused, ofNode bool) bool {
 	if retryable[r.Code] {
 		return false
 	}
@@ -398,6 +408,9 @@ func (e *engine) settledBy(at instant, r *Refused) bool {
 		}
 		if ended[r.Code] && e.session != "" {
 			e.forgetSession()
+			return false
+		}
+		if ofNode && e.session != "" && at < e.countedFrom.add(e.ttl/100*leasePercent) {
 			return false
 		}
 		if r.Code == "held" && e.session != "" && e.wait > 0 && at >= e.waitEnd {
@@ -530,7 +543,7 @@ func (e *engine) onGranted(m message, at instant) error {
 	e.greet(m.ttl)
 	e.token = m.token
 	if m.signed != nil {
-		e.signed = m.signed
+		e.signed = e.inOrder(m)
 	}
 	e.confirmed = true
 	switch e.phase {
@@ -574,6 +587,26 @@ func (e *engine) sameKeys(m message) bool {
 		}
 	}
 	return true
+}
+
+// inOrder has the signed tokens of a grant in the order of the claim's keys; the server's order may be another one. There
+// are none if the server did not sign each key: a token beside the wrong key would be worse.
+func (e *engine) inOrder(m message) []string {
+	if len(e.claim.Keys) < 2 {
+		return m.signed
+	}
+	if len(m.signed) != len(m.keys) {
+		return nil
+	}
+	of := map[string]string{}
+	for i, key := range m.keys {
+		of[key] = m.signed[i]
+	}
+	var signed []string
+	for _, key := range e.claim.Keys {
+		signed = append(signed, of[key])
+	}
+	return signed
 }
 
 // deliver hands the grant to the caller as soon as its lease has time left. A grant that comes after an interruption may
@@ -636,6 +669,10 @@ func (e *engine) onError(at instant, m message) {
 	if m.hasN {
 		e.answerValue(m.n, refusal)
 		return
+	}
+	if m.code == "invalid" && e.phase == holding && e.confirmed {
+		// The node could not read a frame. A value that was sent over this connection would be refused again and again.
+		e.failValues(refusal)
 	}
 	e.drop(at, failure{err: refusal, refusal: refusal, leader: m.leader})
 }

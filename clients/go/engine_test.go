@@ -340,6 +340,21 @@ func TestNodesThatAnswerAndFailInTurnsAreNotAskedWithoutPause(t *testing.T) {
 	}
 }
 
+func TestAnInterruptionThatAsksForFewerRequestsIsFollowedByAPause(t *testing.T) {
+	for _, leader := range []string{`null`, `{"id":2,"client_addr":"b:1"}`} {
+		s := begin(t, request(3*time.Second, 20*time.Second))
+		s.opened(0)
+		s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+		s.hears(100, `{"interrupted":{"error":"too_soon","message":"m","leader":`+leader+`}}`)
+		s.tick(ms(1099))
+		s.expect("send acquire", "disconnect")
+		s.tick(ms(1100))
+		s.expect("connect b:1")
+		s.opened(ms(1110))
+		s.expect("send resume")
+	}
+}
+
 func TestARefusalIsHandedOver(t *testing.T) {
 	s := begin(t, request(3*time.Second, 0))
 	s.opened(0)
@@ -486,6 +501,62 @@ func TestAWaiterResumesItsQueuePosition(t *testing.T) {
 	if _, some := got["token"]; some || got["session"] != "s1" || got["wait_ms"] != 5900.0 || got["value"] != "v" {
 		t.Fatalf("sent the resume %v", got)
 	}
+}
+
+func TestAWaiterThatOneNodeRefusesGoesOnAtAnother(t *testing.T) {
+	for _, code := range []string{"unauthenticated", "wrong_host", "http_404"} {
+		s := begin(t, request(3*time.Second, 20*time.Second))
+		s.opened(0)
+		s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+		s.failed(ms(100), failure{err: errors.New("cut")})
+		s.failed(ms(110), failure{refusal: &Refused{Code: code}})
+		s.expect("send acquire", "connect b:1")
+		s.tick(ms(300))
+		s.opened(ms(300))
+		s.expect("connect a:1", "send resume")
+		// The node has read the resume, and does not know this client.
+		s.hears(310, `{"error":{"error":"denied","message":"m"}}`)
+		s.expect("disconnect", "connect b:1")
+		s.opened(ms(320))
+		s.hears(330, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
+		s.expect("send resume", "granted")
+	}
+}
+
+func TestAWaiterThatAllNodesRefuseEndsWithTheLeaseOfItsSession(t *testing.T) {
+	s := begin(t, request(3*time.Second, 20*time.Second))
+	s.opened(0)
+	s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+	s.failed(ms(100), failure{err: errors.New("cut")})
+	at := ms(100)
+	for s.phase == acquiring {
+		s.failed(at, failure{refusal: &Refused{Code: "unauthenticated"}})
+		if s.link == linkDown && s.phase == acquiring {
+			at = s.attemptAt
+			s.tick(at)
+		}
+	}
+	names := s.names()
+	if last := names[len(names)-1]; last != "refused unauthenticated" {
+		t.Fatalf("ended with %q", names)
+	}
+	if at < ms(2940) || at > ms(3500) {
+		t.Fatalf("the last attempt was at %v", time.Duration(at))
+	}
+}
+
+func TestARefusalAfterTheSessionWasOpenedIsHandedOver(t *testing.T) {
+	s := begin(t, request(3*time.Second, 20*time.Second))
+	s.opened(0)
+	s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+	s.hears(20, `{"error":{"error":"denied","message":"m"}}`)
+	s.expect("send acquire", "disconnect", "refused denied")
+}
+
+func TestAnAcquireWithoutASessionFailsWithTheFirstRefusal(t *testing.T) {
+	s := begin(t, request(3*time.Second, 20*time.Second))
+	s.failed(ms(10), failure{refusal: &Refused{Code: "unauthenticated"}})
+	s.expect("refused unauthenticated")
 }
 
 func TestAWaiterWhoseSessionHasEndedBeginsAnew(t *testing.T) {
@@ -698,6 +769,25 @@ func TestAValueIsRepeatedAfterAResume(t *testing.T) {
 	s.expect("send value", "disconnect", "connect a:1", "send resume", "send value")
 }
 
+func TestAValueThatTheNodeCouldNotReadIsNotSentAgain(t *testing.T) {
+	const unreadable = `{"error":{"error":"invalid","message":"the frame has more than 16 KiB"}}`
+	s := held(t)
+	s.setValue(ms(100), "x")
+	s.hears(110, unreadable)
+	s.expect("send value", "proclaimed 1 palisade: the frame has more than 16 KiB (invalid)", "disconnect", "connect b:1")
+	// A value that waits for the answer to the resume was not sent, so it is not what the node could not read.
+	s.setValue(ms(115), "y")
+	s.opened(ms(120))
+	s.hears(130, unreadable)
+	s.expect("send resume", "disconnect")
+	s.tick(ms(400))
+	s.opened(ms(400))
+	s.hears(410, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
+	s.expect("connect a:1", "send resume", "send value")
+	s.hears(420, `{"proclaimed":{"n":2}}`)
+	s.expect("proclaimed 2 <nil>")
+}
+
 func TestALossAnswersTheValuesUnderWay(t *testing.T) {
 	s := held(t)
 	s.setValue(ms(100), "x")
@@ -711,8 +801,25 @@ func TestSeveralKeysAreGrantedInAnyOrder(t *testing.T) {
 	s.opened(0)
 	s.hears(10, `{"granted":{"keys":["a","b"],"token":17,"session":"s1","ttl_ms":3000,"signed":["x","y"]}}`)
 	s.expect("send acquire", "granted")
-	if fmt.Sprint(s.signed) != "[x y]" {
-		t.Fatalf("the signed tokens are %v", s.signed)
+}
+
+func TestSignedTokensHaveTheOrderOfTheKeys(t *testing.T) {
+	for _, c := range []struct {
+		keys          []string
+		grant, signed string
+	}{
+		{[]string{"b", "c", "a"}, `"keys":["a","b","c"],"signed":["x","y","z"]`, "[y z x]"},
+		{[]string{"b", "c", "a"}, `"keys":["a","b","c"],"signed":["x","y"]`, "[]"},
+		{[]string{"b"}, `"key":"b","signed":"y"`, "[y]"},
+		{[]string{"b"}, `"keys":["b"],"signed":["y"]`, "[y]"},
+	} {
+		s := begin(t, claim{Keys: c.keys, TTL: 3000})
+		s.opened(0)
+		s.hears(10, `{"granted":{`+c.grant+`,"token":17,"session":"s1","ttl_ms":3000}}`)
+		s.expect("send acquire", "granted")
+		if fmt.Sprint(s.signed) != c.signed {
+			t.Errorf("%s for the keys %v: the signed tokens are %v", c.grant, c.keys, s.signed)
+		}
 	}
 }
 

@@ -60,7 +60,8 @@ func (l *Lock) Token() uint64 {
 	return l.token
 }
 
-// SignedTokens are the signed tokens of the grant, one for each key, if the cluster signs its grants.
+// SignedTokens are the signed tokens of the grant, one for each of Keys and in their order, if the cluster signs its
+// grants.
 func (l *Lock) SignedTokens() []string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -156,10 +157,14 @@ func (l *Lock) Release(ctx context.Context) error {
 	}
 }
 
-// SetValue replaces the lock's value, at all its keys, and returns when a node has confirmed it. Several calls at the
-// same time have no order: make the next one when the last one has returned. If ctx is done earlier, the value may be
-// replaced or not.
+// SetValue replaces the lock's value, at all its keys, and returns when a node has confirmed it. A value has at most
+// 4,096 bytes; the client refuses a longer one at once, as "invalid". Several calls at the same time have no order: make
+// the next one when the last one has returned. If ctx is done earlier, the value may be replaced or not.
 func (l *Lock) SetValue(ctx context.Context, value string) error {
+	if len(value) > maxValue {
+		text := fmt.Sprintf("the value has %d bytes; a value has at most %d", len(value), maxValue)
+		return &Refused{Code: "invalid", Message: text}
+	}
 	answer := make(chan error, 1)
 	begun := l.run.command(func(at instant) {
 		n := l.run.engine.setValue(at, value)

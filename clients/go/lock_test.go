@@ -381,6 +381,29 @@ func TestTheValueIsReplaced(t *testing.T) {
 	}
 }
 
+func TestAValueThatIsTooLongIsRefusedAtOnce(t *testing.T) {
+	frames := make(chan int, 1)
+	n := newNode(t, func(p *peer) {
+		p.grant()
+		_, payload, _ := p.frame()
+		frames <- len(payload)
+		p.send(`{"proclaimed":{"n":1}}`)
+		p.released()
+	})
+	lock := mustLock(t, client(t, Options{}, n), LockOptions{TTL: ttl})
+	var refused *Refused
+	if err := lock.SetValue(soon(t), strings.Repeat("<", 4097)); !errors.As(err, &refused) || refused.Code != "invalid" {
+		t.Fatalf("the error is %v", err)
+	}
+	if err := lock.SetValue(soon(t), strings.Repeat("<", 4096)); err != nil {
+		t.Fatal(err)
+	}
+	if size := <-frames; size > 16384 {
+		t.Fatalf("the frame of a value of 4,096 bytes has %d bytes", size)
+	}
+	mustRelease(t, lock)
+}
+
 func TestTheFirstLookAfterAPauseSaysThatTheLockIsLost(t *testing.T) {
 	// The runner does not run: as if the process had just woken up, and nothing had been told yet.
 	lock := newLock(context.Background(), []string{"nightly"})

@@ -16,6 +16,8 @@ const (
 	maxTTL = 24 * time.Hour
 	// maxSession bounds the session's credential, a UUID, which the client only repeats.
 	maxSession = 128
+	// maxValue bounds the value of a grant, in bytes.
+	maxValue = 4096
 )
 
 // claim says what is asked for: the fields that acquire and resume have in common.
@@ -45,12 +47,15 @@ type proclamation struct {
 
 // frame encodes a message of the client.
 func frame(kind string, content any) []byte {
-	text, err := json.Marshal(map[string]any{kind: content})
-	if err != nil {
+	var text bytes.Buffer
+	encoder := json.NewEncoder(&text)
+	// Escapes for HTML would make a value six times as long, and the frame longer than a server reads.
+	encoder.SetEscapeHTML(false)
+	if err := encoder.Encode(map[string]any{kind: content}); err != nil {
 		// Strings and numbers always have a JSON form.
 		panic(fmt.Sprintf("palisade: a message of the kind %q has no JSON form: %v", kind, err))
 	}
-	return text
+	return bytes.TrimSuffix(text.Bytes(), []byte("\n"))
 }
 
 // message is a message of the server. An unknown kind is decoded to its name alone.

@@ -159,14 +159,28 @@ function parseRoot(text) {
 }
 
 /**
- * Verifies tokens of one cluster. `refused`: IDs of stolen signing keys. `clock`: a function that
+ * The IDs of a list, as `keyId` writes them. Another text would match no key, and so admit the tokens of the thief:
+ * the verifier does not start with it.
+ */
+function parseRefused(ids) {
+  if (!Array.isArray(ids)) throw new TypeError("`refused` is a list of the IDs of signing keys");
+  return ids.map((id) => {
+    if (typeof id !== "string" || !/^[0-9a-fA-F]{16}$/.test(id)) {
+      throw new TypeError(`a refused signing key has an ID of 16 hexadecimal digits, not ${JSON.stringify(String(id))}`);
+    }
+    return id.toLowerCase();
+  });
+}
+
+/**
+ * Verifies tokens of one cluster. `refused`: a list of the IDs of stolen signing keys. `clock`: a function that
  * returns seconds since 1970, or null where there is no clock: then windows are not checked.
  */
 export class Verifier {
   constructor(cluster, roots, { refused = [], clock = () => Date.now() / 1000 } = {}) {
     this.cluster = cluster;
     this.roots = new Map(roots.map(parseRoot).map((root) => [keyId(root), root]));
-    this.refused = new Set(refused);
+    this.refused = new Set(parseRefused(refused));
     this.clock = clock;
   }
 

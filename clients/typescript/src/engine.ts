@@ -25,6 +25,7 @@ import {
   type HttpRefusal,
   PASSING,
   type Patience,
+  UNKNOWN_CLIENT,
   WAITED_FOR,
   httpFailure,
   refused,
@@ -428,7 +429,7 @@ export class Engine {
     if (link.state === "idle") return;
     const { address } = link;
     const leader = failure.leader === undefined ? undefined : redirectTarget(failure.leader, address);
-    const isPassing = PASSING.has(failure.code) || failure.code === "";
+    const isPassing = PASSING.has(failure.code) || failure.code === "" || this.#isOfServer(failure, link, now);
     switch (this.#phase) {
       case "acquiring":
       case "waiting":
@@ -449,6 +450,16 @@ export class Engine {
     }
   }
 
+  /**
+   * Whether a refusal says nothing about the session, so that another server may go on with that while it lives: a
+   * server that refuses to open a connection has not read which session asks. One that does not know the client may say
+   * so in answer to the `resume`.
+   */
+  #isOfServer({ code }: Failure, link: Link, now: number): boolean {
+    if (this.#session === undefined || now >= this.#base + this.#ttlMs * COUNTED_PART) return false;
+    return link.state === "dialling" || (link.state === "open" && !link.answered && UNKNOWN_CLIENT.has(code));
+  }
+
   /** The error that the user is told. A wait whose end came during a reconnect leaves nothing to wait for: `held`. */
   #refusal(failure: Failure, now: number): PalisadeError {
     const { waitMs } = this.#patience;
@@ -456,12 +467,12 @@ export class Engine {
     return isOver ? new Timeout(`${failure.message}; it was not granted within ${waitMs} ms`) : refused(failure);
   }
 
-  /** This server cannot serve now: another one may. */
+  /** This server cannot serve now: another one may, after a longer pause if the cluster asks for one. */
   #passOn(address: Address, failure: Failure, now: number, leader: Address | undefined): void {
-    const reason = `${address.host} answered ${failure.code || "an error"}: ${failure.message}`;
-    if (leader === undefined) return this.#fail(reason, now, true);
-    this.#lastFailure = reason;
-    this.#reconnect(now, this.#route.redirected(leader, address));
+    this.#lastFailure = `${address.host} answered ${failure.code || "an error"}: ${failure.message}`;
+    const isRedirected = leader !== undefined;
+    const pause = isRedirected ? this.#route.redirected(leader, address) : this.#route.failed(address, true);
+    this.#reconnect(now, WAITED_FOR.has(failure.code) ? Math.max(pause, LONG_PAUSE_MS) : pause);
   }
 
   #retryLater(address: Address, failure: Failure, now: number): void {

@@ -17,6 +17,8 @@ export const PASSING = new Set([
 ]);
 /** What a client that waits also waits for. */
 export const WAITED_FOR = new Set(["no_space", "too_soon"]);
+/** The server does not know this client, for example because its file of tokens is older than that of the others. */
+export const UNKNOWN_CLIENT = new Set(["denied", "unauthenticated"]);
 /** The session or its grant does not exist any more. */
 export const GONE = new Set(["no_session", "not_holder", "gone", "withdrawn"]);
 

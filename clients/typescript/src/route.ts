@@ -11,7 +11,9 @@ export interface RouteMemory {
 const MOST_HOPS = 5;
 /** How many redirects to a server that did not answer are not followed. */
 const MOST_SKIPPED = 3;
-const FIRST_PAUSE_MS = 50;
+/** A pause is random, from the shortest to a bound that begins here and doubles. */
+const SHORTEST_PAUSE_MS = 50;
+const FIRST_BOUND_MS = 100;
 const LONGEST_PAUSE_MS = 500;
 
 function same(one: Address, other: Address): boolean {
@@ -27,7 +29,7 @@ export class Route {
   #cursor = 0;
   #failures = 0;
   #hops = 0;
-  #pauseMs = FIRST_PAUSE_MS;
+  #boundMs = FIRST_BOUND_MS;
   /** The server that did not answer, and how many redirects to it are not followed. Meanwhile it loses its turn. */
   #silent: { address: Address; redirects: number } | undefined;
 
@@ -53,7 +55,7 @@ export class Route {
     this.#memory.last = address;
     this.#failures = 0;
     this.#hops = 0;
-    this.#pauseMs = FIRST_PAUSE_MS;
+    this.#boundMs = FIRST_BOUND_MS;
     this.#silent = undefined;
   }
 
@@ -101,8 +103,8 @@ export class Route {
   }
 
   #pause(): number {
-    const pause = this.#pauseMs * (0.5 + this.#random() / 2);
-    this.#pauseMs = Math.min(this.#pauseMs * 2, LONGEST_PAUSE_MS);
-    return Math.max(FIRST_PAUSE_MS, pause);
+    const pause = SHORTEST_PAUSE_MS + this.#random() * (this.#boundMs - SHORTEST_PAUSE_MS);
+    this.#boundMs = Math.min(this.#boundMs * 2, LONGEST_PAUSE_MS);
+    return pause;
   }
 }

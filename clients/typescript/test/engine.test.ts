@@ -337,6 +337,50 @@ describe("acquire", () => {
     assert.deepEqual(world.events, [{ kind: "granted", token: 18 }]);
   });
 
+  const unauthenticated = { status: 401, body: JSON.stringify({ error: "unauthenticated", message: "who?" }) };
+  const misdirected = { status: 421, body: JSON.stringify({ error: "wrong_host", message: "another name" }) };
+
+  it("goes on at another server with its queue position when one refuses it", () => {
+    for (const refusal of [unauthenticated, misdirected]) {
+      const world = new World({ waitMs: 10_000 }).open().waiting().pass(100).cut().pass(50);
+      world.do((engine, now) => engine.handleRefusal(world.link, refusal, now));
+      assert.deepEqual(world.events, []);
+      world.pass(100).open();
+      // The server has read the resume, and does not know this client.
+      world.say({ error: { error: "denied", message: "" } }).pass(200).open();
+      assert.deepEqual(Object.keys(world.frames.at(-1) as object), ["resume"]);
+      world.granted();
+      assert.deepEqual(world.kinds, ["granted"]);
+    }
+  });
+
+  it("ends with the refusal when all servers refuse it until the lease of its session is over", () => {
+    const world = new World({ waitMs: 10_000 }).open().waiting().cut();
+    while (world.engine.phase === "waiting") {
+      world.pass(50).do((engine, now) => engine.handleRefusal(world.link, unauthenticated, now));
+    }
+    assert.ok(world.error instanceof Refused);
+    assert.equal(world.error.code, "unauthenticated");
+    assert.ok(world.now >= 1_000 + 2_940 && world.now < 1_000 + 3_500, `${world.now}`);
+    const denied = new World({ waitMs: 10_000 }).open().waiting();
+    denied.say({ error: { error: "denied", message: "" } });
+    assert.ok(denied.error instanceof Refused);
+    const first = new World({ waitMs: 10_000 });
+    first.do((engine, now) => engine.handleRefusal(first.link, unauthenticated, now));
+    assert.ok(first.error instanceof Refused);
+  });
+
+  it("leaves the queue over another server if one refuses it", () => {
+    const world = new World({ claim: { ttlMs: 30_000 }, waitMs: 60_000 }).open().waiting(30_000).cut().pass(50);
+    world
+      .do((engine, now) => engine.cancel(now))
+      .do((engine, now) => engine.handleRefusal(world.link, unauthenticated, now))
+      .pass(100)
+      .open()
+      .waiting(30_000);
+    assert.deepEqual(world.frames.at(-1), { release: {} });
+  });
+
   it("asks another server when its acquire is not answered, and takes the first one back", () => {
     const world = new World({ endpoints: "a:1,b:2" }).open().pass(1_499);
     assert.equal(world.dialled.length, 1);
@@ -359,6 +403,17 @@ describe("acquire", () => {
     const world = new World({ waitMs: 5_000 }).open().say(error).pass(999);
     assert.equal(world.dialled.length, 1);
     assert.equal(world.pass(1).dialled.length, 2);
+  });
+
+  it("pauses for a second when the server asks for fewer requests", () => {
+    for (const leader of [null, { id: 3, client_addr: "c:3" }]) {
+      const world = new World({ waitMs: 5_000 }).open().waiting();
+      world.say({ interrupted: { error: "too_soon", message: "", leader } }).pass(999);
+      assert.equal(world.dialled.length, 1);
+      assert.equal(world.pass(1).dialled.length, 2);
+      world.open();
+      assert.deepEqual(Object.keys(world.frames.at(-1) as object), ["resume"]);
+    }
   });
 
   it("leaves the queue when it is cancelled", () => {

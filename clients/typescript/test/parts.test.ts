@@ -10,6 +10,7 @@ import { browserPlatform } from "../src/browser-platform.js";
 import { SuspendClock } from "../src/clock.js";
 import { parseEndpoints, redirectTarget } from "../src/endpoints.js";
 import { nodePlatform } from "../src/node-platform.js";
+import { Route } from "../src/route.js";
 import { FakeServer, sleep } from "./fake-server.js";
 
 describe("the clock", () => {
@@ -196,6 +197,28 @@ class Adapter {
     throw new Error(`no such answer in ${JSON.stringify(this.said)}`);
   }
 }
+
+describe("the pause of a route", () => {
+  const [address] = parseEndpoints("a:1", false);
+  assert.ok(address !== undefined);
+
+  it("is random from the first one on, so that the clients of a dead server do not come back in step", () => {
+    const draws = [0, 0.5, 0.9];
+    const pauses = draws.map((draw) => new Route([address], {}, () => draw).failed(address, true));
+    assert.deepEqual(pauses, [50, 75, 95]);
+  });
+
+  it("is 50 to 500 ms, and short again after an answer", () => {
+    const pausesWith = (draw: number) => {
+      const route = new Route([address], {}, () => draw);
+      const pauses = Array.from({ length: 5 }, () => Math.round(route.failed(address, true)));
+      route.succeeded(address);
+      return [...pauses, Math.round(route.failed(address, true))];
+    };
+    assert.deepEqual(pausesWith(0), [50, 50, 50, 50, 50, 50]);
+    assert.deepEqual(pausesWith(1 - 2 ** -53), [100, 200, 400, 500, 500, 100]);
+  });
+});
 
 describe("a process", () => {
   it("ends by itself after the release, and after a failure", async () => {

@@ -168,3 +168,15 @@ fn python_alone_gives_the_answers() {
 fn javascript_gives_the_answers() {
     run_elsewhere("node", "verifiers/palisade_fence.mjs", &[]);
 }
+
+/// Goal: what the vectors cannot say, because this crate's types exclude it.
+#[test]
+fn javascript_tests_pass() {
+    if Command::new("node").arg("--version").output().is_err() {
+        println!("SKIPPED: node is not installed, so the tests of the JavaScript verifier were not run");
+        return;
+    }
+    let output =
+        Command::new("node").arg("--test").arg(in_crate("verifiers/palisade_fence.test.mjs")).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+}
