@@ -216,15 +216,23 @@ def parse_root(text):
     return public_key
 
 
+def parse_key_id(text):
+    """The bytes of a key's ID. A mistyped ID must be an error, or the stolen key would be trusted."""
+    if not re.fullmatch(r"[0-9A-Fa-f]{16}", text, re.ASCII):
+        raise ValueError("the ID of a refused key has 16 hexadecimal digits, unlike %r" % text)
+    return bytes.fromhex(text)
+
+
 class Verifier:
-    """Verifies tokens of one cluster. `refused`: IDs of stolen signing keys, in hexadecimal.
+    """Verifies tokens of one cluster. `refused`: IDs of stolen signing keys, each in 16 hexadecimal
+    digits; any other text raises ValueError.
     `clock`: seconds since 1970 as a function, or None where there is no clock: then windows of
     certificates are not checked."""
 
     def __init__(self, cluster, roots, refused=(), clock=time.time):
         self.cluster, self.clock = cluster, clock
         self.roots = {key_id(root): root for root in map(parse_root, roots)}
-        self.refused = {bytes.fromhex(text) for text in refused}
+        self.refused = set(map(parse_key_id, refused))
 
     def verify(self, key, text):
         """The grant of a genuine token of the lock `key`; otherwise raises Refusal."""

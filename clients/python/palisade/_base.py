@@ -141,7 +141,10 @@ class BaseLock:
 
     @property
     def signed(self) -> str | tuple[str, ...] | None:
-        """The signed token, one for each of several keys; None if the nodes do not sign."""
+        """The signed token; for several keys, one for each in the order of `keys`.
+
+        None if the nodes do not sign.
+        """
         return self._engine.hold.signed if self._engine else None
 
     @property

@@ -98,16 +98,16 @@ class Lock(BaseLock):
             raise RuntimeError(f"the lock {self._request.name} is acquired already; make another")
         engine = self._client._engine(self._request)
         driver = Driver(engine, self._on_lost)
-        self._begin(engine)
-        self._driver = driver
-        # From here on another thread can cancel the acquire, so no server knows of it before.
-        driver.start()
         try:
+            self._begin(engine)
+            self._driver = driver
+            # From here on another thread can cancel the acquire, so no server knows of it before.
+            driver.start()
             done = (Phase.HELD, Phase.ENDED)
             driver.wait_for(lambda: engine.hold.phase in done)
         except BaseException:
             # Ctrl-C while it waits: leave the queue, and take no longer than a moment for it.
-            self._abandon(driver, engine)
+            driver.abandon()
             raise
         if engine.is_finished:
             driver.join()
@@ -136,7 +136,7 @@ class Lock(BaseLock):
             driver.command(engine.release)
             driver.join()
         except BaseException:
-            self._abandon(driver, engine)
+            driver.abandon()
             raise
         if isinstance(engine.hold.error, LockLost):
             raise engine.hold.error
@@ -179,10 +179,6 @@ class Lock(BaseLock):
         except LockLost:
             if error is None:
                 raise
-
-    def _abandon(self, driver: Driver, engine: Engine) -> None:
-        driver.command(engine.cancel)
-        driver.join()
 
 
 __all__ = ["Client", "Lock", "LostSignal"]

@@ -226,8 +226,10 @@ class Engine:
         if message is None:
             return
         step = self.hold.receive(message, now)
-        if isinstance(message, messages.Waiting | messages.Granted | messages.Renewed):
+        if isinstance(message, messages.Renewed):
             self._route.served()
+        elif isinstance(message, messages.Waiting | messages.Granted):
+            self._route.answered()
         if isinstance(step, Reconnect):
             self._reconnect(step, now)
         self._settle(now)

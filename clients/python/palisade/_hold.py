@@ -63,7 +63,8 @@ GONE = frozenset({"no_session", "not_holder", "gone"})
 # A held lock is held no longer. Any other refusal is of one node, for example of one whose file of
 # bearer tokens is older; another node may go on with the session while the lease lasts.
 FINAL_WHILE_HELD = GONE | {"withdrawn"}
-# The node does not know this client. It says nothing about a session that another node has opened.
+# The node does not know this client. As the answer to an upgrade it says nothing about a session
+# that another node has opened; as a frame it is the word of the access rules.
 UNKNOWN_CLIENT = frozenset({"denied", "unauthenticated"})
 
 
@@ -118,6 +119,8 @@ class Hold:
         self.answers: dict[int, PalisadeError | None] = {}
 
         self._session: str | None = None
+        # A grant whose lease had ended when it was read. The next renewal delivers it.
+        self._late: messages.Granted | None = None
         self._ttl = request.ttl_ms / 1000
         # When the frame was sent that the lease counts from.
         self._base = 0.0
@@ -139,6 +142,8 @@ class Hold:
         self._release_sent = False
         self._release_sent_before = False
         self._values: deque[tuple[int, str]] = deque()
+        # The first of them was sent on this connection.
+        self._value_sent = False
         self._last_value = 0
         self._last_reason = "nothing was tried"
 
@@ -227,6 +232,7 @@ class Hold:
         self._connected = True
         self._release_sent_before |= self._release_sent
         self._release_sent = False
+        self._value_sent = False
         self._here.clear()
         self.outbox.clear()
         self._first_sent = now
@@ -238,6 +244,7 @@ class Hold:
     def cut(self, reason: str) -> None:
         """The connection is gone, for whatever reason."""
         self._connected = False
+        self._value_sent = False
         self._last_reason = reason
         self.outbox.clear()
 
@@ -251,6 +258,7 @@ class Hold:
                 self._answer_check(n, now)
             case messages.Renewed(n, ttl_ms):
                 self._renew(n, ttl_ms)
+                self._deliver_late(now)
             case messages.Waiting():
                 self._wait_began(message)
             case messages.Granted():
@@ -283,15 +291,18 @@ class Hold:
         if self.phase is Phase.ACQUIRING:
             if code in SLOW and now < self._wait_end:
                 return Reconnect(reason, pause=SLOW_RETRY)
-            if code in UNKNOWN_CLIENT and self._session is not None and now < self.lease_end:
+            is_of_the_upgrade = code in UNKNOWN_CLIENT and not self._connected
+            if is_of_the_upgrade and self._session is not None and now < self.lease_end:
                 return Reconnect(reason)
             self._acquire_refused(failure, now)
         elif self.phase is Phase.HELD and code in FINAL_WHILE_HELD:
             self._lose(code, failure.message)
-        elif self._is_withdrawing and (self._session is None or code not in UNKNOWN_CLIENT):
+        elif self._is_withdrawing and (self._is_answered or code not in UNKNOWN_CLIENT):
             # The cancelled acquire has failed by itself.
             self._end()
         else:
+            if code == "invalid" and self.phase is Phase.HELD:
+                self._fail_sent_value(failure)
             return Reconnect(reason, pause=SLOW_RETRY if code in SLOW else 0.0)
         return STAY
 
@@ -333,6 +344,12 @@ class Hold:
         return self._timeout_at if is_queued else self._unreachable_at
 
     @property
+    def _is_answered(self) -> bool:
+        """No session is at stake at another node: none is known, or this node serves it."""
+        is_served = self._connected and self._first_sent is None
+        return self._session is None or is_served
+
+    @property
     def _is_withdrawing(self) -> bool:
         """The acquire has failed for the user, and its claim is withdrawn from the server."""
         return self.phase is Phase.RELEASING and self.error is not None
@@ -347,13 +364,19 @@ class Hold:
         self._has_asked = True
         self._say("acquire", self.request.options(self._remaining_wait_ms(now)))
 
+    @property
+    def _granted_token(self) -> int | None:
+        """The token of the session's grant, whether the user was told of it or not."""
+        return self._late.token if self._late is not None else self.token
+
     def _resume(self, now: float) -> None:
-        holds = self.token is not None
+        token = self._granted_token
+        holds = token is not None
         # A held grant keeps its value, which `set_value` may have replaced since the acquire.
         fields = self.request.options(self._remaining_wait_ms(now), with_value=not holds)
         fields["session"] = self._session
         if holds:
-            fields["token"] = self.token
+            fields["token"] = token
         self._say("resume", fields)
         if self.phase is Phase.RELEASING and not holds:
             self._send_release()
@@ -400,35 +423,53 @@ class Hold:
     def _granted(self, grant: messages.Granted, now: float) -> Next:
         if sorted(grant.keys) != sorted(self.request.keys):
             raise Garbage("`granted` names other keys")
-        is_same = self._session in (None, grant.session) and self.token in (None, grant.token)
+        is_same = self._session in (None, grant.session)
+        is_same = is_same and self._granted_token in (None, grant.token)
         if not is_same:
             raise Garbage("`granted` names another session or token")
+        signed = self._in_order(grant)
         self._session_answered(grant.session, grant.ttl_ms)
         if self.phase is Phase.RELEASING:
             if not self._release_sent:
                 self._send_release()
             return STAY
         if self.phase is Phase.ACQUIRING and now >= self.lease_end:
-            return self._granted_too_late(now)
-        self.token, self.signed = grant.token, grant.signed
+            # This process or the network was stopped. The session may live: it is not left to its
+            # TTL, during which its grant would keep everybody from the lock.
+            self._late = grant
+            self._last_reason = "the grant arrived after the end of its lease"
+            return STAY
+        self._late = None
+        self.token, self.signed = grant.token, signed
         self.phase = Phase.HELD
         self._send_value()
         return STAY
 
-    def _granted_too_late(self, now: float) -> Next:
-        """The grant is older than its TTL, because this process or the network was stopped."""
-        if now >= self._wait_end:
-            message = f"the grant of {self.request.name} arrived after the end of its lease"
-            self.error = LockLost(message, "expired")
-            self._farewell()
-            self._end()
-            return STAY
-        return self._start_again("the grant arrived after the end of its lease")
+    def _deliver_late(self, now: float) -> None:
+        """Hands a grant that was read too late to the user, once its lease has time left."""
+        grant = self._late
+        if grant is not None and self.phase is Phase.ACQUIRING and now < self.lease_end:
+            self._late = None
+            self.token, self.signed = grant.token, self._in_order(grant)
+            self.phase = Phase.HELD
+
+    def _in_order(self, grant: messages.Granted) -> str | tuple[str, ...] | None:
+        """The signed tokens in the order of the request's keys: the server sorts the keys."""
+        if not isinstance(grant.signed, tuple):
+            return grant.signed
+        if len(grant.signed) != len(grant.keys):
+            raise Garbage("`granted` has not one signed token for each key")
+        signed = dict(zip(grant.keys, grant.signed))
+        return tuple(signed[key] for key in self.request.keys)
 
     def _start_again(self, reason: str) -> Next:
         """Another session, at the end of the queue."""
-        self._session = None
+        self._forget_session()
         return Reconnect(reason, pause=RESTART_PAUSE)
+
+    def _forget_session(self) -> None:
+        self._session = None
+        self._late = None
 
     def _told_lost(self, failure: Failure, now: float) -> Next:
         if self.phase is Phase.HELD:
@@ -436,7 +477,7 @@ class Hold:
         elif self.phase is Phase.ACQUIRING:
             if now < self._unreachable_at:
                 return self._start_again(f"the session has ended: {failure.code}")
-            self._session = None
+            self._forget_session()
             self._give_up(now)
         else:
             # A repeated release that finds nothing finds what the first one has done.
@@ -518,23 +559,37 @@ class Hold:
         # One at a time: a repetition after a reconnect must not undo a later value.
         if self._values and self.phase is Phase.HELD:
             n, value = self._values[0]
+            self._value_sent = True
             self._say("value", {"n": n, "value": value})
 
     def _value_refused(self, n: int, failure: Failure) -> Next:
         if failure.code in OUTCOME_UNKNOWN:
             # The value is sent again after the resume.
             return Reconnect(f"{failure.code}: {failure.message}", leader=failure.leader)
-        self._value_answered(n, Refused(failure.message or failure.code, failure.code))
+        self._value_answered(n, _refused(failure))
         return STAY
 
     def _value_answered(self, n: int, error: PalisadeError | None) -> None:
         if self._values and self._values[0][0] == n:
             self._values.popleft()
+            self._value_sent = False
             self.answers[n] = error
             self._send_value()
 
+    def _fail_sent_value(self, failure: Failure) -> None:
+        """The server could not read a frame. The value that was sent over this connection would be
+        refused again and again."""
+        if self._value_sent:
+            self._value_sent = False
+            n, _ = self._values.popleft()
+            self.answers[n] = _refused(failure)
+
     def _say(self, kind: str, body: object) -> None:
         self.outbox.append(json.dumps({kind: body}, ensure_ascii=False, separators=(",", ":")))
+
+
+def _refused(failure: Failure) -> Refused:
+    return Refused(failure.message or failure.code, failure.code)
 
 
 def _not_held() -> LockLost:

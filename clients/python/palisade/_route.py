@@ -92,7 +92,7 @@ class Route:
         self._index = 0
         self._detour: Endpoint | None = None
         self._hops = 0
-        # Failures since the last node that served.
+        # Failures since the last node that has renewed the session.
         self._failures = 0
         good = directory.last_good
         if good in directory.endpoints:
@@ -106,11 +106,18 @@ class Route:
 
     @property
     def rounds(self) -> int:
-        """How many times all endpoints have failed since the last node that served."""
+        """How many times all endpoints have failed since the last renewal."""
         return self._failures // len(self._directory.endpoints)
 
+    def answered(self) -> None:
+        """The current node has opened or resumed the session. It is the first that others ask.
+
+        That ends no series of failures: nodes may answer once and end the connection, in turns.
+        """
+        self._directory.last_good = self.current
+
     def served(self) -> None:
-        """The current node serves the lock."""
+        """The current node has renewed the session."""
         self._failures = 0
         self._hops = 0
         self._directory.last_good = self.current

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import weakref
 from collections.abc import Callable
+from typing import Any
 
 from . import _clock
 from ._engine import Engine, Target
+from ._hold import CANCEL_LIMIT, Phase
 from ._wire import reason_of
 from .errors import PalisadeError
 
@@ -15,6 +18,11 @@ log = logging.getLogger("palisade")
 
 # A name's next address is tried after this time, in seconds (RFC 8305).
 NEXT_ADDRESS = 0.25
+# How often a driver that is cancelled looks whether somebody is left who may release, in seconds.
+LOOK_AROUND = 0.05
+
+# The tasks of this client, in all loops. None of them releases a lock.
+_own_tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
 
 class Driver:
@@ -26,7 +34,11 @@ class Driver:
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._pipe: _Pipe | None = None
+        # When to end though the lock is not given back, after a first cancellation of the task.
+        self._leave_by: float | None = None
+        self._is_aborted = False
         self._task = self._loop.create_task(self._run(), name="palisade-lock")
+        _own_tasks.add(self._task)
 
     def command(self, action: Callable[[float], object]) -> None:
         """Runs a command of the engine."""
@@ -42,6 +54,7 @@ class Driver:
 
     def abort(self) -> None:
         """Ends the task at once, whatever the server is told."""
+        self._is_aborted = True
         self._task.cancel()
 
     @property
@@ -51,17 +64,49 @@ class Driver:
     async def _run(self) -> None:
         try:
             while not self._step():
-                await self._sleep()
+                if self._must_leave():
+                    self._fail("the event loop cancelled the task of the lock")
+                    break
+                try:
+                    await self._sleep()
+                except asyncio.CancelledError:
+                    self._cancelled()
         except asyncio.CancelledError:
-            # The loop is shut down, or a second cancellation came while a first was carried out.
-            self._fail("the event loop cancelled the task of the lock")
+            # A second cancellation came while a first was carried out.
+            self._fail("the task of the lock was cancelled")
         except Exception as error:
             log.exception("the task of a lock failed; the lock counts as lost")
             self._fail(f"the client failed: {error!r}")
         finally:
             if self._pipe is not None:
-                await self._pipe.close()
+                try:
+                    # A release may not have been handed over yet.
+                    self._pipe.send(self._engine.outgoing(self._pipe.number))
+                finally:
+                    await self._pipe.close()
             self._on_change()
+
+    def _cancelled(self) -> None:
+        """Begins to give the lock back, at the first cancellation.
+
+        The loop is shut down: it cancels all tasks, and those that hold the lock release it now.
+        """
+        if self._is_aborted or self._leave_by is not None:
+            raise asyncio.CancelledError
+        self._leave_by = _clock.now() + CANCEL_LIMIT
+        if self._engine.hold.phase is not Phase.HELD:
+            self._engine.cancel(_clock.now())
+
+    def _must_leave(self) -> bool:
+        """Whether a cancelled task drives on no longer: its time is over, or the lock is held and
+        no task is left that could release it."""
+        if self._leave_by is None:
+            return False
+        if _clock.now() >= self._leave_by:
+            return True
+        # Another loop's thread may add a task meanwhile, so the set is not iterated.
+        is_forgotten = all(task in _own_tasks for task in asyncio.all_tasks())
+        return is_forgotten and self._engine.hold.phase is Phase.HELD
 
     def _fail(self, reason: str) -> None:
         self._engine.hold.fail(PalisadeError(reason, "client_failed"))
@@ -84,7 +129,8 @@ class Driver:
 
     async def _sleep(self) -> None:
         """Waits for a report or a command, or until the engine has something to do."""
-        timeout = min(self._engine.wake_at() - _clock.now(), _clock.LONGEST_SLEEP)
+        longest = _clock.LONGEST_SLEEP if self._leave_by is None else LOOK_AROUND
+        timeout = min(self._engine.wake_at() - _clock.now(), longest)
         timer = self._loop.call_later(max(timeout, 0), self._wake.set)
         try:
             await self._wake.wait()
@@ -103,6 +149,7 @@ class _Pipe(asyncio.Protocol):
         self._transport: asyncio.WriteTransport | None = None
         self._is_closed = False
         self._dial_task = asyncio.get_running_loop().create_task(self._dial(), name="palisade-dial")
+        _own_tasks.add(self._dial_task)
 
     async def _dial(self) -> None:
         loop, endpoint = asyncio.get_running_loop(), self._target.endpoint
@@ -112,6 +159,12 @@ class _Pipe(asyncio.Protocol):
             await loop.create_connection(
                 lambda: self, endpoint.host, endpoint.port, happy_eyeballs_delay=NEXT_ADDRESS
             )
+        except asyncio.CancelledError:
+            # Unless this pipe was closed, the loop is shut down; a release may need a connection.
+            if not self._is_closed:
+                self._engine.failed(self.number, "the attempt was cancelled", _clock.now())
+                self._wake()
+            raise
         except Exception as error:
             # Not only OSError: some versions of asyncio stumble when all addresses fail.
             self._engine.failed(self.number, reason_of(error), _clock.now())

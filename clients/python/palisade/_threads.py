@@ -55,7 +55,11 @@ class Driver:
         self._connection: _Connection | None = None
         # The connection's sockets that the selector knows.
         self._watched: set[socket.socket] = set()
+        # The engine is finished. The thread may still run `on_lost`.
         self._is_over = False
+        self._tells_loss = False
+        # Taken by who drives the engine: the thread, or `abandon` before the thread has begun.
+        self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="palisade-lock", daemon=True)
 
     def start(self) -> None:
@@ -93,11 +97,33 @@ class Driver:
             self._wake_out.send(b"w")
 
     def join(self) -> None:
-        """Waits for the thread, which ends by itself when the engine is finished."""
-        if threading.current_thread() is not self._thread:
+        """Waits until the engine is finished, and for the thread unless it tells a loss.
+
+        The callback that the thread runs then may itself wait for the caller.
+        """
+        self.wait_for(lambda: False)
+        is_other = threading.current_thread() is not self._thread
+        # A thread that was never started is not alive.
+        if not self._tells_loss and is_other and self._thread.is_alive():
             self._thread.join()
 
+    def abandon(self) -> None:
+        """Ends the hold within a moment, whether the thread was started or not.
+
+        Ctrl-C inside `start` does not tell whether the thread will run.
+        """
+        self.command(self._engine.cancel)
+        if self._turn.acquire(blocking=False):
+            # Nothing was asked of any node, so this ends the engine.
+            self._engine.cancel(_clock.now())
+            self._close_all()
+            self._is_over = True
+            self._notify()
+        self.join()
+
     def _run(self) -> None:
+        if not self._turn.acquire(blocking=False):
+            return
         try:
             while not self._step():
                 self._sleep()
@@ -106,10 +132,13 @@ class Driver:
             failure = PalisadeError(f"the client failed: {error!r}", "client_failed")
             self._engine.hold.fail(failure)
         finally:
-            self._close_all()
-            lost = self._engine.hold.error if self._engine.hold.lost else None
-            self._is_over = True
-            self._notify()
+            try:
+                self._close_all()
+            finally:
+                lost = self._engine.hold.error if self._engine.hold.lost else None
+                self._tells_loss = isinstance(lost, LockLost) and self._on_lost is not None
+                self._is_over = True
+                self._notify()
         if isinstance(lost, LockLost) and self._on_lost is not None:
             try:
                 self._on_lost(lost)

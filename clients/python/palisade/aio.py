@@ -12,6 +12,10 @@ the end of the body.
 A task in the same event loop renews the lease. Code that blocks the loop for longer than the TTL
 loses the lock; `lock.is_valid` is false at the first look after it. Run such code in a thread
 (`asyncio.to_thread`).
+
+A loop that ends (`asyncio.run` cancels all tasks that are left) goes on with each lock for two
+seconds at most, so that the tasks that hold it release it, and a wait leaves the queue. A lock that
+no task is left to release ends with its TTL.
 """
 
 from __future__ import annotations

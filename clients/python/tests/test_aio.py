@@ -13,8 +13,8 @@ from typing import Any
 import palisade
 import palisade.aio
 
-from .node import Connection, ScriptedNode
-from .peer import failure, waiting
+from .node import Connection, ScriptedNode, silent_address
+from .peer import failure, granted, waiting
 from .test_blocking import losing
 from .test_faces import good
 
@@ -231,6 +231,129 @@ class Body(unittest.TestCase):
 
         with ScriptedNode(script) as node:
             self.run_all(main())
+
+    def test_end_of_the_loop_gives_the_lock_of_another_task_back(self) -> None:
+        """`asyncio.run` cancels all tasks that are left: the job, and the task of its lock."""
+        steps: list[str] = []
+
+        async def job(client: palisade.aio.Client, held: asyncio.Event) -> None:
+            lock = client.lock("nightly", ttl=3, on_lost=lambda error: steps.append(error.code))
+            async with lock:
+                held.set()
+                try:
+                    await asyncio.sleep(60)
+                except asyncio.CancelledError:
+                    await asyncio.sleep(0.5)
+                    steps.append(f"valid: {lock.is_valid}")
+                    raise
+
+        async def main() -> None:
+            held = asyncio.Event()
+            jobs.append(asyncio.create_task(job(palisade.aio.Client(node.address), held)))
+            await held.wait()
+
+        jobs: list[asyncio.Task[None]] = []
+        with ScriptedNode(good) as node:
+            asyncio.run(main())
+            self.assertEqual([kind for kind, _ in node.seen if kind != "here"], ["release"])
+        self.assertEqual(steps, ["valid: True"])
+        self.assertTrue(jobs[0].cancelled())
+
+    def test_end_of_the_loop_withdraws_a_wait(self) -> None:
+        def script(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("acquire")
+            connection.say("waiting", waiting())
+            waits.set()
+            connection.expect("release")
+            withdrawn.set()
+            connection.say("released", {})
+            connection.gone()
+
+        async def main() -> None:
+            client = palisade.aio.Client(node.address)
+            jobs.append(asyncio.create_task(client.lock("nightly", ttl=3, wait=600).acquire()))
+            await asyncio.to_thread(waits.wait, 20)
+            await asyncio.sleep(0.1)
+
+        jobs: list[asyncio.Task[Any]] = []
+        waits, withdrawn = threading.Event(), threading.Event()
+        with ScriptedNode(script) as node:
+            asyncio.run(main())
+            self.assertTrue(withdrawn.is_set())
+
+    def test_end_of_the_loop_takes_two_seconds_at_most(self) -> None:
+        async def job(client: palisade.aio.Client, held: asyncio.Event) -> None:
+            async with client.lock("nightly", ttl=60):
+                held.set()
+                await asyncio.sleep(60)
+
+        async def main() -> None:
+            held = asyncio.Event()
+            jobs.append(asyncio.create_task(job(palisade.aio.Client(node.address), held)))
+            await held.wait()
+
+        def script(connection: Connection) -> None:
+            connection.grant(ttl_ms=60_000)
+            connection.expect("release")
+            released.set()
+            connection.freeze()
+
+        released = threading.Event()
+        jobs: list[asyncio.Task[None]] = []
+        with ScriptedNode(script) as node:
+            before = time.monotonic()
+            asyncio.run(main())
+            self.assertLess(time.monotonic() - before, 4)
+            self.assertTrue(released.is_set())
+
+    def test_end_of_the_loop_releases_over_another_connection(self) -> None:
+        """The attempt to connect is a task, too, that the end of the loop cancels."""
+
+        async def job(client: palisade.aio.Client, held: asyncio.Event) -> None:
+            async with client.lock("nightly", ttl=30):
+                held.set()
+                await asyncio.sleep(60)
+
+        async def main() -> None:
+            held = asyncio.Event()
+            client = palisade.aio.Client(f"{node.address},{silent},{node.address}")
+            jobs.append(asyncio.create_task(job(client, held)))
+            await held.wait()
+            cut.set()
+            await asyncio.sleep(0.3)
+
+        def cutting(connection: Connection) -> None:
+            connection.grant(ttl_ms=30_000)
+            cut.wait(20)
+            connection.cut()
+
+        def resumed(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("resume")
+            connection.say("granted", granted(ttl_ms=30_000))
+            connection.expect("release")
+            released.set()
+            connection.say("released", {})
+            connection.gone()
+
+        cut, released = threading.Event(), threading.Event()
+        jobs: list[asyncio.Task[None]] = []
+        with ScriptedNode(cutting, resumed) as node, silent_address() as silent:
+            asyncio.run(main())
+            self.assertTrue(released.is_set())
+
+    def test_end_of_the_loop_leaves_a_forgotten_lock_to_its_ttl(self) -> None:
+        async def main() -> None:
+            locks.append(await palisade.aio.Client(node.address).lock("nightly", ttl=3).acquire())
+
+        locks: list[palisade.aio.Lock] = []
+        with ScriptedNode(good) as node:
+            before = time.monotonic()
+            asyncio.run(main())
+            self.assertLess(time.monotonic() - before, 1, "nobody is left who could release it")
+            self.assertFalse(locks[0].is_valid)
+            self.assertEqual(node.seen, [])
 
     def test_several_locks_at_once(self) -> None:
         async def job(number: int) -> None:

@@ -11,8 +11,10 @@ import threading
 import time
 import unittest
 from pathlib import Path
+from unittest import mock
 
 import palisade
+from palisade._threads import Driver
 
 from .node import Connection, ScriptedNode
 from .peer import failure, waiting
@@ -37,10 +39,15 @@ def lose(lock: palisade.Lock) -> None:
     raise AssertionError("the lock was not lost")
 
 
+def lock_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if "palisade" in thread.name]
+
+
 class WithStatement(unittest.TestCase):
     def tearDown(self) -> None:
-        names = [thread.name for thread in threading.enumerate()]
-        self.assertFalse([name for name in names if "palisade" in name], "a thread is left behind")
+        for thread in lock_threads():
+            thread.join(5)
+        self.assertEqual(lock_threads(), [], "a thread is left behind")
 
     def test_error_in_the_body_releases_the_lock(self) -> None:
         with ScriptedNode(good) as node:
@@ -79,8 +86,31 @@ class WithStatement(unittest.TestCase):
             lock.acquire()
             lose(lock)
             assert lock._driver is not None
-            lock._driver.join()
+            lock._driver._thread.join()
         self.assertEqual(told, ["not_holder"])
+
+    def test_callback_may_wait_for_the_thread_that_releases(self) -> None:
+        ended: list[bool] = []
+
+        def on_lost(error: palisade.LockLost) -> None:
+            worker.join(10)
+            ended.append(not worker.is_alive())
+
+        def work() -> None:
+            try:
+                with palisade.Client(node.address).lock("nightly", ttl=3, on_lost=on_lost) as lock:
+                    lose(lock)
+            except palisade.LockLost as error:
+                told.append(error.code)
+
+        told: list[str] = []
+        with ScriptedNode(losing) as node:
+            worker = threading.Thread(target=work)
+            worker.start()
+            worker.join(20)
+            for thread in lock_threads():
+                thread.join(20)
+        self.assertEqual((told, ended), (["not_holder"], [True]))
 
     def test_ctrl_c_leaves_the_queue(self) -> None:
         def script(connection: Connection) -> None:
@@ -94,6 +124,67 @@ class WithStatement(unittest.TestCase):
 
         with ScriptedNode(script) as node, self.assertRaises(KeyboardInterrupt):
             palisade.Client(node.address).lock("nightly", ttl=3, wait=600).acquire()
+
+    def test_ctrl_c_before_the_thread_has_started_leaves_no_acquire(self) -> None:
+        def interrupted(driver: Driver) -> None:
+            raise KeyboardInterrupt
+
+        with ScriptedNode(good) as node:
+            lock = palisade.Client(node.address).lock("nightly", ttl=3)
+            with (
+                mock.patch.object(Driver, "start", interrupted),
+                self.assertRaises(KeyboardInterrupt),
+            ):
+                lock.acquire()
+            self.assertEqual(node.connections, 0)
+            with lock:  # it can be acquired again
+                self.assertTrue(lock.is_valid)
+
+    def test_ctrl_c_after_the_thread_has_started_leaves_no_acquire(self) -> None:
+        def script(connection: Connection) -> None:
+            connection.accept()
+            connection.expect("acquire")
+            connection.say("waiting", waiting())
+            acquired.set()
+            connection.expect("release")
+            connection.say("released", {})
+            connection.gone()
+
+        start = Driver.start
+
+        def interrupted(driver: Driver) -> None:
+            start(driver)
+            acquired.wait(20)
+            raise KeyboardInterrupt
+
+        acquired = threading.Event()
+        with ScriptedNode(script) as node:
+            lock = palisade.Client(node.address).lock("nightly", ttl=3, wait=600)
+            with (
+                mock.patch.object(Driver, "start", interrupted),
+                self.assertRaises(KeyboardInterrupt),
+            ):
+                lock.acquire()
+            self.assertFalse(lock._is_in_use)
+
+    def test_thread_that_starts_after_its_acquire_was_given_up_does_nothing(self) -> None:
+        drivers: list[Driver] = []
+
+        def interrupted(driver: Driver) -> None:
+            drivers.append(driver)
+            raise KeyboardInterrupt
+
+        with ScriptedNode(good) as node:
+            lock = palisade.Client(node.address).lock("nightly", ttl=3)
+            with (
+                mock.patch.object(Driver, "start", interrupted),
+                self.assertRaises(KeyboardInterrupt),
+            ):
+                lock.acquire()
+            [driver] = drivers
+            driver.start()
+            driver.join()
+            self.assertEqual(node.connections, 0)
 
 
 class Processes(unittest.TestCase):

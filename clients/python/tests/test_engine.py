@@ -30,7 +30,7 @@ class World:
         )
         self.now = 1000.0
         nodes, _ = parse_endpoints(endpoints)
-        directory = Directory(nodes)
+        self.directory = directory = Directory(nodes)
         self.engine = Engine(
             make_request("nightly", **(defaults | options)),
             directory,
@@ -261,6 +261,38 @@ class Holding(unittest.TestCase):
         self.world.accept()
         self.world.say("granted", granted())
         self.assertTrue(self.world.engine.hold.is_valid(self.world.now))
+
+    def test_nodes_that_answer_once_and_end_the_connection_are_asked_with_pauses(self) -> None:
+        pauses = 0
+        self.world.break_connection()
+        for _ in range(20):
+            if self.world.engine.target is None:
+                pauses += 1
+                pause = self.world.engine.wake_at() - self.world.now
+                self.assertTrue(0.049 < pause < 0.501, pause)
+            self.world.connect()
+            self.world.accept()
+            self.world.say("granted", granted())
+            self.world.break_connection()
+        self.assertGreaterEqual(pauses, 19, "all but the first, which leads to the other node")
+        self.assertTrue(self.world.engine.hold.is_valid(self.world.now))
+        self.world.connect()
+        self.world.accept()
+        self.world.say("granted", granted())
+        self.world.heard()
+        self.world.renew(1)
+        self.world.break_connection()
+        self.world.engine.tick(self.world.now)
+        self.assertIsNotNone(self.world.engine.target, "a renewal ends the series of failures")
+
+    def test_node_that_answers_is_remembered_before_it_renews(self) -> None:
+        world = World()
+        world.engine.failed(world.target.number, "connection refused", world.now)
+        world.connect("b")
+        world.accept()
+        self.assertIsNone(world.directory.last_good)
+        world.say("waiting", waiting())
+        self.assertEqual(world.directory.last_good, world.target.endpoint)
 
     def test_pause_beyond_the_lease_loses_the_lock_whatever_was_received(self) -> None:
         check = self.world.peer.say("check", {"n": 1})

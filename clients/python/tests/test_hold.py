@@ -21,7 +21,8 @@ def new_hold(now: float = 100.0, patience: float = 5.0, **options: Any) -> Hold:
     defaults: dict[str, Any] = dict(
         ttl=10, wait=0, owner="w", mode=None, permits=None, of=None, max_queue=None, value=None
     )
-    return Hold(make_request("nightly", **(defaults | options)), now, patience)
+    keys = options.pop("keys", "nightly")
+    return Hold(make_request(keys, **(defaults | options)), now, patience)
 
 
 def said(hold: Hold) -> list[tuple[str, Any]]:
@@ -186,25 +187,65 @@ class Lease(unittest.TestCase):
         hold.release(110.2)
         self.assertTrue(hold.lost)
 
-    def test_grant_that_arrives_too_late_is_none(self) -> None:
-        hold = new_hold(100)
-        hold.opened(100)
-        hold.receive(messages.Waiting(SESSION, 10_000), 101)
-        hold._timeout_at = hold._unreachable_at = 1000
-        hold.receive(grant(), 110)
-        self.assertIs(hold.phase, Phase.ENDED)
-        self.assertIsInstance(hold.error, LockLost)
-        self.assertFalse(hold.lost, "the user never held it")
-
-    def test_wait_goes_on_after_a_grant_that_arrives_too_late(self) -> None:
-        hold = new_hold(100, wait=60)
+    def late(self, **options: Any) -> Hold:
+        """An acquire whose grant is read when its lease has ended, because the process stopped."""
+        hold = new_hold(100, **options)
         hold.opened(100)
         hold.receive(messages.Waiting(SESSION, 10_000), 100)
-        self.assertIsInstance(hold.receive(grant(), 115), Reconnect)
+        hold._timeout_at = hold._unreachable_at = 1000
+        said(hold)
+        self.assertEqual(hold.receive(grant(), 109.9), STAY)
+        self.assertIs(hold.phase, Phase.ACQUIRING, "the user never holds it without a lease")
+        self.assertFalse(hold.is_valid(109.9) or hold.lost)
+        self.assertIsNone(hold.token)
+        return hold
+
+    def test_grant_that_arrives_too_late_is_delivered_by_the_next_renewal(self) -> None:
+        for wait in (0, 60):
+            hold = self.late(wait=wait)
+            hold.receive(messages.Check(1), 109.9)
+            self.assertEqual(said(hold), [("here", 1)])
+            hold.receive(messages.Renewed(1, 10_000), 110.5)
+            self.assertIs(hold.phase, Phase.HELD)
+            self.assertEqual(hold.token, 17)
+            self.assertAlmostEqual(hold.lease_end, 109.9 + 9.8)
+
+    def test_grant_that_arrives_too_late_is_not_delivered_by_a_late_renewal(self) -> None:
+        hold = self.late()
+        hold.receive(messages.Check(1), 109.9)
+        hold.receive(messages.Renewed(1, 10_000), 119.7)
+        self.assertIs(hold.phase, Phase.ACQUIRING)
+
+    def test_grant_that_arrives_too_late_is_resumed_with_its_token(self) -> None:
+        hold = self.late(wait=60, value="v")
+        hold.cut("test")
+        hold.opened(110)
+        [(kind, body)] = said(hold)
+        self.assertEqual((kind, body["session"], body["token"]), ("resume", SESSION, 17))
+        hold.receive(grant(), 110.5)
+        self.assertIs(hold.phase, Phase.HELD)
+        self.assertAlmostEqual(hold.lease_end, 110 + 9.8)
+
+    def test_grant_that_arrives_too_late_is_released_when_the_acquire_ends(self) -> None:
+        hold = self.late(wait=60)
+        hold.tick(1000)
+        self.assertEqual(said(hold), [("release", {})])
+        self.assertIsInstance(hold.error, Timeout)
+        hold = self.late(wait=60)
+        hold.cancel(110)
+        self.assertEqual(said(hold), [("release", {})])
+
+    def test_wait_goes_on_after_a_late_grant_whose_session_has_ended(self) -> None:
+        hold = self.late(wait=60)
+        step = hold.receive(messages.Lost(Failure("no_session", "")), 115)
+        self.assertIsInstance(step, Reconnect)
         hold.cut("test")
         hold.opened(116)
         [(kind, body)] = said(hold)
         self.assertEqual((kind, body["wait_ms"]), ("acquire", 44_000))
+        self.assertNotIn("token", body)
+        hold.receive(grant(token=18, session="another"), 116)
+        self.assertEqual((hold.token, hold.phase), (18, Phase.HELD))
 
 
 class Resume(unittest.TestCase):
@@ -258,6 +299,21 @@ class Resume(unittest.TestCase):
         with self.assertRaises(Garbage):
             hold.receive(messages.Granted(("other",), 1, SESSION, 10_000, None), 100)
 
+    def test_signed_tokens_are_in_the_order_of_the_keys(self) -> None:
+        """The server sorts the keys; the user has an order of their own."""
+        hold = new_hold(keys=("b", "c", "a"))
+        hold.opened(100)
+        signed = ("signed a", "signed b", "signed c")
+        hold.receive(messages.Granted(("a", "b", "c"), 1, SESSION, 10_000, signed), 100)
+        self.assertEqual(hold.signed, ("signed b", "signed c", "signed a"))
+
+    def test_grant_without_a_signed_token_for_each_key_is_garbage(self) -> None:
+        hold = new_hold(keys=("b", "a"))
+        hold.opened(100)
+        with self.assertRaises(Garbage):
+            hold.receive(messages.Granted(("a", "b"), 1, SESSION, 10_000, ("signed a",)), 100)
+        self.assertIs(hold.phase, Phase.ACQUIRING)
+
     def test_lost_session_of_a_waiter_is_replaced(self) -> None:
         hold = new_hold(100, wait=60)
         hold.opened(100)
@@ -308,6 +364,26 @@ class Resume(unittest.TestCase):
             self.assertIs(hold.phase, Phase.ACQUIRING)
             hold.refused(Failure(code, ""), 110)
             self.assertIsInstance(hold.error, Refused, code)
+
+    def test_waiter_whom_the_access_rules_deny_is_refused_at_once(self) -> None:
+        """The server opens the session and says `waiting` before it looks at the rules."""
+        for code in ("denied", "unauthenticated"):
+            hold = new_hold(100, wait=60)
+            hold.opened(100)
+            hold.receive(messages.Waiting(SESSION, 10_000), 100)
+            self.assertEqual(hold.receive(messages.Refusal(Failure(code, ""), None), 101), STAY)
+            self.assertIs(hold.phase, Phase.ENDED, code)
+            self.assertIsInstance(hold.error, Refused, code)
+            assert hold.error is not None
+            self.assertEqual(hold.error.code, code)
+
+    def test_withdrawal_that_the_access_rules_deny_is_over(self) -> None:
+        hold = new_hold(100, wait=60)
+        hold.opened(100)
+        hold.receive(messages.Waiting(SESSION, 10_000), 100)
+        hold.cancel(101)
+        self.assertEqual(hold.receive(messages.Refusal(Failure("denied", ""), None), 101), STAY)
+        self.assertIs(hold.phase, Phase.ENDED)
 
     def test_withdrawal_that_a_node_refuses_is_sent_to_another(self) -> None:
         hold = new_hold(100, wait=60)
@@ -538,6 +614,34 @@ class Values(unittest.TestCase):
         said(hold)
         hold.receive(grant(), 102)
         self.assertEqual(said(hold), [("value", {"n": n, "value": "a"})])
+
+    def test_value_that_the_server_cannot_read_is_refused_and_the_lock_kept(self) -> None:
+        """The server ends the connection of a frame that is too long, and cannot name its value."""
+        hold = held()
+        first, second = hold.propose("a"), hold.propose("b")
+        said(hold)
+        step = hold.receive(messages.Refusal(Failure("invalid", "too long"), None), 101)
+        self.assertIsInstance(step, Reconnect)
+        self.assertIsInstance(hold.answers[first], Refused)
+        self.assertNotIn(second, hold.answers, "it was not sent over this connection")
+        hold.cut("test")
+        hold.opened(102)
+        said(hold)
+        hold.receive(grant(), 102)
+        self.assertEqual(said(hold), [("value", {"n": second, "value": "b"})])
+        hold.receive(messages.Proclaimed(second), 102)
+        self.assertIsNone(hold.answers[second])
+        self.assertTrue(hold.is_valid(102))
+
+    def test_value_that_was_not_sent_is_not_refused(self) -> None:
+        hold = held()
+        n = hold.propose("a")
+        hold.cut("test")
+        invalid = Failure("invalid", "")
+        self.assertIsInstance(hold.refused(invalid, 101), Reconnect, "the answer to an upgrade")
+        hold.opened(102)
+        hold.receive(messages.Refusal(invalid, None), 102)
+        self.assertNotIn(n, hold.answers)
 
     def test_value_is_answered_when_the_lock_ends(self) -> None:
         hold = held()
