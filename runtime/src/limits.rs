@@ -58,6 +58,8 @@ pub const MEMBERS: usize = 31;
 /// Time for which a leader must have led, and after a client's last request for a transfer, before
 /// it transfers leadership for a client: every transfer interrupts all other requests.
 pub const TRANSFER_PAUSE: Duration = Duration::from_secs(3);
+/// Time after which a node that has lost its leadership and knows no other leader answers a request for a transfer.
+pub const TRANSFER_ANSWER: Duration = Duration::from_secs(5);
 /// Number of holders of one lock from which no more are admitted. The waiters that are admitted already
 /// may become holders all the same.
 pub const HOLDERS: usize = 1_000;

@@ -11,6 +11,9 @@ use std::task::{Context, Poll, Waker};
 
 use crate::sync::Mutex;
 
+/// Items for which there is room without an allocation: a burst takes more, and gives it back.
+pub(crate) const ROOM_KEPT: usize = 256;
+
 /// A bounded queue from many threads to one task.
 #[derive(Debug)]
 pub struct Outbox<T> {
@@ -94,6 +97,7 @@ impl<T> Outbox<T> {
         let mut inner = self.inner.lock();
         if !inner.items.is_empty() {
             into.extend(inner.items.drain(..));
+            inner.items.shrink_to(ROOM_KEPT);
             return Poll::Ready(true);
         }
         if inner.closed {

@@ -67,6 +67,8 @@ pub(super) struct SnapshotScheduler {
     since: Instant,
     /// Earliest time of the next attempt after a failure.
     not_before: Option<Instant>,
+    /// Whether the last attempt failed: then the reason why it was due persists.
+    has_failed: bool,
     /// Requesters of the next snapshot.
     wanted: Vec<SnapshotReply>,
     /// Requesters of the snapshot being written.
@@ -96,6 +98,7 @@ impl SnapshotScheduler {
             log_bytes,
             since: now,
             not_before: None,
+            has_failed: false,
             wanted: Vec::new(),
             waiting: Vec::new(),
             superfluous: Index(0),
@@ -166,6 +169,7 @@ impl SnapshotScheduler {
             return;
         }
         let is_due = !self.wanted.is_empty()
+            || self.has_failed
             || self.log_bytes >= self.policy.log_bytes.max(newest_bytes)
             || now.saturating_duration_since(self.since) >= self.policy.interval;
         if is_due && self.not_before.is_none_or(|at| at <= now) {
@@ -188,7 +192,7 @@ impl SnapshotScheduler {
         self.waiting.append(&mut self.wanted);
         // The writer takes one snapshot at a time, like this scheduler; it ends only with the core.
         self.is_busy = self.writer.begin(snapshot);
-        (self.log_bytes, self.since, self.not_before) = (0, now, None);
+        (self.log_bytes, self.since, self.not_before, self.has_failed) = (0, now, None, false);
     }
 
     /// The snapshot is durable, or its write failed.
@@ -205,8 +209,7 @@ impl SnapshotScheduler {
             Err(error) => {
                 let again = limits::SNAPSHOT_RETRY;
                 error!(%error, ?again, "cannot write a snapshot: the log keeps its entries and grows; the node tries again");
-                self.not_before = Some(now + again);
-                // The reason why a snapshot is due persists.
+                (self.not_before, self.has_failed) = (Some(now + again), true);
                 self.log_bytes = self.log_bytes.max(self.policy.log_bytes);
                 Err(Failure::new(Code::Overloaded, format!("the snapshot could not be written: {error}")))
             }

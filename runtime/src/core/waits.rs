@@ -88,6 +88,11 @@ impl Wait {
         self.secret
     }
 
+    /// Whether the acquire opened the session for itself, so that no client knows its ID yet.
+    pub(super) fn is_of_unknown_session(&self) -> bool {
+        self.renew_every.is_some()
+    }
+
     /// Whether no connection is left.
     pub(super) fn is_deserted(&self) -> bool {
         self.waiters.is_empty()

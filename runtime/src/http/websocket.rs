@@ -35,7 +35,7 @@ use super::sockets::Socket;
 use super::{App, Caller, content_bytes, not_taken, reply};
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
-use crate::outbox::Outbox;
+use crate::outbox::{Outbox, ROOM_KEPT};
 use crate::peers::Removal;
 use crate::tls::Access;
 
@@ -352,7 +352,9 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
             }
             sink.flush().await
         };
-        match timeout(limits::WRITE_TIMEOUT, write).await {
+        let written = timeout(limits::WRITE_TIMEOUT, write).await;
+        replies.shrink_to(ROOM_KEPT);
+        match written {
             Ok(Ok(())) => {}
             Ok(Err(_)) => return Reason(close_code::NORMAL, "the client ended the connection"),
             Err(_) => return Reason(close_code::POLICY, "the client does not read its answers"),

@@ -107,7 +107,7 @@ impl<T: Transport> Driver<T> {
             self.timers.start_clock(self.now);
             self.requests.began_to_lead(self.now);
         }
-        self.requests.answer_transfers(&self.node, |id| leader_view(&self.transport, id));
+        self.requests.answer_transfers(&self.node, self.now, |id| leader_view(&self.transport, id));
         before.log_change(&KnownLeader::of(&self.node), timed_out);
         Ok(())
     }

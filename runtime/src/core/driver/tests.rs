@@ -443,3 +443,20 @@ fn refused_transfer_says_why() {
     let to_any = refusal(&mut alone, leader, None);
     assert!(to_any.contains("is the only voter"), "{to_any}");
 }
+
+/// Goal: a transfer is answered although its leader loses the majority, and hears of no other leader.
+#[test]
+fn transfer_of_a_leader_without_a_majority_is_answered() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let others: Vec<NodeId> = world.servers.keys().copied().filter(|&id| id != leader).collect();
+    others.into_iter().for_each(|id| world.stop(id));
+    let (_, mut reply) = world.request(leader, Op::Transfer(Transfer { to: None }));
+    let mut answer = None;
+    world.run_until("an answer", |_| {
+        answer = reply.try_recv().ok();
+        answer.is_some()
+    });
+    let failure = answer.unwrap().unwrap_err();
+    assert!(matches!(failure.error, Code::LeadershipLost | Code::NotTransferred), "{failure:?}");
+}

@@ -241,7 +241,9 @@ impl PendingRequests {
             Event::Granted { key, session, token, .. } => {
                 // The first of the keys answers for all.
                 let Some(wait) = self.waits.remove(*session, key) else { return };
-                let once = table.session(*session).is_some_and(|session| session.once);
+                // A once-session whose client has been told of it may have further claims, and its wait for one of
+                // them ends as every other.
+                let once = wait.is_of_unknown_session();
                 let acquired = acquired(table, wait.keys(), *session, wait.secret(), *token);
                 if !wait.is_deserted() {
                     self.count_grant(wait.arrived);

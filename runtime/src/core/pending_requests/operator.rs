@@ -171,7 +171,12 @@ impl PendingRequests {
     }
 
     /// Answers the requests that wait for a transfer, when it succeeds or fails.
-    pub(in crate::core) fn answer_transfers(&mut self, node: &Node<LockTable>, view: impl Fn(NodeId) -> LeaderView) {
+    pub(in crate::core) fn answer_transfers(
+        &mut self,
+        node: &Node<LockTable>,
+        now: Instant,
+        view: impl Fn(NodeId) -> LeaderView,
+    ) {
         if self.transferring.is_empty() {
             return;
         }
@@ -182,7 +187,18 @@ impl PendingRequests {
                 Err(Failure::new(Code::NotTransferred, message))
             }
             Some(leader) if leader != node.id() => Ok(Answer::Transferred(view(leader))),
-            _ => return,
+            Some(_) => return,
+            None => {
+                // It may never hear of another leader: it may have left the cluster.
+                let is_late =
+                    |responder: &Responder| now.saturating_duration_since(responder.arrived) >= limits::TRANSFER_ANSWER;
+                let late = self.transferring.extract_if(.., |_, (_, responder)| is_late(responder));
+                let message = "this node no longer leads, and has not heard of another leader since";
+                for (_, (_, responder)) in late.collect::<Vec<_>>() {
+                    responder.answer(Err(Failure::new(Code::LeadershipLost, message)));
+                }
+                return;
+            }
         };
         for (_, responder) in std::mem::take(&mut self.transferring).into_values() {
             responder.answer(result.clone());

@@ -324,6 +324,37 @@ fn undelivered_grant_of_a_once_session_is_released() {
     granted(&mut fixture.request(2, acquire("key", 0)));
 }
 
+/// Goal: a holder keeps its lock when the answer to another acquire of its session is lost: it knows the session, which its
+/// first acquire has opened for itself, and may find the grant by repeating the request.
+#[test]
+fn lost_answer_ends_no_session_that_its_client_knows() {
+    for hangs_up in [false, true] {
+        let mut fixture = Fixture::open();
+        let lease = granted(&mut fixture.request(1, acquire("first", 0)));
+        let holder = fixture.open_session();
+        let grant = granted(&mut fixture.request(2, first_acquire(holder, 0)));
+        let options = wire::Acquire { session: Some(lease.session), wait_ms: 60_000, ..wire::Acquire::default() };
+        let waits = fixture.request(3, Op::Acquire { keys: "key".into(), options, number: None });
+        drop(waits);
+        if hangs_up {
+            // The node has learned of it, and has not proposed the withdrawal yet.
+            fixture.requests.disconnected(ConnectionId(3), Instant::now());
+        }
+        let _released = fixture.take(2, release(holder, grant.token));
+        let outputs = {
+            let mut outputs = Vec::new();
+            let proposals = fixture.requests.proposals().expect("the release");
+            fixture.node.step(proposals, &mut outputs);
+            outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
+            outputs
+        };
+        fixture.carry_out(outputs);
+        fixture.run_iteration();
+        fixture.run_iteration();
+        assert!(fixture.node.machine().lock(&Key::from("first")).is_some(), "{hangs_up}");
+    }
+}
+
 /// Goal: a wait ends with the latest timeout of its connected clients. A disconnected client that
 /// asked for a longer wait does not extend it.
 #[test]

@@ -156,6 +156,27 @@ fn failed_snapshot_is_retried_later() {
     assert!(fixture.compact() > 0);
 }
 
+/// Goal: the pause after a failure is the same when the snapshot before was larger than the log that makes one due.
+#[test]
+fn failed_snapshot_after_a_large_one_is_retried_later() {
+    let mut fixture = Fixture::open();
+    fixture.apply(1);
+    let _wanted = fixture.request();
+    let large = fixture.maybe_take(MOMENT).expect("a snapshot was requested");
+    fixture.write(&large);
+    fixture.scheduler.policy.log_bytes = 1;
+    fixture.apply(1);
+    fixture.scheduler.count(usize::try_from(fixture.snapshots.newest().unwrap().bytes).unwrap());
+    fixture.maybe_take(MOMENT).expect("a snapshot is due");
+    let error = StorageError::Poisoned { first: "the disk is full".into() };
+    fixture.scheduler.written(Err(error), fixture.now);
+    assert!(fixture.maybe_take(limits::SNAPSHOT_RETRY - MOMENT).is_none());
+    let again = fixture.maybe_take(MOMENT).expect("the snapshot is retried");
+    fixture.write(&again);
+    fixture.apply(1);
+    assert!(fixture.maybe_take(limits::SNAPSHOT_RETRY).is_none(), "the next one has its own reason");
+}
+
 #[test]
 fn compaction_is_gradual_and_stops_at_margin() {
     let mut fixture = Fixture::open();
