@@ -334,12 +334,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         links.spawn(tls::watch(Arc::clone(tls)));
     }
     let Opened { listeners, identity, start, wal, durable, report } = loop {
-        // It may wait for a cluster to join.
-        let opened = tokio::select! {
-            () = &mut stop => return Ok(()),
-            opened = open(&config, tls) => opened,
-        };
-        match opened {
+        match open(&config, tls).await {
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
                 replaced = replacement::replace(&config, tls, damage) => replaced?,
