@@ -335,7 +335,7 @@ impl World {
         }
     }
 
-    /// Another sending of the same request, whose answer nobody reads.
+    /// Another sending of the same request; no client reads its answer.
     fn copy(&mut self, index: usize) {
         let Request { op, client, call, session, sequence, sent, .. } = &self.requests[index];
         let (call, session, sequence) = (call.clone(), *session, *sequence);
