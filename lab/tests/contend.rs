@@ -6,6 +6,10 @@ use std::time::{Duration, Instant};
 
 use palisade_lab::servers::{self, Kind, Options};
 
+use self::support::is_missing;
+
+mod support;
+
 fn contend(endpoint: &str, flags: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
     command.args(["contend", "--backend", "redis", "--endpoints", endpoint]).args(flags);
@@ -21,18 +25,9 @@ fn json(path: &Path) -> serde_json::Value {
     serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
 }
 
-/// Whether there is a Redis to test with.
-fn installed() -> bool {
-    let missing = servers::missing(&[Kind::Redis], &Options::default());
-    if !missing.is_empty() {
-        eprintln!("SKIPPED: redis-server is not installed");
-    }
-    missing.is_empty()
-}
-
 #[tokio::test]
 async fn a_run_is_counted_and_its_history_judged() {
-    if !installed() {
+    if is_missing("contend", &[Kind::Redis]) {
         return;
     }
     let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();
@@ -62,7 +57,7 @@ async fn a_run_is_counted_and_its_history_judged() {
 
 #[tokio::test]
 async fn a_server_that_is_killed_is_an_error_with_its_address() {
-    if !installed() {
+    if is_missing("contend", &[Kind::Redis]) {
         return;
     }
     let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();

@@ -4,6 +4,10 @@ use std::process::{Command, Output};
 
 use palisade_lab::servers::{self, Kind, Options};
 
+use self::support::is_missing;
+
+mod support;
+
 async fn fill(endpoint: &str, flags: &[&str]) -> Output {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
     command.args(["gen", "--backend", "redis", "--endpoints", endpoint, "--keys", "3000"]).args(flags);
@@ -12,9 +16,7 @@ async fn fill(endpoint: &str, flags: &[&str]) -> Output {
 
 #[tokio::test]
 async fn locks_come_from_the_seed_and_end_with_their_ttl() {
-    let missing = servers::missing(&[Kind::Redis], &Options::default());
-    if !missing.is_empty() {
-        eprintln!("SKIPPED: redis-server is not installed");
+    if is_missing("gen", &[Kind::Redis]) {
         return;
     }
     let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();

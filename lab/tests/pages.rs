@@ -6,6 +6,11 @@ use std::process::{Command, Output};
 use clap::ValueEnum;
 use palisade_lab::dlock::Backend;
 use palisade_lab::experiments::Name;
+use palisade_lab::servers::Kind;
+
+use self::support::is_missing;
+
+mod support;
 
 /// What stands above the lines that `just book` writes at the end of a page (conformance/tests/documents/book.rs).
 const NEIGHBOURS: &str = "\n<!-- `just book` writes what follows. -->\n";
@@ -145,8 +150,7 @@ fn readme_quotes_the_peers() {
 /// Runs an experiment on real Redis servers for one round; all of these lines are in its page, and README.md has the
 /// table of findings.
 fn page_has(name: &str, backend: &str, lines: &[&str]) {
-    if Command::new("redis-server").arg("--version").output().is_err() {
-        eprintln!("SKIPPED: redis-server is not installed");
+    if is_missing(name, &[Kind::Redis]) {
         return;
     }
     let directory = tempfile::tempdir().unwrap();

@@ -8,12 +8,14 @@
 //! A test whose server is not installed is skipped, and says so; with `LAB_REQUIRE=all` it fails.
 
 use std::collections::HashSet;
-use std::io::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use palisade_lab::servers::{self, Cluster, Durability, Error, Identity, Kind, Options, Stopped};
 
+use self::support::skip;
+
+mod support;
 #[path = "servers/up.rs"]
 mod up;
 
@@ -26,9 +28,7 @@ async fn started(kind: Kind, options: &Options) -> Option<Cluster> {
         Err(error @ Error::Setup { .. }) if kind == Kind::Objects => error.to_string(),
         Err(error) => panic!("{kind}: {error}"),
     };
-    assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{reason}");
-    // Written past the test harness, which shows the output of `eprintln` for failed tests only.
-    std::io::stderr().write_all(format!("SKIPPED a test of {kind}: {reason}\n").as_bytes()).unwrap();
+    skip(&kind.to_string(), &reason);
     None
 }
 

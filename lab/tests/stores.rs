@@ -2,7 +2,6 @@
 //!
 //! A test whose server is not installed is skipped, and says so; with `LAB_REQUIRE=all` it fails.
 
-use std::io::Write;
 use std::process::Command;
 
 use palisade_lab::experiments::fenced_stores::{WRITERS, races};
@@ -10,6 +9,10 @@ use palisade_lab::resource::rule::Fence;
 use palisade_lab::servers::{self, Error, Options, missing};
 use palisade_lab::stores::objects::Objects;
 use palisade_lab::stores::{Answer, Kind, StoreServer, Value};
+
+use self::support::skip;
+
+mod support;
 
 /// Starts the store; none if it is not installed here.
 async fn started(kind: Kind) -> Option<StoreServer> {
@@ -22,12 +25,6 @@ async fn started(kind: Kind) -> Option<StoreServer> {
     };
     skip(kind.name(), &reason);
     None
-}
-
-fn skip(what: &str, reason: &str) {
-    assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{reason}");
-    // Written past the test harness, which shows the output of `eprintln` for failed tests only.
-    std::io::stderr().write_all(format!("SKIPPED a test of {what}: {reason}\n").as_bytes()).unwrap();
 }
 
 fn is_accepted(answer: Answer) -> bool {
@@ -135,7 +132,7 @@ fn a_paused_write_is_refused_with_the_fence_only() {
     let missing =
         missing(&[servers::Kind::Redis, servers::Kind::Postgres, servers::Kind::Objects], &Options::default());
     if !missing.is_empty() {
-        return skip("the experiment fenced-stores", &Error::Missing(missing).to_string());
+        return skip("the experiment fenced-stores", &Error::Missing(missing));
     }
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();

@@ -5,6 +5,8 @@ mod etcd;
 mod palisade;
 mod redis;
 mod redlock;
+#[path = "../support/mod.rs"]
+mod skipped;
 mod suite;
 mod support;
 mod wrappers;

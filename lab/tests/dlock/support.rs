@@ -1,12 +1,13 @@
 //! Servers for the tests, and small steps that all of them take.
 
-use std::io::Write;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_lab::dlock::{Backend, Error, Handle, Locks, Options, Request, connect};
 use palisade_lab::servers::{self, Cluster, Kind};
 use tokio::sync::{Semaphore, SemaphorePermit};
+
+use crate::skipped::skip;
 
 /// Two tests at a time: the machine is small, and the rules are about time.
 static TURNS: Semaphore = Semaphore::const_new(2);
@@ -38,8 +39,8 @@ pub(crate) async fn bench_with(backend: Backend, options: servers::Options) -> O
     let turn = TURNS.acquire().await.expect("the semaphore is never closed");
     match servers::start(kind(backend), &servers::Options { allow_tmpfs: true, ..options }).await {
         Ok(cluster) => Some(Bench { cluster, backend, _turn: turn }),
-        Err(error @ servers::Error::Missing(_)) if std::env::var("LAB_REQUIRE").as_deref() != Ok("all") => {
-            let _ = writeln!(std::io::stderr(), "SKIPPED: the tests of {backend}: {error}");
+        Err(error @ servers::Error::Missing(_)) => {
+            skip(&backend.to_string(), &error);
             None
         }
         Err(error) => panic!("the servers of {backend} were not started: {error}"),

@@ -1,12 +1,14 @@
 //! The commands: servers outlive `up`; `down` ends them, and no others, and leaves nothing.
 
-use std::io::{BufRead, BufReader, Write};
+use std::io::{BufRead, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
-use palisade_lab::servers::{Identity, Kind, Options, State, missing};
+use palisade_lab::servers::{Identity, Kind, State};
 use rustix::process::Signal;
+
+use crate::support::is_missing;
 
 fn lab(args: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
@@ -24,15 +26,6 @@ fn text(output: &Output) -> String {
 
 fn directory(line: &str) -> Option<PathBuf> {
     line.strip_prefix("Directory: ").map(|path| PathBuf::from(path.trim()))
-}
-
-/// Whether the servers are not installed, which is said, or fails the test with `LAB_REQUIRE=all`.
-fn skipped(kinds: &[Kind]) -> bool {
-    let missing = missing(kinds, &Options::default());
-    let Some(first) = missing.first() else { return false };
-    assert!(std::env::var("LAB_REQUIRE").as_deref() != Ok("all"), "{missing:?}");
-    std::io::stderr().write_all(format!("SKIPPED a test of up: {first}\n").as_bytes()).unwrap();
-    true
 }
 
 /// Servers of `up`, ended with this value if a test fails before `down`.
@@ -101,7 +94,7 @@ impl Drop for Stranger {
 
 #[test]
 fn servers_outlive_up_and_end_with_down() {
-    if skipped(&[Kind::Redis, Kind::Etcd]) {
+    if is_missing("up", &[Kind::Redis, Kind::Etcd]) {
         return;
     }
     let running = Running::start(&["redis", "etcd", "redlock", "--durability", "every-second"]);
@@ -121,7 +114,7 @@ fn servers_outlive_up_and_end_with_down() {
 
 #[test]
 fn server_that_ignores_sigterm_is_killed() {
-    if skipped(&[Kind::Redis]) {
+    if is_missing("up", &[Kind::Redis]) {
         return;
     }
     let running = Running::start(&["redis"]);
@@ -137,7 +130,7 @@ fn server_that_ignores_sigterm_is_killed() {
 
 #[test]
 fn stranger_that_has_the_pid_is_not_ended() {
-    if skipped(&[Kind::Redis]) {
+    if is_missing("up", &[Kind::Redis]) {
         return;
     }
     let running = Running::start(&["redis"]);
@@ -151,7 +144,7 @@ fn stranger_that_has_the_pid_is_not_ended() {
 
 #[test]
 fn state_of_an_earlier_boot_ends_nothing() {
-    if skipped(&[Kind::Redis]) {
+    if is_missing("up", &[Kind::Redis]) {
         return;
     }
     let running = Running::start(&["redis"]);
@@ -178,7 +171,7 @@ fn edit_state(dir: &Path, edit: impl FnOnce(&mut serde_json::Value)) {
 
 #[test]
 fn given_directory_is_kept_without_the_servers() {
-    if skipped(&[Kind::Redis]) {
+    if is_missing("up", &[Kind::Redis]) {
         return;
     }
     let parent = tempfile::tempdir_in("/var/tmp").unwrap();
@@ -195,7 +188,7 @@ fn given_directory_is_kept_without_the_servers() {
 
 #[test]
 fn failed_start_leaves_nothing() {
-    if skipped(&[Kind::Redis, Kind::Redlock]) {
+    if is_missing("up", &[Kind::Redis, Kind::Redlock]) {
         return;
     }
     // The fourth port is in use: Redis starts, and Redlock cannot.
@@ -247,7 +240,7 @@ fn ends(process: Identity) -> bool {
 
 #[test]
 fn servers_in_the_foreground_end_with_the_command() {
-    if skipped(&[Kind::Redis]) {
+    if is_missing("up", &[Kind::Redis]) {
         return;
     }
     let (child, dir, server) = foreground();
