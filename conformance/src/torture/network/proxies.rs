@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use palisade_client::codec;
+use palisade_spec::raft::NodeId;
 use parking_lot::Mutex;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -40,7 +41,7 @@ struct Shared {
 }
 
 /// The start of a connection's first message: magic, version, cluster, sender.
-type Hello = ([u8; 8], u16, u64, u16);
+type Hello = ([u8; 8], u16, u64, NodeId);
 /// Length of a frame's header, in bytes.
 const FRAME_HEADER: usize = 8;
 
@@ -123,7 +124,7 @@ async fn forward(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str
         }
         let hello = bytes.get(FRAME_HEADER..).unwrap_or_default();
         if let Ok((_, _, _, from)) = codec::decode_from::<Hello>(&mut &hello[..]) {
-            break from;
+            break from.number();
         }
     };
     shared.wait_until_open((from, to), began_at).await?;
@@ -171,5 +172,43 @@ impl Shared {
         }
         let breaks = self.broken.lock().get(&direction).is_some_and(|&when| when > began_at);
         if breaks { Err(io::ErrorKind::ConnectionReset.into()) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Read, Write};
+    use std::net;
+
+    use super::*;
+
+    /// Goal: a node that has come back in another generation is the node of its number: what it says passes, and is held
+    /// as before.
+    #[test]
+    fn node_of_a_later_generation_reaches_the_others() {
+        let proxies = Proxies::new().unwrap();
+        let node = net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let proxy = proxies.start_proxy(1, node.local_addr().unwrap().to_string()).unwrap();
+        for generation in [0, 1, 2] {
+            let mut hello = vec![0; FRAME_HEADER];
+            codec::encode_into::<Hello>(&(*b"PALISADE", 10, 7, NodeId::new(3, generation)), &mut hello);
+            let direction = BTreeSet::from([(3, 1)]);
+            let held = proxies.held();
+            proxies.close(&direction);
+            let mut dialler = net::TcpStream::connect(&proxy).unwrap();
+            dialler.write_all(&hello).unwrap();
+            for _ in 0..10_000 {
+                if proxies.held() > held {
+                    break;
+                }
+                std::thread::sleep(Duration::from_millis(1));
+            }
+            assert!(proxies.held() > held, "the hello of generation {generation} is not understood");
+            proxies.open(&direction, false);
+            let (mut accepted, _) = node.accept().unwrap();
+            let mut bytes = vec![0; hello.len()];
+            accepted.read_exact(&mut bytes).unwrap();
+            assert_eq!(bytes, hello, "generation {generation}");
+        }
     }
 }
