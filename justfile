@@ -14,14 +14,20 @@ default:
 dev *ARGS:
     cargo run --release -- dev {{ ARGS }}
 
-# Format, lints and documentation; the documents' check is compiled alone, in a second. The lab is included where it can be built.
-lint:
+# Format, lints and documentation. The lab is included where it can be built.
+lint: lint-texts && lint-docs
+    cargo clippy $(command -v protoc >/dev/null && echo --workspace) --all-targets -- -D warnings
+
+# What needs no compilation; the documents' check is compiled alone, in a second.
+lint-texts:
     cargo fmt --all --check
     mkdir -p target
     CARGO_MANIFEST_DIR="$PWD/conformance" rustc --edition 2024 --test conformance/tests/documents/main.rs -o target/documents
     target/documents --quiet
     if python3 -c 'import tomllib' 2>/dev/null; then conformance/mutants/fit.py; fi
-    cargo clippy $(command -v protoc >/dev/null && echo --workspace) --all-targets -- -D warnings
+
+# The documentation's links.
+lint-docs:
     RUSTDOCFLAGS="-D warnings -A rustdoc::private_intra_doc_links" cargo doc --no-deps --document-private-items --quiet
 
 # What follows from the contents in docs/README.md, written again: the list of decisions, links between neighbours, docs/SUMMARY.md.
