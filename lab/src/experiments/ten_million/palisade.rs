@@ -29,7 +29,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         fill_limit: fill_limit(context, LIMIT),
         // Ten million locks were acquired at 0.4 times the rate of the calibration run.
         margin: 4.0,
-        expiry_limit: Duration::from_secs(400),
+        expiry_limit: Duration::from_secs(1200),
         seed: context.seed,
     };
     let shared = plan.run().await?;
