@@ -270,12 +270,19 @@ impl EntryStep<'_> {
         let had = ClaimView::of(&self.found, requester, keys.first())
             .filter(|_| EntryStep::has_claim(&self.found, requester, keys, claim));
         let has = |key| ClaimView::of(self.after, requester, key);
+        // A repetition that names no grant tells of one only if nothing came after it.
+        let is_last = self.found.session(requester).is_some_and(|session| session.last == sequence);
+        let tells_of_grant = match claim {
+            Claim::Held(_) => true,
+            Claim::Either => is_last,
+            Claim::Waiting => false,
+        };
         match (reply, had) {
             (Reply::Released, Some(had)) => {
                 lives && !is_repeated && had.holds <= 1 && keys.iter().all(|key| has(key).is_none())
             }
             (Reply::StillHeld { holds }, Some(had)) if is_repeated => {
-                lives && matches!(claim, Claim::Held(_)) && *holds == had.holds && has(keys.first()) == Some(had)
+                lives && tells_of_grant && *holds == had.holds && has(keys.first()) == Some(had)
             }
             (Reply::StillHeld { holds }, Some(had)) => {
                 let left = ClaimView { holds: *holds, ..had };
@@ -283,7 +290,7 @@ impl EntryStep<'_> {
                 lives && is_one_less && keys.iter().all(|key| has(key) == Some(left))
             }
             (Reply::NotHolder, had) => lives && !is_repeated && had.is_none(),
-            (Reply::Gone, had) => lives && is_repeated && (had.is_none() || !matches!(claim, Claim::Held(_))),
+            (Reply::Gone, had) => lives && is_repeated && !had.is_some_and(|had| had.token.is_some() && tells_of_grant),
             (Reply::NoSession, _) => !lives,
             _ => false,
         }
@@ -482,6 +489,12 @@ mod tests {
         let mut wrong = before.clone();
         wrong.parts().locks.get_mut(&key("k")).unwrap().holders.at(0).holds = 2;
         refused(&before, &again, Reply::StillHeld { holds: 3 }, &wrong);
-        refused(&before, &release(3, Claim::Either), Reply::StillHeld { holds: 3 }, &before);
+        let (again, late) = (release(3, Claim::Either), release(2, Claim::Either));
+        for (one, reply, other) in
+            [(again, Reply::StillHeld { holds: 3 }, Reply::Gone), (late, Reply::Gone, Reply::StillHeld { holds: 3 })]
+        {
+            assert_eq!((judge(&before, &one, reply.clone(), &before), after(&before, &one).1), ("".into(), reply));
+            refused(&before, &one, other, &before);
+        }
     }
 }

@@ -231,10 +231,16 @@ impl LockTable {
     }
 
     /// Answers a repeated release from the state: it was done, and these holds of the grant that it names are
-    /// left.
-    pub(super) fn released_before(&self, id: SessionId, keys: &Keys, claim: Claim) -> Reply {
-        let Claim::Held(token) = claim else { return Reply::Gone };
-        match self.grant_of(id, keys.first(), token).filter(|holder| holder.is_on(keys)) {
+    /// left. One that names no grant says so only as long as it is the session's last operation: a later one
+    /// may have acquired the lock again.
+    pub(super) fn released_before(&self, id: SessionId, sequence: Sequence, keys: &Keys, claim: Claim) -> Reply {
+        let is_last = self.sessions[&id].last == Some(sequence);
+        let grant = match claim {
+            Claim::Held(token) => self.grant_of(id, keys.first(), token),
+            Claim::Either if is_last => self.locks.get(keys.first()).and_then(|lock| lock.holder(id)),
+            Claim::Either | Claim::Waiting => None,
+        };
+        match grant.filter(|holder| holder.is_on(keys)) {
             Some(holder) => Reply::StillHeld { holds: holder.holds },
             None => Reply::Gone,
         }

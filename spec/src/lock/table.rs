@@ -66,7 +66,7 @@ impl Hash for LockTable {
     }
 }
 
-/// A serialized table. The index of contended sessions and the bytes of claims are recomputed, not read:
+/// A serialized table. The indexes by deadline and the bytes of claims are recomputed, not read:
 /// so no file and no peer can contradict the rest of the table. The details of a claim on several keys
 /// are written once, at the first of them.
 #[derive(Deserialize)]
@@ -75,7 +75,8 @@ struct Stored<L = Lock, S = Store> {
     next_session: u64,
     next_token: Token,
     sessions: SharedMap<SessionId, Session>,
-    deadlines: SharedMap<(Stamp, SessionId), ()>,
+    #[serde(rename = "deadlines")]
+    _deadlines: SharedMap<(Stamp, SessionId), ()>,
     #[serde(rename = "contended")]
     _contended: SharedMap<(Stamp, SessionId), u64>,
     #[serde(bound(deserialize = "L: Clone + Deserialize<'de>"))]
@@ -96,8 +97,9 @@ pub type TableWithoutModes = EarlierTable<EarlierLock>;
 
 impl<L: Clone + Into<Lock>> From<EarlierTable<L>> for LockTable {
     fn from(EarlierTable(stored): EarlierTable<L>) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks: earlier, access, .. } =
-            stored;
+        let Stored {
+            sweep, next_session, next_token, sessions, _deadlines, _contended, locks: earlier, access, ..
+        } = stored;
         let mut locks = SharedMap::new();
         for (key, lock) in earlier.iter() {
             locks.insert(key.clone(), lock.clone().into());
@@ -108,7 +110,7 @@ impl<L: Clone + Into<Lock>> From<EarlierTable<L>> for LockTable {
             next_session,
             next_token,
             sessions,
-            deadlines,
+            _deadlines,
             _contended,
             locks,
             access,
@@ -119,7 +121,11 @@ impl<L: Clone + Into<Lock>> From<EarlierTable<L>> for LockTable {
 
 impl From<Stored> for LockTable {
     fn from(stored: Stored) -> LockTable {
-        let Stored { sweep, next_session, next_token, sessions, deadlines, mut locks, access, store, .. } = stored;
+        let Stored { sweep, next_session, next_token, sessions, mut locks, access, store, .. } = stored;
+        let mut deadlines = SharedMap::new();
+        for (&id, session) in sessions.iter() {
+            deadlines.insert((session.deadline, id), ());
+        }
         stored::share_details(&mut locks);
         let mut contended = SharedMap::new();
         for lock in locks.values() {
@@ -247,10 +253,13 @@ impl LockTable {
         self.next_token
     }
 
-    /// Skips this many tokens. A cluster restored from a backup needs that: the old cluster may
-    /// have granted tokens after the backup was made.
-    pub fn skip_tokens(&mut self, gap: u64) {
+    /// Skips this many tokens, versions of records, and revisions of the access rules. A cluster
+    /// restored from a backup needs that: the old cluster may have given them out after the backup
+    /// was made.
+    pub fn skip_numbers(&mut self, gap: u64) {
         self.next_token = Token(self.next_token.0 + gap);
+        self.store.skip_versions(gap);
+        self.access.skip_revisions(gap);
     }
 
     /// The table's parts, for tests of states that no command reaches.
@@ -293,7 +302,7 @@ impl LockTable {
             }
             Command::Release { session, sequence, keys, claim } => match self.admit(at, *session, *sequence) {
                 Admission::New => self.release(at, *session, keys, *claim, events),
-                Admission::Repeated(_) => self.released_before(*session, keys, *claim),
+                Admission::Repeated(sequence) => self.released_before(*session, sequence, keys, *claim),
                 Admission::NoSession => Reply::NoSession,
             },
             Command::Proclaim { session, sequence, key, token, value } => match self.admit(at, *session, *sequence) {
@@ -415,11 +424,11 @@ mod tests {
 
     use super::{EarlierTable, LockTable, SharedMap, Stored};
     use crate::invariants::states::{acquire, id, key, table};
-    use crate::lock::{Command, Keys, LockRequest, Token};
+    use crate::lock::{Command, Keys, LockRequest, Revision, Token, Version};
     use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
-    /// A table is read back as it was written; its index of sessions with waiters is computed from
-    /// the queues, whatever the file or the peer says about it.
+    /// A table is read back as it was written; its indexes by deadline are computed from the sessions and the
+    /// queues, whatever the file or the peer says about them.
     #[test]
     fn a_stored_table_is_read_back_whole() {
         let mut table = table(3);
@@ -427,10 +436,9 @@ mod tests {
             table.apply(Stamp(0), &acquire(session, 0, key));
         }
         assert!(table.contended.len() == 1 && table.locks.len() == 2);
-        let LockTable { sweep, next_session, next_token, sessions, deadlines, locks, access, store, .. } =
-            table.clone();
-        let _contended = SharedMap::new();
-        let stored = Stored { sweep, next_session, next_token, sessions, deadlines, _contended, locks, access, store };
+        let LockTable { sweep, next_session, next_token, sessions, locks, access, store, .. } = table.clone();
+        let (_deadlines, _contended) = (SharedMap::new(), SharedMap::new());
+        let stored = Stored { sweep, next_session, next_token, sessions, _deadlines, _contended, locks, access, store };
         assert_eq!(LockTable::from(stored), table);
     }
 
@@ -486,15 +494,16 @@ mod tests {
         }
     }
 
-    /// The old cluster may have granted them after the backup was made.
+    /// The old cluster may have given them out after the backup was made.
     #[test]
-    fn skipped_tokens_are_never_granted() {
+    fn skipped_numbers_are_never_given_out() {
         let mut table = table(2);
         table.apply(Stamp(0), &acquire(1, 0, "k"));
-        table.skip_tokens(1000);
+        table.skip_numbers(1000);
         table.apply(Stamp(0), &acquire(2, 0, "l"));
         let token = |name| table.lock(&key(name)).unwrap().holders[0].token;
         assert_eq!((token("k"), token("l"), table.next_token()), (Token(1), Token(1002), Token(1003)));
+        assert_eq!((table.next_version(), table.access().revision()), (Version(1001), Revision(1000)));
     }
 
     /// Goal: what a request says it will count is what its claim counts, as a holder and as a waiter.

@@ -81,6 +81,12 @@ impl Default for Store {
     }
 }
 
+impl Store {
+    pub(super) fn skip_versions(&mut self, gap: u64) {
+        self.next_version = Version(self.next_version.0 + gap);
+    }
+}
+
 /// The bytes that a record counts.
 fn cost(key: &Key, bytes: &Bytes) -> u64 {
     (key.as_str().len() + bytes.len()) as u64 + RECORD_COST
