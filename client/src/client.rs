@@ -39,7 +39,8 @@ impl Client {
     /// # Errors
     /// [`Error::BadEndpoint`], also if there is none; [`Error::Tls`]; [`Error::Unauthenticated`] if every
     /// node refused this client, or was refused by it; [`Error::Unreachable`] if no leader answered within
-    /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve.
+    /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve. A node that has too many
+    /// requests at the moment, of this client or of all, serves: it accepts what gives something back.
     ///
     /// # Panics
     /// Outside a Tokio runtime.
@@ -54,8 +55,10 @@ impl Client {
         let route = Route::new(endpoints.clone()).forwarded(options.forwarded);
         tokio::spawn(task::run(Engine::new(options.clone(), BootInstant::now), route, inbox));
         let client = Client { commands, next_claim: Arc::new(AtomicU64::new(0)), endpoints: endpoints.into(), options };
-        client.call_within(Op::ListLocks(nothing()), client.options.connect_timeout).await?;
-        Ok(client)
+        match client.call_within(Op::ListLocks(nothing()), client.options.connect_timeout).await {
+            Ok(_) | Err(Error::Refused(Failure { error: Code::TooSoon | Code::Overloaded, .. })) => Ok(client),
+            Err(error) => Err(error),
+        }
     }
 
     /// Takes the lock on a key (1 to 512 bytes), or waits for it as `options` say. Of several keys, up to 32 and each
@@ -132,8 +135,8 @@ impl Client {
     /// Changes records, all or none, and returns the version that they have then. The holder of a lock names its token
     /// in a [`wire::Condition::Held`]: the changes are made only if it still holds the lock at that very moment.
     ///
-    /// A transaction has no number: if an answer is lost, the client sends it again, and an append is done twice unless a
-    /// condition prevents it, such as [`wire::Condition::Version`].
+    /// A transaction has no number: if the connection is lost before the answer, the client sends it again, and an append
+    /// is done twice unless a condition prevents it, such as [`wire::Condition::Version`].
     ///
     /// # Errors
     /// [`Error::Refused`] with [`Code::StaleToken`], [`Code::OtherVersion`], [`Code::StoreFull`], [`Code::TooLarge`] or
@@ -212,7 +215,8 @@ impl Client {
 
     /// Releases all locks of a grant of a session whose credential another process handed over. A guard's own locks are
     /// released with [`Guard::release`]. Returns how many holds of the session are left: 0, unless it took the locks
-    /// several times.
+    /// several times. Such a release has no number: if the connection is lost before the answer, the client sends it
+    /// again, and of several holds two are released.
     ///
     /// # Errors
     /// [`Error::Refused`] with [`Code::NotHolder`] if the session does not hold the locks with this token (any more), also

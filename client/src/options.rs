@@ -14,7 +14,8 @@ pub struct Options {
     /// [`Error::Unreachable`](crate::Error). 10 s.
     pub connect_timeout: Duration,
     /// How long an answer may take before the request is sent again, under the same number. If nothing at all was
-    /// answered after two attempts, the connection is given up. 1 s.
+    /// answered after two attempts, the connection is given up. A request that would count twice, because it has no
+    /// number, is sent again on another connection only. 1 s.
     pub attempt_timeout: Duration,
     /// How long a node may take to accept a connection. 1 s.
     pub dial_timeout: Duration,

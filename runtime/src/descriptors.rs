@@ -10,6 +10,7 @@
 //! that have not completed the handshake are counted by their addresses, too, so that one address
 //! leaves room to the others.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -18,10 +19,12 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, SemaphorePermit};
 use tracing::warn;
 
+use crate::accounts::AccountName;
 use crate::addresses::ClientAddress;
 use crate::limits;
 use crate::log_pause::LogPause;
 use crate::per_address::{Entry, PerAddress, part};
+use crate::sync::Mutex;
 
 /// Descriptors of the node itself: standard streams, two event loops, signals and listeners (some 18);
 /// the log with its next segment, a snapshot being written and one being received, directories
@@ -122,6 +125,7 @@ pub fn raise_limit() -> usize {
 pub struct ConnectionLimit {
     room: Arc<Semaphore>,
     by_address: PerAddress<Semaphore>,
+    clients: Arc<Mutex<Clients>>,
     limit: usize,
     of: &'static str,
     refused: Counter,
@@ -141,6 +145,34 @@ impl Drop for PermitAt {
     }
 }
 
+/// The connections that are used for clients, if they are counted.
+#[derive(Debug, Default)]
+struct Clients {
+    /// By client; none has 0.
+    of: HashMap<AccountName, usize>,
+    all: usize,
+}
+
+/// A connection that is used for a client, until this is dropped.
+#[derive(Debug)]
+pub struct UsedBy {
+    clients: Arc<Mutex<Clients>>,
+    client: AccountName,
+}
+
+impl Drop for UsedBy {
+    fn drop(&mut self) {
+        let mut clients = self.clients.lock();
+        clients.all -= 1;
+        if let Some(used) = clients.of.get_mut(&self.client) {
+            *used -= 1;
+            if *used == 0 {
+                clients.of.remove(&self.client);
+            }
+        }
+    }
+}
+
 /// Minimum time between two log lines about refused connections.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
 
@@ -149,8 +181,15 @@ impl ConnectionLimit {
     /// in `refused`.
     pub fn new(limit: usize, of: &'static str, refused: &Counter) -> ConnectionLimit {
         let room = Arc::new(Semaphore::new(limit));
-        let by_address = PerAddress::default();
-        ConnectionLimit { room, by_address, limit, of, refused: refused.clone(), log_pause: Arc::default() }
+        ConnectionLimit {
+            room,
+            by_address: PerAddress::default(),
+            clients: Arc::default(),
+            limit,
+            of,
+            refused: refused.clone(),
+            log_pause: Arc::default(),
+        }
     }
 
     /// A permit, if one is free and connections from this address have not taken their part.
@@ -166,6 +205,25 @@ impl ConnectionLimit {
             of_address.add_permits(1);
         }
         permit.map(|permit| PermitAt { _permit: permit, of_address })
+    }
+
+    /// Counts a connection that is used for this client, unless it has its part of them: the share that it has of the
+    /// connections of clients, or more while less than half of all are used.
+    pub fn used_by(&self, client: AccountName) -> Option<UsedBy> {
+        let share = if client.is_loopback() { limits::LOOPBACK_CONNECTION_SHARE } else { limits::CONNECTION_SHARE };
+        let part = (self.limit / share).max(1);
+        let mut clients = self.clients.lock();
+        let used = clients.of.get(&client).copied().unwrap_or(0);
+        if used >= part && clients.all >= self.limit / 2 {
+            drop(clients);
+            self.refused.inc();
+            self.report();
+            return None;
+        }
+        clients.all += 1;
+        clients.of.insert(client.clone(), used + 1);
+        drop(clients);
+        Some(UsedBy { clients: Arc::clone(&self.clients), client })
     }
 
     /// A permit, if one is free.
@@ -185,7 +243,7 @@ impl ConnectionLimit {
             warn!(
                 limit,
                 refused,
-                "connections of {of} are closed at once: so many are open already, or one address has its part of them. Raise the limit of open files \
+                "connections of {of} are closed at once: so many are open already, or one address or client has its part of them. Raise the limit of open files \
                  (ulimit -n, LimitNOFILE) if these connections are meant"
             );
         }
@@ -230,6 +288,26 @@ mod tests {
         assert!(limit.take_at(other).is_none());
         drop(all);
         assert!(limit.take_at(other).is_some(), "a refusal takes nothing from the address's part");
+    }
+
+    /// Goal: a client that uses all that it may leaves connections to others, and may use more than its share only
+    /// while there are enough.
+    #[test]
+    fn one_client_uses_a_part_of_the_connections() {
+        let limit = ConnectionLimit::new(80, "forwarded requests", &Counter::default());
+        let [busy, other] = ["busy", "other"].map(|name| AccountName::Principal(name.into()));
+        let local = AccountName::Address(ClientAddress::of("127.0.0.1".parse().unwrap()));
+        let use_all = |client: &AccountName| (0..100).map_while(|_| limit.used_by(client.clone())).collect::<Vec<_>>();
+        let mut of_busy = use_all(&busy);
+        assert_eq!((of_busy.len(), limit.refused.get()), (40, 1), "half of all");
+        let of_other = use_all(&other);
+        assert_eq!(of_other.len(), 10, "an eighth, while half of them are used");
+        of_busy.truncate(20);
+        assert_eq!(use_all(&busy).len(), 10, "those of others count");
+        assert_eq!(use_all(&local).len(), 40, "half of all for a loopback address");
+        drop((of_busy, of_other));
+        let clients = limit.clients.lock();
+        assert!(clients.of.is_empty() && clients.all == 0);
     }
 
     #[test]

@@ -19,7 +19,7 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
-use crate::limits::TOKEN_GAP;
+use crate::limits::RESTORE_GAP;
 use crate::log_pause::LogPause;
 use crate::sync::Mutex;
 
@@ -122,7 +122,7 @@ impl GrantSigner {
         let signer = Arc::clone(&self.signer.lock());
         // Every restore advances the tokens by one gap, so a grant's token shows at least how often
         // its cluster was restored, also to a node that joined later.
-        let (restores, epoch) = (acquired.token / TOKEN_GAP, signer.certificate().epoch);
+        let (restores, epoch) = (acquired.token / RESTORE_GAP, signer.certificate().epoch);
         if restores > epoch {
             let line = format!(
                 "the signing key is certified for restore epoch {epoch}, and the tokens show {restores} restores"
@@ -219,8 +219,8 @@ mod tests {
     #[test]
     fn tokens_show_how_often_the_cluster_was_restored() {
         let is_signed = |epoch, token| signed(epoch, token).is_some();
-        assert!(is_signed(0, TOKEN_GAP - 1) && !is_signed(0, TOKEN_GAP));
-        assert!(is_signed(1, TOKEN_GAP) && is_signed(1, 2 * TOKEN_GAP - 1) && !is_signed(1, 2 * TOKEN_GAP));
+        assert!(is_signed(0, RESTORE_GAP - 1) && !is_signed(0, RESTORE_GAP));
+        assert!(is_signed(1, RESTORE_GAP) && is_signed(1, 2 * RESTORE_GAP - 1) && !is_signed(1, 2 * RESTORE_GAP));
         assert!(is_signed(7, 1), "the operator may count further than the tokens show");
     }
 

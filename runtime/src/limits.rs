@@ -13,10 +13,10 @@ pub const ADDRESS_BYTES: usize = 260;
 pub const CLUSTER_NAME_BYTES: usize = 64;
 /// Maximum length of an owner, in bytes of UTF-8.
 pub const OWNER_BYTES: usize = 256;
-/// How far the token counter of a restored cluster is advanced, so that no fencing token granted
-/// after the snapshot is granted again. The gap is more than three years of tokens at ten thousand
-/// grants a second.
-pub const TOKEN_GAP: u64 = 1_000_000_000_000;
+/// How far the counters of a restored cluster are advanced, so that no fencing token, version of a
+/// record or revision of the access rules that was given out after the snapshot is given out again.
+/// The gap is more than three years of tokens at ten thousand grants a second.
+pub const RESTORE_GAP: u64 = 1_000_000_000_000;
 /// Maximum length of the reason for a break, in bytes of UTF-8.
 pub const REASON_BYTES: usize = 256;
 /// Maximum size of the access rules, in bytes of JSON: they fit in one message, in either encoding.
@@ -85,7 +85,7 @@ pub const STORE_BYTES: u64 = 256 * 1024 * 1024;
 /// Maximum length of all claims, in bytes, unless `--max-claim-bytes` sets another one: at each key of a claim, that
 /// key, all keys of a claim on several, the value, and 64 bytes more. Twelve million locks with short keys.
 pub const CLAIM_BYTES: u64 = 1024 * 1024 * 1024;
-/// Maximum number of waiters for one lock.
+/// Maximum number of waiters for one lock. One that waits for several keys counts once for each.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.
 pub const CLAIMS: usize = 10_000;
@@ -190,6 +190,12 @@ pub const HEAD_TIMEOUT: Duration = Duration::from_secs(10);
 /// Time within which a client must read the answers on a WebSocket, or some part of an HTTP answer,
 /// before the node closes its connection.
 pub const WRITE_TIMEOUT: Duration = Duration::from_secs(10);
+/// Time for which all writes together may wait for a client that reads slowly, beside the time for what it reads
+/// ([`ANSWER_RATE`]). It comes back while no write waits.
+pub const ANSWER_GRACE: Duration = Duration::from_secs(10);
+/// Bytes per second at which a client must read at least while there is more for it, after [`ANSWER_GRACE`]: so long an
+/// answer is in memory.
+pub const ANSWER_RATE: u64 = 64 * 1024;
 /// Number of events waiting for the core from which on requests are refused.
 pub const CORE_QUEUE: usize = 65_536;
 /// Capacity of the core's channel of batches of peer messages.

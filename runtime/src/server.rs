@@ -8,6 +8,7 @@ mod replacement;
 use std::collections::BTreeMap;
 use std::io;
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -258,7 +259,7 @@ pub enum ServeError {
     Thread(#[source] io::Error),
     /// A broken invariant stopped the core.
     #[error(
-        "the node stopped itself: a broken invariant made its core panic (the message is above); its data is as it was"
+        "the node stopped itself: a broken invariant made one of its threads or tasks panic (the message is above); its data is as it was"
     )]
     Panicked,
 }
@@ -334,12 +335,14 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         links.spawn(tls::watch(Arc::clone(tls)));
     }
     let Opened { listeners, identity, start, wal, durable, report } = loop {
-        match open(&config, tls).await {
+        match open(&config, tls, stop.as_mut()).await {
+            Ok(Some(opened)) => break opened,
+            Ok(None) => return Ok(()),
             Err(ServeError::Storage(damage)) if config.returns && damage.is_damage() => tokio::select! {
                 () = &mut stop => return Ok(()),
                 replaced = replacement::replace(&config, tls, damage) => replaced?,
             },
-            opened => break opened?,
+            Err(error) => return Err(error),
         }
     };
     let node = identity.node;
@@ -401,8 +404,10 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let (peers, to_dial) = Peers::new(roster, pinned, Arc::clone(wal.snapshots()), Arc::clone(&metrics));
     let (core, events) = Core::channel();
     let hub = Hub::new(config.watch_history, &metrics);
-    let writer = core::start_snapshot_writer(core.clone(), Arc::clone(wal.snapshots()), Arc::clone(&metrics))
-        .map_err(ServeError::Thread)?;
+    let (writer, writer_ends) =
+        core::start_snapshot_writer(core.clone(), Arc::clone(wal.snapshots()), Arc::clone(&metrics))
+            .map_err(ServeError::Thread)?;
+    links.spawn(async move { writer_ends.await.expect("the thread that writes snapshots has panicked") });
     let audit =
         config.audit.map(|directory| audit::start(SystemDisk::shared(), &directory, &identity, Arc::clone(&metrics)));
     let (audit, trail, auditor) = audit
@@ -481,6 +486,9 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
             outcome
         }
         joined = &mut ended => outcome(joined),
+        // What runs beside the core ends with the node. Without it, the node would be a member that sends no messages,
+        // or takes no snapshots.
+        Some(Err(_)) = links.join_next() => Err(ServeError::Panicked),
     }
 }
 
@@ -495,7 +503,12 @@ struct Opened {
 }
 
 /// Opens the node's data directory; claims an empty one for the node that the command line names.
-async fn open(config: &ServerConfig, tls: Option<&Arc<Tls>>) -> Result<Opened, ServeError> {
+/// Returns `None` if the node was asked to stop before it could join a cluster.
+async fn open(
+    config: &ServerConfig,
+    tls: Option<&Arc<Tls>>,
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Opened>, ServeError> {
     let directory = LockedDir::open(&config.data)?;
     if let (Some(tls), Some(found)) = (tls, directory.identity()) {
         let (cluster, _) = tls.identity();
@@ -517,7 +530,9 @@ async fn open(config: &ServerConfig, tls: Option<&Arc<Tls>>) -> Result<Opened, S
     // After the directory's lock, which tells more about a second process of this node than a port
     // in use does; before anything is written or asked.
     let listeners = Listeners::reserve(config).await?;
-    let identity = bootstrap::identify(config, tls.map(Arc::as_ref), &directory).await?;
+    let Some(identity) = bootstrap::identify(config, tls.map(Arc::as_ref), &directory, stop).await? else {
+        return Ok(None);
+    };
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;
@@ -529,7 +544,7 @@ async fn open(config: &ServerConfig, tls: Option<&Arc<Tls>>) -> Result<Opened, S
     }
     let blank = Durable::blank(LockTable::default(), members);
     let (wal, durable, report) = Wal::open_with_segments_of(config.segment_bytes, directory, blank)?;
-    Ok(Opened { listeners, identity, start, wal, durable, report })
+    Ok(Some(Opened { listeners, identity, start, wal, durable, report }))
 }
 
 type Joined = Result<std::thread::Result<Result<(), StorageError>>, tokio::task::JoinError>;

@@ -42,9 +42,12 @@ impl Call {
             self.exchange.restart(link, None);
             return None;
         }
-        let pace = Pace::Prompt(around.options.attempt_timeout);
-        self.exchange.send_if_due(now, link, (task, Part::Step), pace, || self.op.clone());
-        let again_at = self.exchange.again_at().filter(|_| link.is_up());
+        let repeats = !counts_twice(&self.op);
+        if repeats || !self.exchange.is_open() {
+            let pace = Pace::Prompt(around.options.attempt_timeout);
+            self.exchange.send_if_due(now, link, (task, Part::Step), pace, || self.op.clone());
+        }
+        let again_at = self.exchange.again_at().filter(|_| repeats && link.is_up());
         Some(again_at.map_or(self.fail_at, |again_at| again_at.min(self.fail_at)))
     }
 
@@ -68,4 +71,11 @@ impl Call {
             let _ = reply.send(result);
         }
     }
+}
+
+/// Whether the operation may change more when it is done twice: an append adds twice, a release takes two holds of a
+/// reentrant grant, and a write that is done late undoes another client's. While its connection lives, its answer is
+/// only late, and it is not sent again. When the connection is lost, it is: the answer may be lost, too.
+fn counts_twice(op: &Op) -> bool {
+    matches!(op, Op::Transact { number: None, .. } | Op::Release { number: None, .. })
 }

@@ -362,6 +362,46 @@ fn records_are_written_once_and_only_by_the_holder() {
     }
 }
 
+/// Goal: an append or a release without a number is not sent again while its first attempt is only late, because it would
+/// be done twice; it is on another connection, where its answer cannot come any more. A read is sent again at once.
+#[test]
+fn what_counts_twice_is_sent_once_on_a_connection() {
+    let change = RecordChange::Append { key: "log".into(), value: "line".into() };
+    let transaction = Transaction { changes: vec![change], ..Transaction::default() };
+    let grant = wire::Release { session: session(8), token: 1 };
+    let twice =
+        [Op::Transact { transaction, number: None }, Op::Release { keys: "reentrant".into(), grant, number: None }];
+    for (op, counts_twice) in twice.map(|op| (op, true)).into_iter().chain([(Op::ShowAccess, false)]) {
+        let mut scene = Scene::with_guard(TTL);
+        let options = Options::default();
+        let (reply, mut answer) = oneshot::channel();
+        let call = Command::Call { op: op.clone(), within: options.request_timeout, reply };
+        scene.engine.command(fake::clock(), call);
+        let sent = |scene: &mut Scene| {
+            scene.engine.advance(fake::clock());
+            requests(&mut scene.engine)
+                .into_iter()
+                .filter(|request| request.op == op)
+                .map(|request| request.id)
+                .collect()
+        };
+        let first: Vec<u64> = sent(&mut scene);
+        assert_eq!(first.len(), 1);
+        fake::suspend(options.attempt_timeout * 2);
+        let again: Vec<u64> = sent(&mut scene);
+        assert_eq!(again.is_empty(), counts_twice, "{op:?}");
+        scene.engine.disconnected("cut".into());
+        scene.engine.connected(fake::clock(), "another node");
+        let anew: Vec<u64> = sent(&mut scene);
+        assert_eq!(anew.len(), 1, "{op:?}");
+        assert!(answer.try_recv().is_err(), "{op:?}");
+        fake::suspend(options.request_timeout);
+        sent(&mut scene);
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "{op:?}");
+        assert_eq!(scene.engine.link.under_way(), 0, "{op:?}");
+    }
+}
+
 impl LockSpec {
     fn exclusive(key: &str) -> LockSpec {
         LockSpec { keys: key.into(), share: Share::default(), max_queue: None, value: None }

@@ -38,6 +38,24 @@ async fn connecting_reads_no_queue() {
     assert_eq!(cluster.state().listed, 0);
 }
 
+/// Goal: a program that gives something back is no less able to at a node that refuses its other requests for the moment;
+/// a node that does not serve it is reported.
+#[tokio::test]
+async fn a_refusal_for_the_moment_is_a_sign_of_life() {
+    let cluster = Cluster::start(1).await;
+    for code in [Code::TooSoon, Code::Overloaded] {
+        let guard = cluster.client().await.lock("key", LockOptions::default()).await.unwrap();
+        cluster.state().faults.refuse_lists = Some(code);
+        let client = Client::connect(&cluster.endpoints, options()).await.unwrap();
+        client.close_session(guard.into_session()).await.unwrap();
+        assert!(cluster.state().table.locks.is_empty());
+        cluster.state().faults.refuse_lists = None;
+    }
+    cluster.state().faults.refuse_lists = Some(Code::Denied);
+    let error = Client::connect(&cluster.endpoints, options()).await.unwrap_err();
+    assert!(matches!(&error, Error::Refused(failure) if failure.error == Code::Denied), "{error}");
+}
+
 /// Goal: nodes that are down or know no leader are passed over, until one leads.
 #[tokio::test]
 async fn endpoints_are_tried_in_turn() {

@@ -112,7 +112,7 @@ async fn a_wait_outlasts_an_overloaded_node() {
 /// requests, whether its session is open or not, and gets the lock then.
 #[tokio::test]
 async fn a_wait_outlasts_what_is_for_the_moment() {
-    for code in [Code::NoSpace, Code::TooSoon] {
+    for code in [Code::NoSpace, Code::TooSoon, Code::Overloaded] {
         let cluster = Cluster::start(1).await;
         let client = cluster.client().await;
         cluster.state().faults.refuse_all = Some(code);

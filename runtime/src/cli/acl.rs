@@ -48,7 +48,7 @@ enum Action {
         /// The right
         right: Right,
         /// The key; admin is about none
-        #[arg(required_if_eq_any([("right", "read"), ("right", "acquire"), ("right", "break")]))]
+        #[arg(required_if_eq_any([("right", "read"), ("right", "acquire"), ("right", "break"), ("right", "write")]))]
         key: Option<String>,
         #[command(flatten)]
         endpoints: Endpoints,
@@ -170,6 +170,25 @@ fn print_set(AccessRules { revision, enabled, rules, .. }: &AccessRules) {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Goal: each right but `admin` is about a key.
+    #[test]
+    fn test_of_a_right_needs_its_key() {
+        #[derive(Debug, clap::Parser)]
+        struct Arguments {
+            #[command(subcommand)]
+            _action: Action,
+        }
+        for right in Right::value_variants() {
+            let name = right.to_possible_value().unwrap();
+            let parse = |key: &[&str]| {
+                let words = ["acl", "test", "worker", name.get_name()];
+                <Arguments as clap::Parser>::try_parse_from(words.iter().chain(key))
+            };
+            assert_eq!(parse(&[]).is_ok(), matches!(right, Right::Admin), "{right:?}");
+            assert!(parse(&["k"]).is_ok(), "{right:?}");
+        }
+    }
 
     #[test]
     fn document_may_leave_out_the_revision() {

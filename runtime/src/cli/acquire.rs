@@ -10,13 +10,14 @@ use clap::Args;
 use palisade_client::wire::{Acquired, Code, Failure, Keys, SessionId};
 use palisade_client::{Error, Guard};
 use serde::Serialize;
+use tokio::time::timeout;
 
-use super::claim::{Claim, Granted, LockKeys, Reach};
+use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, LockKeys, Reach, close};
 use super::connect::{self, Endpoints};
 use super::lock::EXIT_LOST;
 use super::show::print_json;
 use super::signals::StopSignals;
-use super::{block_on, print_error};
+use super::{EXIT_CANNOT_WRITE, block_on, is_output_whole, print_error};
 
 /// Acquire a lock, or several, and leave it to the script: print its token and its session
 ///
@@ -75,19 +76,26 @@ impl Acquire {
             }
         };
         match self.claim.acquire(&self.reach, &mut signals).await {
-            // The client is not closed: that would wait for the session's end.
-            Ok(Granted { client: _client, guard, .. }) => {
-                self.print(guard);
-                0
+            Ok(Granted { client, guard, .. }) => {
+                self.print(&guard);
+                if is_output_whole() {
+                    // The client is not closed: that would wait for the session's end.
+                    guard.into_session();
+                    return 0;
+                }
+                print_error("the token could not be written to standard output: releasing the lock");
+                let _ = timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await;
+                close(&client).await;
+                EXIT_CANNOT_WRITE
             }
             Err(code) => code,
         }
     }
 
-    fn print(&self, guard: Guard) {
+    fn print(&self, guard: &Guard) {
         let (keys, token, signed) = (guard.keys().to_vec(), guard.token(), guard.signed_tokens().to_vec());
         let ttl_ms = u64::try_from(self.claim.holder.ttl.as_millis()).unwrap_or(u64::MAX);
-        let session = guard.into_session();
+        let session = guard.session();
         if self.json {
             print_json(&Acquired { keys: Keys::from(keys.as_slice()), token, session, ttl_ms, signed });
         } else if self.export {

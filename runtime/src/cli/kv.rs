@@ -12,7 +12,7 @@ use palisade_client::{Client, Error};
 use super::connect::{self, Endpoints};
 use super::show::print_json;
 use super::table::{Side, Table};
-use super::{block_on, print_error};
+use super::{block_on, output_failed, print_error};
 
 /// Read and change records of the key-value store
 ///
@@ -140,8 +140,7 @@ fn get(key: &str, json: bool, endpoints: &Endpoints) -> ExitCode {
         Ok(Some(RecordView { value, .. })) => {
             let mut stdout = std::io::stdout().lock();
             if let Err(error) = stdout.write_all(&value.0).and_then(|()| stdout.flush()) {
-                print_error(format!("cannot write to standard output: {error}"));
-                return ExitCode::FAILURE;
+                output_failed(&error);
             }
         }
         Ok(None) => {

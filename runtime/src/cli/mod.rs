@@ -1,8 +1,7 @@
 //! The command line. Every command returns an exit code and reports each failure on standard error.
 
-/// Prints a line to standard output like `println!`, but ignores a closed pipe: the reader, such as
-/// `head`, has all it needs. Control characters are escaped: the line may have keys, owners, and
-/// what a node answered.
+/// Prints a line to standard output like `println!`, but does not panic: see [`print_line`]. Control
+/// characters are escaped: the line may have keys, owners, and what a node answered.
 macro_rules! outln {
     ($($text:tt)*) => { $crate::cli::print(format_args!($($text)*)) };
 }
@@ -40,8 +39,10 @@ mod watchdog;
 
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
+use std::sync::OnceLock;
 
 use clap::{Parser, Subcommand};
+use nix::sys::signal::{SigSet, Signal};
 use palisade_client::escaped;
 
 /// A distributed lock service whose protocol is model-checked before it is run.
@@ -91,8 +92,23 @@ enum Command {
     Watchdog(watchdog::WatchdogProcess),
 }
 
-/// Parses the command line and runs the command.
+/// Exit code: standard output or a file cannot be written (EX_IOERR).
+const EXIT_CANNOT_WRITE: u8 = 74;
+
+/// Why the first write to standard output failed that did.
+static OUTPUT_FAILURE: OnceLock<ErrorKind> = OnceLock::new();
+
+/// Parses the command line and runs the command. A command that has succeeded, but could not print all that
+/// it found, has failed. A closed pipe is no failure: the reader, such as `head`, has all it needs.
 pub(crate) fn main() -> ExitCode {
+    let code = run();
+    match OUTPUT_FAILURE.get() {
+        Some(kind) if *kind != ErrorKind::BrokenPipe && code == ExitCode::SUCCESS => ExitCode::from(EXIT_CANNOT_WRITE),
+        _ => code,
+    }
+}
+
+fn run() -> ExitCode {
     let layered = match config::Layered::of(std::env::args_os().collect(), |name| std::env::var_os(name)) {
         Ok(layered) => layered,
         Err(refusals) => return config::refuse(&refusals),
@@ -151,6 +167,9 @@ fn print_error(error: impl std::fmt::Display) {
 fn write_error(text: String) -> Option<crossbeam_channel::Receiver<()>> {
     let (done, written) = crossbeam_channel::bounded(1);
     let write = move || {
+        // The kernel stops a background process (SIGTTOU) that writes to a terminal with `stty tostop`, unless
+        // the thread that writes blocks that signal. A stopped process could not stop its command in time.
+        let _ = SigSet::from(Signal::SIGTTOU).thread_block();
         let _ = std::io::stderr().write_all(text.as_bytes());
         let _ = done.send(());
     };
@@ -165,14 +184,24 @@ fn print(line: std::fmt::Arguments<'_>) {
     print_line(&escaped(&line.to_string()));
 }
 
-/// Prints a line as it is.
+/// Prints a line as it is. [`is_output_whole`] says whether that failed; a failure other than a closed pipe is
+/// reported, the first time.
 fn print_line(line: &str) {
-    match writeln!(std::io::stdout(), "{line}") {
-        Err(error) if error.kind() != ErrorKind::BrokenPipe => {
-            print_error(format!("cannot write to standard output: {error}"))
-        }
-        _ => {}
+    if let Err(error) = writeln!(std::io::stdout(), "{line}") {
+        output_failed(&error);
     }
+}
+
+/// A write to standard output has failed.
+fn output_failed(error: &std::io::Error) {
+    if OUTPUT_FAILURE.set(error.kind()).is_ok() && error.kind() != ErrorKind::BrokenPipe {
+        print_error(format!("cannot write to standard output: {error}"));
+    }
+}
+
+/// Whether everything that was printed to standard output so far was written.
+fn is_output_whole() -> bool {
+    OUTPUT_FAILURE.get().is_none()
 }
 
 /// Runs a future on a single-threaded tokio runtime: commands mostly wait for servers and child

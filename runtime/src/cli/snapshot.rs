@@ -2,9 +2,9 @@
 
 use std::cmp::Reverse;
 use std::error::Error;
-use std::fs::{self, File};
-use std::io::{BufReader, Write};
-use std::os::unix::fs::OpenOptionsExt;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{BufReader, Seek, Write};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
@@ -22,16 +22,23 @@ use palisade_client::tls::{Side, explain};
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Position;
+use tempfile::NamedTempFile;
 use tokio::time::{Instant, sleep, timeout};
 
 use super::connect::{self, Endpoints};
+use super::nodes::{self, NodeAnswer};
 use super::{block_on, print_error};
 
 /// How long connecting to a node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 /// How long to repeat a request that the node refuses because another client's was just before it.
 const RETRY_FOR: Duration = Duration::from_secs(60);
-/// How long the next piece of an answer may take to arrive.
+/// How long a node may take to write a snapshot. It sends nothing before the snapshot is durable, and
+/// the largest one has 16 GiB.
+const TAKE_TIMEOUT: Duration = Duration::from_secs(30 * 60);
+/// How long the next piece of an answer may take to arrive, and the answer to a request that makes the
+/// node write nothing. A node that has not answered a request for its status gets no more time to take a
+/// snapshot.
 const READ_TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Save a node's applied state to a file
@@ -44,7 +51,8 @@ pub(super) struct Snapshot {
 #[derive(Debug, Subcommand)]
 enum Action {
     /// Make the leader take a snapshot and save it to a file: the leader's has everything that was
-    /// acknowledged. Without a leader among the endpoints, use the first endpoint that answers
+    /// acknowledged. Any node names the leader. If no leader answers, use the first endpoint that
+    /// answers, and warn that its snapshot may lack the latest changes
     Save {
         /// The file to write; an existing file is replaced
         file: PathBuf,
@@ -53,7 +61,17 @@ enum Action {
     },
 }
 
+/// A node whose snapshot may be saved.
+#[derive(Debug, PartialEq, Eq)]
+struct Candidate {
+    endpoint: String,
+    leads: bool,
+    /// How long it may take to write a snapshot.
+    patience: Duration,
+}
+
 /// Why the snapshot could not be saved.
+#[derive(Debug)]
 enum SaveError {
     /// The node could not be reached; another endpoint may work.
     Unreachable(String),
@@ -75,13 +93,19 @@ impl Snapshot {
             }
         };
         let mut unreachable = Vec::new();
-        for endpoint in block_on(leader_first(endpoints, &security)) {
-            match block_on(save(&endpoint, &security, &file)) {
+        for Candidate { endpoint, leads, patience } in block_on(candidates(endpoints, &security)) {
+            match block_on(save(&endpoint, &security, patience, &file)) {
                 Ok(SnapshotInfo { last, bytes, hash, .. }) => {
                     let Position { index, term } = last;
                     outln!(
                         "saved the snapshot of {endpoint} up to entry {index} of term {term}: {bytes} bytes, hash {hash}"
                     );
+                    if !leads {
+                        print_error(format!(
+                            "warning: no leader's snapshot could be saved, and {endpoint} does not lead: its snapshot may \
+                             lack the changes that were acknowledged last"
+                        ));
+                    }
                     return ExitCode::SUCCESS;
                 }
                 Err(SaveError::Unreachable(error)) => unreachable.push(format!("{endpoint}: {error}")),
@@ -98,25 +122,44 @@ impl Snapshot {
     }
 }
 
-/// The endpoints, sorted: nodes that claim to lead come first, the latest term before the others.
-async fn leader_first(endpoints: Vec<String>, security: &Security) -> Vec<String> {
-    let mut asked = tokio::task::JoinSet::new();
-    for (order, endpoint) in endpoints.into_iter().enumerate() {
-        let security = security.clone();
-        asked.spawn(async move {
-            let status = security.status(&endpoint, connect::NODE_TIMEOUT).await.ok();
-            let leads = status.filter(|status| status.role == "leader").map(|status| status.term);
-            (Reverse(leads), order, endpoint)
-        });
+/// The nodes to ask for a snapshot, the best one first.
+async fn candidates(endpoints: Vec<String>, security: &Security) -> Vec<Candidate> {
+    let mut answers = nodes::ask_cluster(endpoints.clone(), security).await;
+    if !answers.iter().any(leads) {
+        // Perhaps not every node knows the leader's address.
+        let leaders = answers.iter().filter_map(|answer| answer.status.as_ref()?.leader.as_ref()?.client_addr.clone());
+        let asked = |leader: &String| answers.iter().any(|answer| answer.endpoint.as_ref() == Some(leader));
+        let mut leaders: Vec<String> = leaders.filter(|leader| !asked(leader)).collect();
+        leaders.sort_unstable();
+        leaders.dedup();
+        answers.extend(nodes::ask(leaders, security).await);
     }
-    let mut asked = asked.join_all().await;
-    asked.sort_unstable();
-    asked.into_iter().map(|(_, _, endpoint)| endpoint).collect()
+    leader_first(&endpoints, answers)
+}
+
+/// Of these nodes, those that lead, the latest term before the others, whether they are endpoints or not;
+/// then the endpoints that answered, then the other endpoints.
+fn leader_first(endpoints: &[String], mut answers: Vec<NodeAnswer>) -> Vec<Candidate> {
+    answers.sort_by_key(|answer| {
+        let term = answer.status.as_ref().filter(|_| leads(answer)).map(|status| status.term);
+        (Reverse(term), answer.status.is_none())
+    });
+    let candidates = answers.into_iter().filter_map(|answer| {
+        let leads = leads(&answer);
+        let patience = if answer.status.is_some() { TAKE_TIMEOUT } else { READ_TIMEOUT };
+        let endpoint = answer.endpoint.filter(|endpoint| leads || endpoints.contains(endpoint))?;
+        Some(Candidate { endpoint, leads, patience })
+    });
+    candidates.collect()
+}
+
+fn leads(answer: &NodeAnswer) -> bool {
+    answer.status.as_ref().is_some_and(|status| status.role == "leader")
 }
 
 /// Makes the node take a snapshot, and waits until it is durable.
 pub(super) async fn take(endpoint: &str, security: &Security) -> Result<(), String> {
-    match ask(endpoint, security, "POST").await {
+    match ask(endpoint, security, "POST", TAKE_TIMEOUT).await {
         Ok(_) => Ok(()),
         Err(SaveError::Unreachable(error) | SaveError::Failed(error) | SaveError::Denied(error)) => {
             Err(format!("{endpoint}: {error}"))
@@ -125,54 +168,52 @@ pub(super) async fn take(endpoint: &str, security: &Security) -> Result<(), Stri
 }
 
 /// Makes the node take a snapshot, and saves it to `file`.
-async fn save(endpoint: &str, security: &Security, file: &Path) -> Result<SnapshotInfo, SaveError> {
-    ask(endpoint, security, "POST").await?;
-    let response = ask(endpoint, security, "GET").await?;
+async fn save(endpoint: &str, security: &Security, patience: Duration, file: &Path) -> Result<SnapshotInfo, SaveError> {
+    ask(endpoint, security, "POST", patience).await?;
+    let response = ask(endpoint, security, "GET", READ_TIMEOUT).await?;
+    let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Write under another name and rename at the end, so that a file under its final name is always
-    // complete.
-    let mut aside = file.as_os_str().to_owned();
-    aside.push(".tmp");
-    let aside = PathBuf::from(aside);
-    let saved = async {
-        receive(response, &aside).await?;
-        let written = File::open(&aside).map_err(|error| cannot("open", &aside, &error))?;
-        let read = storage::read_snapshot::<LockTable>(BufReader::new(written), None);
-        let (_, info) =
-            read.map_err(|flaw| SaveError::Failed(format!("the node's answer is not a valid snapshot: {flaw}")))?;
-        fs::rename(&aside, file).map_err(|error| cannot("write", file, &error))?;
-        let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
-        let synced = File::open(directory).and_then(|directory| directory.sync_all());
-        synced.map_err(|error| cannot("sync", directory, &error))?;
-        Ok(info)
-    };
-    let saved = saved.await;
-    if saved.is_err() {
-        let _ = fs::remove_file(&aside);
-    }
-    saved
+    // complete. The name is random, and the file a new one that only its owner can read: the snapshot's
+    // sessions can be used by any reader.
+    let mut prefix = OsString::from(file.file_name().unwrap_or_default());
+    prefix.push(".");
+    let created = tempfile::Builder::new().prefix(&prefix).suffix(".tmp").tempfile_in(directory);
+    let mut aside = created.map_err(|error| cannot("create a file in", directory, &error))?;
+    receive(response, &mut aside).await?;
+    aside.rewind().map_err(|error| cannot("read", aside.path(), &error))?;
+    let (_, info) = storage::read_snapshot::<LockTable>(BufReader::new(aside.as_file()), None)
+        .map_err(|flaw| SaveError::Failed(format!("the node's answer is not a valid snapshot: {flaw}")))?;
+    aside.persist(file).map_err(|error| cannot("write", file, &error.error))?;
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(|error| cannot("sync", directory, &error))?;
+    Ok(info)
 }
 
-async fn receive(response: Response<Incoming>, path: &Path) -> Result<(), SaveError> {
-    // Its sessions can be used by any reader.
-    let created = File::options().write(true).create(true).truncate(true).mode(0o600).open(path);
-    let mut file = created.map_err(|error| cannot("write", path, &error))?;
+async fn receive(response: Response<Incoming>, file: &mut NamedTempFile) -> Result<(), SaveError> {
     let mut pieces = Body::new(response.into_body()).into_data_stream();
     loop {
         let piece = timeout(READ_TIMEOUT, pieces.next()).await;
         let piece = piece.map_err(|_| broken_off(format!("no data arrived for {READ_TIMEOUT:?}")))?;
         let Some(piece) = piece else { break };
         let piece = piece.map_err(broken_off)?;
-        file.write_all(&piece).map_err(|error| cannot("write", path, &error))?;
+        file.write_all(&piece).map_err(|error| cannot("write", file.path(), &error))?;
     }
-    file.sync_all().map_err(|error| cannot("sync", path, &error))
+    file.as_file().sync_all().map_err(|error| cannot("sync", file.path(), &error))
 }
 
 /// Sends a request for the node's newest snapshot (GET), or to take one (POST), and again after the
-/// pause that the node asks for, if another client has requested a snapshot just now.
-async fn ask(endpoint: &str, security: &Security, method: &str) -> Result<Response<Incoming>, SaveError> {
+/// pause that the node asks for, if another client has requested a snapshot just now. Each answer must
+/// begin within `patience`.
+async fn ask(
+    endpoint: &str,
+    security: &Security,
+    method: &str,
+    patience: Duration,
+) -> Result<Response<Incoming>, SaveError> {
     let begun = Instant::now();
     loop {
-        let response = send(endpoint, security, method).await?;
+        let sent = timeout(patience, send(endpoint, security, method)).await;
+        let response = sent.map_err(|_| SaveError::Unreachable(format!("no answer within {patience:?}")))??;
         if response.status() == StatusCode::OK {
             return Ok(response);
         }
@@ -204,9 +245,10 @@ async fn send(endpoint: &str, security: &Security, method: &str) -> Result<Respo
 /// The error for an answer whose status is not 200.
 async fn refused(response: Response<Incoming>) -> SaveError {
     let status = response.status();
-    let body = match axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024).await {
-        Ok(body) => body,
-        Err(error) => return broken_off(error),
+    let body = match timeout(READ_TIMEOUT, axum::body::to_bytes(Body::new(response.into_body()), 64 * 1024)).await {
+        Ok(Ok(body)) => body,
+        Ok(Err(error)) => return broken_off(error),
+        Err(late) => return broken_off(late),
     };
     match serde_json::from_slice::<Failure>(&body) {
         Ok(Failure { error: Code::Denied | Code::Unauthenticated, message, .. }) => SaveError::Denied(message),
@@ -227,4 +269,60 @@ fn broken_off(error: impl std::fmt::Display) -> SaveError {
 
 fn cannot(action: &str, path: &Path, error: &std::io::Error) -> SaveError {
     SaveError::Failed(format!("cannot {action} {}: {error}", path.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use palisade_client::wire::StatusView;
+    use serde_json::json;
+
+    use super::*;
+
+    fn answer(endpoint: &str, role: Option<&str>, term: u64) -> NodeAnswer {
+        let status = role.map(|role| {
+            let status = json!({
+                "node": 1, "cluster": "c", "role": role, "term": term, "leader": null, "commit": 1, "applied": 1,
+                "cluster_time_ms": 1, "sessions": 0, "locks": 0, "members": [], "snapshot": null,
+            });
+            serde_json::from_value::<StatusView>(status).unwrap()
+        });
+        NodeAnswer { endpoint: Some(endpoint.into()), node: None, status, error: None }
+    }
+
+    /// Goal: the latest leader's snapshot has everything that was acknowledged, whether it is an endpoint or
+    /// another node names it. A node that answers nothing delays no other one, and gets little time.
+    #[test]
+    fn leader_is_asked_first_and_a_silent_node_last() {
+        let endpoints = ["silent:1", "follower:2", "old:3"].map(str::to_owned);
+        let answers = vec![
+            answer("silent:1", None, 0),
+            answer("follower:2", Some("follower"), 9),
+            answer("old:3", Some("leader"), 8),
+            answer("member:4", Some("follower"), 9),
+            answer("leader:5", Some("leader"), 9),
+        ];
+        let candidate = |endpoint: &str, leads, patience| Candidate { endpoint: endpoint.into(), leads, patience };
+        let expected = [
+            candidate("leader:5", true, TAKE_TIMEOUT),
+            candidate("old:3", true, TAKE_TIMEOUT),
+            candidate("follower:2", false, TAKE_TIMEOUT),
+            candidate("silent:1", false, READ_TIMEOUT),
+        ];
+        assert_eq!(leader_first(&endpoints, answers), expected);
+    }
+
+    /// Goal: a node that accepts the connection and answers nothing does not keep the command for ever.
+    #[test]
+    fn node_that_does_not_answer_is_left() {
+        let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = silent.local_addr().unwrap().to_string();
+        let security = Security::plain();
+        let asked = block_on(async {
+            let asked = ask(&endpoint, &security, "POST", Duration::from_millis(50));
+            timeout(Duration::from_secs(30), asked).await.expect("it ends by itself")
+        });
+        assert!(matches!(&asked, Err(SaveError::Unreachable(why)) if why == "no answer within 50ms"), "{asked:?}");
+    }
 }

@@ -1,22 +1,26 @@
 //! `palisade watch`: prints what happens to a key or to all keys of a prefix, as JSON.
 
+use std::future::pending;
+use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::Error;
 use palisade_client::wire::{EventId, LockView, RecordSummary, Watch as WatchRequest, Watched};
 use serde::Serialize;
+use tokio::io::Interest;
+use tokio::net::unix::pipe;
 
 use super::connect::{self, Endpoints};
 use super::show::print_json;
 use super::signals::StopSignals;
-use super::{block_on, print_error};
+use super::{block_on, is_output_whole, print_error};
 
 /// Print what happens to a lock and a record, or to all of a prefix: JSON, one event a line
 ///
 /// The first lines are the present state: an event `lock` for each lock that is held or waited for, an
 /// event `record` for each record (without its content), and one `listed`, with the revision of that
-/// state. Then each event follows as it happens, until Ctrl-C.
+/// state. Then each event follows as it happens, until Ctrl-C, or until nobody reads standard output any more.
 /// When the connection breaks, the watch goes on at another node, and misses nothing. If events were
 /// missed all the same, because a node no longer has them, a line `compacted` says so, and the present
 /// state follows.
@@ -83,6 +87,7 @@ impl Watch {
             };
             tokio::select! {
                 followed = self.follow() => followed.map(|()| ExitCode::SUCCESS),
+                () = nobody_reads() => Ok(ExitCode::SUCCESS),
                 _ = signals.next() => Ok(ExitCode::SUCCESS),
             }
         });
@@ -97,7 +102,7 @@ impl Watch {
         let watch = WatchRequest { key: key.clone(), prefix: prefix.clone(), after: *after };
         let mut watcher = self.endpoints.connect().await?.watch(watch);
         let mut events = 0;
-        while limit.is_none_or(|limit| events < limit) {
+        while limit.is_none_or(|limit| events < limit) && is_output_whole() {
             match watcher.next().await? {
                 Watched::Listing(listing) => {
                     let revision = listing.revision;
@@ -117,5 +122,18 @@ impl Watch {
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until the reader of standard output has closed it: the next event may be far away. A file is never
+/// closed.
+async fn nobody_reads() {
+    let output = std::io::stdout().as_fd().try_clone_to_owned();
+    // Nothing is written to this sender, so the output need not be a pipe, nor non-blocking.
+    match output.and_then(pipe::Sender::from_owned_fd_unchecked) {
+        Ok(output) => {
+            let _ = output.ready(Interest::ERROR).await;
+        }
+        Err(_) => pending().await,
     }
 }

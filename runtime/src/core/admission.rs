@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::lock::{
-    Change, ClaimIndex, Command, Key, Keys, LockRequest, LockTable, Mode, Sequence, Session, SessionId, Token, Value,
+    Change, ClaimIndex, Command, Key, Keys, LockRequest, LockTable, Mode, Session, SessionId, Token, Value, Writer,
 };
 use palisade_spec::raft::Node;
 
@@ -99,6 +99,9 @@ pub(super) fn within_limits(
     }
     let Request::Propose { command, wait, .. } = request else { return Ok(()) };
     let table = node.machine();
+    if is_repeated(table, command) {
+        return Ok(());
+    }
     if space.is_low() && takes_on(table, command) {
         return Err(no_space(&space.view()).into());
     }
@@ -143,9 +146,10 @@ pub(super) fn within_limits(
     if !is_new || wait.is_zero() {
         return Ok(());
     }
-    let is_full = |key: &Key| table.lock(key).is_some_and(|lock| lock.queue.len() >= limits::QUEUE);
+    // A lock may pass to all its waiters at once, and each to all its keys: so each key of a claim counts as a waiter.
+    let is_full = |key: &Key| table.lock(key).is_some_and(|lock| lock.queue.len() * keys.count() >= limits::QUEUE);
     if keys.iter().any(is_full) {
-        return reached("waiters for one lock", limits::QUEUE);
+        return reached("waiters for one lock, each key of an acquire counted,", limits::QUEUE);
     }
     if waits.of(responder.connection) >= limits::CONNECTION_WAITS {
         return reached("waiting acquires of one connection", limits::CONNECTION_WAITS);
@@ -178,29 +182,35 @@ fn takes_on(table: &LockTable, command: &Command) -> bool {
     }
 }
 
+/// Whether this operation, which has a number, was done before. It is not done again: its answer says what is left of it.
+fn is_repeated(table: &LockTable, command: &Command) -> bool {
+    let (session, sequence) = match command {
+        Command::Acquire { session, sequence, .. }
+        | Command::Release { session, sequence, .. }
+        | Command::Proclaim { session, sequence, .. }
+        | Command::Transact { writer: Writer::Session { session, sequence }, .. } => (*session, *sequence),
+        _ => return false,
+    };
+    sequence.is_some() && table.session(session).is_some_and(|session| session.last >= sequence)
+}
+
 /// The bytes that the command may add to those of all claims: a claim that its session does not have just so yet, or
-/// by how much a value is longer than the one that it replaces. The repetition of a numbered operation adds none.
+/// by how much a value is longer than the one that it replaces.
 fn added_bytes(table: &LockTable, command: &Command) -> u64 {
-    let is_repeated = |session: &Session, sequence: Option<Sequence>| sequence.is_some() && session.last >= sequence;
     match command {
         Command::AcquireOnce { request, .. } => request.claimed_bytes(),
-        Command::Acquire { session: id, sequence, request } => match table.session(*id) {
-            Some(session) if !is_repeated(session, *sequence) => match present(table, *id, request.keys.first()) {
-                Some(present) if present.keys == request.keys.as_slice() => match &request.value {
-                    // Without a wait it gives up its positions in the queues.
-                    Some(value) if present.token.is_some() || request.waits() => present.growth(value),
-                    _ => 0,
-                },
-                _ => request.claimed_bytes(),
+        Command::Acquire { session, request, .. } => match present(table, *session, request.keys.first()) {
+            Some(present) if present.keys == request.keys.as_slice() => match &request.value {
+                // Without a wait it gives up its positions in the queues.
+                Some(value) if present.token.is_some() || request.waits() => present.growth(value),
+                _ => 0,
             },
-            _ => 0,
+            _ if table.session(*session).is_none() => 0,
+            _ => request.claimed_bytes(),
         },
-        Command::Proclaim { session: id, sequence, key, token, value } => match table.session(*id) {
-            Some(session) if !is_repeated(session, *sequence) => present(table, *id, key)
-                .filter(|claim| claim.token == Some(*token))
-                .map_or(0, |claim| claim.growth(value)),
-            _ => 0,
-        },
+        Command::Proclaim { session, key, token, value, .. } => present(table, *session, key)
+            .filter(|claim| claim.token == Some(*token))
+            .map_or(0, |claim| claim.growth(value)),
         _ => 0,
     }
 }

@@ -163,6 +163,10 @@ impl Request {
             Op::ShowAccess => Request::Read(Query::Access, Consistency::Linearizable, principal.clone()),
             Op::SetAccess(document) => at_once(set_access(&document, principal)?, Secret::draw()),
             Op::TestAccess(TestAccess { principal: about, right, key }) => {
+                // The right to administer is about no key.
+                if right != wire::Right::Admin {
+                    valid_key(&key)?;
+                }
                 let query =
                     Query::Permits { principal: Principal::from(about.as_str()), right: access::right(right), key };
                 Request::Read(query, Consistency::Linearizable, principal.clone())
@@ -245,4 +249,23 @@ fn lock_request(keys: &wire::Keys, options: &wire::Acquire) -> Result<LockReques
 fn page(list: ListLocks) -> Result<Query, Failure> {
     let limit = page_limit(list.limit)?;
     Ok(Query::Locks { prefix: list.prefix, after: list.after.map(|key| Key::from(key.as_str())), limit })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a question about a right at a key names the key. It was answered about the empty key, which no lock has.
+    #[test]
+    fn question_about_a_right_names_a_key_unless_it_is_to_administer() {
+        let ask = |right, key: &str| {
+            let test = TestAccess { principal: "worker".into(), right, key: key.into() };
+            Request::from_wire(Op::TestAccess(test), &Principal::default()).map(drop).map_err(|failure| failure.error)
+        };
+        for right in [wire::Right::Read, wire::Right::Acquire, wire::Right::Write, wire::Right::Break] {
+            assert_eq!((ask(right, "k"), ask(right, "")), (Ok(()), Err(Code::Invalid)), "{right:?}");
+            assert_eq!(ask(right, &"k".repeat(limits::KEY_BYTES + 1)), Err(Code::Invalid));
+        }
+        assert_eq!(ask(wire::Right::Admin, ""), Ok(()));
+    }
 }

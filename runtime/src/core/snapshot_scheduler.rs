@@ -52,6 +52,14 @@ impl Default for SnapshotPolicy {
     }
 }
 
+/// A snapshot that could not be written.
+#[derive(Debug)]
+struct FailedAttempt {
+    why: String,
+    /// Earliest time of the next attempt, whoever requests it: on a full disk each one takes the space that the log needs.
+    again_at: Instant,
+}
+
 /// Takes snapshots, one at a time.
 #[derive(Debug)]
 pub(super) struct SnapshotScheduler {
@@ -65,10 +73,8 @@ pub(super) struct SnapshotScheduler {
     log_bytes: u64,
     /// When that snapshot was taken; the interval counts from here after a failure too.
     since: Instant,
-    /// Earliest time of the next attempt after a failure.
-    not_before: Option<Instant>,
-    /// Whether the last attempt failed: then the reason why it was due persists.
-    has_failed: bool,
+    /// The last attempt, if it failed: then the reason why it was due persists.
+    failed: Option<FailedAttempt>,
     /// Requesters of the next snapshot.
     wanted: Vec<SnapshotReply>,
     /// Requesters of the snapshot being written.
@@ -97,8 +103,7 @@ impl SnapshotScheduler {
             is_busy: false,
             log_bytes,
             since: now,
-            not_before: None,
-            has_failed: false,
+            failed: None,
             wanted: Vec::new(),
             waiting: Vec::new(),
             superfluous: Index(0),
@@ -112,7 +117,6 @@ impl SnapshotScheduler {
     /// Requests a snapshot of the state applied by now.
     pub(super) fn request(&mut self, reply: SnapshotReply) {
         self.wanted.push(reply);
-        self.not_before = None;
     }
 
     /// Counts bytes written to the log.
@@ -133,9 +137,9 @@ impl SnapshotScheduler {
         self.log_bytes
     }
 
-    /// Drops this copy of a table that a leader's snapshot has replaced.
-    pub(super) fn drop_table(&mut self, replaced: LockTable) {
-        self.writer.drop_table(replaced);
+    /// Drops this copy of a table that a leader's snapshot may have replaced, or of the snapshot's own.
+    pub(super) fn drop_table(&mut self, table: LockTable) {
+        self.writer.drop_table(table);
     }
 
     /// This node has installed a leader's snapshot.
@@ -168,11 +172,18 @@ impl SnapshotScheduler {
             self.wanted.drain(..).for_each(|reply| drop(reply.send(newest.clone())));
             return;
         }
+        if let Some(failed) = &self.failed
+            && failed.again_at > now
+        {
+            let refusal = failed.refusal(now);
+            self.wanted.drain(..).for_each(|reply| drop(reply.send(Err(refusal.clone()))));
+            return;
+        }
         let is_due = !self.wanted.is_empty()
-            || self.has_failed
+            || self.failed.is_some()
             || self.log_bytes >= self.policy.log_bytes.max(newest_bytes)
             || now.saturating_duration_since(self.since) >= self.policy.interval;
-        if is_due && self.not_before.is_none_or(|at| at <= now) {
+        if is_due {
             self.take(node, now);
         }
     }
@@ -192,7 +203,7 @@ impl SnapshotScheduler {
         self.waiting.append(&mut self.wanted);
         // The writer takes one snapshot at a time, like this scheduler; it ends only with the core.
         self.is_busy = self.writer.begin(snapshot);
-        (self.log_bytes, self.since, self.not_before, self.has_failed) = (0, now, None, false);
+        (self.log_bytes, self.since, self.failed) = (0, now, None);
     }
 
     /// The snapshot is durable, or its write failed.
@@ -209,9 +220,10 @@ impl SnapshotScheduler {
             Err(error) => {
                 let again = limits::SNAPSHOT_RETRY;
                 error!(%error, ?again, "cannot write a snapshot: the log keeps its entries and grows; the node tries again");
-                (self.not_before, self.has_failed) = (Some(now + again), true);
                 self.log_bytes = self.log_bytes.max(self.policy.log_bytes);
-                Err(Failure::new(Code::Overloaded, format!("the snapshot could not be written: {error}")))
+                let why = format!("the snapshot could not be written: {error}");
+                self.failed = Some(FailedAttempt { why: why.clone(), again_at: now + again });
+                Err(Failure::new(Code::Overloaded, why))
             }
         };
         self.waiting.drain(..).for_each(|reply| drop(reply.send(reply_result.clone())));
@@ -238,6 +250,15 @@ impl SnapshotScheduler {
     }
 }
 
+impl FailedAttempt {
+    /// The answer to a request that comes before the next attempt.
+    fn refusal(&self, now: Instant) -> Failure {
+        let (why, seconds) = (&self.why, self.again_at.saturating_duration_since(now).as_secs() + 1);
+        let message = format!("{why}; the node makes the next attempt after a pause: try again in {seconds} s");
+        Failure::new(Code::Overloaded, message)
+    }
+}
+
 fn nothing_applied() -> Failure {
     Failure::new(Code::NoLeader, "this node has applied no entry yet, so there is no state to take a snapshot of")
 }
@@ -248,10 +269,9 @@ pub trait SnapshotWriter: fmt::Debug + Send {
     /// if no report will follow.
     fn begin(&mut self, snapshot: Snapshot<LockTable>) -> bool;
 
-    /// Drops a table that a leader's snapshot has replaced: freeing the memory of a large one takes
-    /// seconds.
-    fn drop_table(&mut self, replaced: LockTable) {
-        drop(replaced);
+    /// Drops a table that may have no other copy: freeing the memory of a large one takes seconds.
+    fn drop_table(&mut self, table: LockTable) {
+        drop(table);
     }
 }
 

@@ -25,9 +25,10 @@ use tracing::{debug, warn};
 
 use super::App;
 use super::intake::{Counted, Unanswered};
+use super::pace::Paced;
 use crate::accounts::{AccountName, Connected};
 use crate::addresses::{ClientAddress, RemoteAddress};
-use crate::descriptors::ConnectionLimit;
+use crate::descriptors::{ConnectionLimit, UsedBy};
 use crate::metrics::Metrics;
 use crate::tls::{Access, HandshakeError, Stream};
 use crate::{limits, sockets};
@@ -70,8 +71,10 @@ pub(super) async fn finish(app: &App, mut connections: JoinSet<()>) {
 /// client as soon as it is known. The connection's task and each of its requests share it, so that the
 /// task of a WebSocket can keep it.
 pub(super) struct ConnectionPermit {
-    _permit: OwnedSemaphorePermit,
+    _permit: Arc<OwnedSemaphorePermit>,
     of_client: Option<Connected>,
+    /// Counts the connection of a node towards the part of the client for which it carries a request.
+    _used: Option<UsedBy>,
     /// Whether its client watches.
     pub(super) watches: AtomicBool,
     /// Where it is counted, if it is a client's.
@@ -83,14 +86,15 @@ impl ConnectionPermit {
     pub(super) fn new(permit: OwnedSemaphorePermit, metrics: &Arc<Metrics>) -> ConnectionPermit {
         metrics.connections.inc();
         metrics.accepted.inc();
-        let mut permit = ConnectionPermit::of_node(permit);
+        let mut permit = ConnectionPermit::of_node(Arc::new(permit), None);
         permit.metrics = Some(Arc::clone(metrics));
         permit
     }
 
-    /// That of a connection over which another node forwards requests.
-    pub(super) fn of_node(permit: OwnedSemaphorePermit) -> ConnectionPermit {
-        ConnectionPermit { _permit: permit, of_client: None, watches: AtomicBool::new(false), metrics: None }
+    /// That of a connection over which another node forwards requests, for one of them.
+    pub(super) fn of_node(permit: Arc<OwnedSemaphorePermit>, used: Option<UsedBy>) -> ConnectionPermit {
+        let watches = AtomicBool::new(false);
+        ConnectionPermit { _permit: permit, of_client: None, _used: used, watches, metrics: None }
     }
 }
 
@@ -134,8 +138,8 @@ async fn serve(
     permit.of_client = Some(connected);
     let permit = Arc::new(permit);
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
-    // connection.
-    let mut stream = TimeoutWriter::new(Counted::new(stream, unanswered.clone()));
+    // connection, and so do writes that make too little.
+    let mut stream = TimeoutWriter::new(Paced::new(Counted::new(stream, unanswered.clone())));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let (shared, of_connection) = (Arc::clone(&permit), Arc::clone(&permit));
@@ -249,7 +253,7 @@ async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream
     }
 }
 
-/// Whether it is the error of [`TimeoutWriter`]. The system's own timeout has an error number.
+/// Whether it is the error of [`TimeoutWriter`] or [`Paced`]. The system's own timeout has an error number.
 fn is_write_timeout(error: &io::Error) -> bool {
     error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none()
 }

@@ -21,6 +21,7 @@ mod locks;
 mod members;
 mod metrics;
 mod node;
+mod pace;
 mod published;
 mod reply;
 mod routes;
@@ -186,11 +187,9 @@ impl App {
 
     /// Validates an operation and converts it to a request of the core.
     fn validate(&self, op: Op) -> Result<Request, Failure> {
-        // Only the leader checks the incarnation, against its own pinned peers; a follower
-        // redirects the client to the leader.
-        if let Op::ChangeMembers(MemberChange::Replace(member)) = &op
-            && self.core.view().leader() == Some(self.peers.roster().node)
-        {
+        // Each node checks the incarnation against its own pinned peers: a follower may be the leader when its core
+        // has the request.
+        if let Op::ChangeMembers(MemberChange::Replace(member)) = &op {
             self.peers.recognise_lost(member)?;
         }
         Request::from_wire(op, &self.principal)
@@ -387,11 +386,12 @@ fn not_taken(why: NotTaken) -> Failure {
 
 /// Carries out an operation, if it could be parsed, and formats the answer.
 async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
+    // Also one that is refused for its form takes time of the node.
+    if let Err((failure, seconds)) = app.within_rate(op.as_ref().is_ok_and(gives_back)) {
+        return reply::too_soon(failure, seconds, uri);
+    }
     let result = match op {
-        Ok(op) => match app.within_rate(gives_back(&op)) {
-            Ok(()) => app.request(op).await,
-            Err((failure, seconds)) => return reply::too_soon(failure, seconds, uri),
-        },
+        Ok(op) => app.request(op).await,
         Err(failure) => Err(failure),
     };
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {

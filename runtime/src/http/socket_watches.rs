@@ -19,12 +19,49 @@ use crate::sync::Mutex;
 /// The watches of one WebSocket.
 #[derive(Debug)]
 pub(super) struct SocketWatches {
-    tasks: Mutex<HashMap<u64, AbortHandle>>,
+    tasks: Mutex<Tasks>,
     outbox: Arc<Outbox<StreamReply>>,
     /// Limits the number of frames that are not written yet.
     frames: Arc<Semaphore>,
     /// Limits the number of listings, and of answers to reads, that are not written yet.
     reads: Arc<Semaphore>,
+}
+
+/// The tasks of the watches that have not ended.
+#[derive(Debug, Default)]
+struct Tasks {
+    /// By the ids of their requests.
+    by_id: HashMap<u64, (Generation, AbortHandle)>,
+    last: Generation,
+}
+
+/// A number that no other watch of the connection has: a later one may have the id of one that has ended, whose task
+/// runs on for a moment if it is on another thread.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+struct Generation(u64);
+
+/// A watch as its frames name it.
+#[derive(Clone, Copy, Debug)]
+struct Watcher {
+    id: u64,
+    generation: Generation,
+    /// Whether its frames go as text.
+    text: bool,
+}
+
+impl Tasks {
+    /// Enters a watch with the task that this starts.
+    fn enter(&mut self, id: u64, text: bool, start: impl FnOnce(Watcher) -> AbortHandle) -> Watcher {
+        self.last = Generation(self.last.0 + 1);
+        let watcher = Watcher { id, generation: self.last, text };
+        self.by_id.insert(id, (watcher.generation, start(watcher)));
+        watcher
+    }
+
+    /// Whether this watch has not ended.
+    fn has(&self, watcher: Watcher) -> bool {
+        self.by_id.get(&watcher.id).is_some_and(|(generation, _)| *generation == watcher.generation)
+    }
 }
 
 impl SocketWatches {
@@ -42,12 +79,12 @@ impl SocketWatches {
 
     fn try_begin(self: &Arc<SocketWatches>, app: &App, id: u64, watch: Watch, text: bool) -> Result<(), Failure> {
         let mut tasks = self.tasks.lock();
-        if tasks.contains_key(&id) {
+        if tasks.by_id.contains_key(&id) {
             let message =
                 format!("the id {id} is that of a watch of this connection: use another one, or end the watch");
             return Err(Failure::new(Code::Invalid, message));
         }
-        if tasks.len() >= limits::CONNECTION_WATCHES {
+        if tasks.by_id.len() >= limits::CONNECTION_WATCHES {
             let most = limits::CONNECTION_WATCHES;
             let message =
                 format!("the limit of {most} watches on one connection is reached: end some, or open another one");
@@ -55,26 +92,25 @@ impl SocketWatches {
         }
         let watch = app.begin_watch(watch)?;
         // The task takes its entry away when it ends, and so waits until it is there.
-        let task = tokio::spawn(Arc::clone(self).show(id, watch, text));
-        tasks.insert(id, task.abort_handle());
+        tasks.enter(id, text, |watcher| tokio::spawn(Arc::clone(self).show(watcher, watch)).abort_handle());
         Ok(())
     }
 
     /// Ends a watch: no frame of it comes after the answer.
     pub(super) fn end(&self, id: u64) {
-        if let Some(task) = self.tasks.lock().remove(&id) {
+        if let Some((_, task)) = self.tasks.lock().by_id.remove(&id) {
             task.abort();
         }
     }
 
     /// Ends all watches: the connection has ended.
     pub(super) fn end_all(&self) {
-        for (_, task) in self.tasks.lock().drain() {
+        for (_, (_, task)) in self.tasks.lock().by_id.drain() {
             task.abort();
         }
     }
 
-    async fn show(self: Arc<SocketWatches>, id: u64, mut watch: ClientWatch, text: bool) {
+    async fn show(self: Arc<SocketWatches>, watcher: Watcher, mut watch: ClientWatch) {
         loop {
             // Before the listing is made. The semaphore is never closed.
             let read = if watch.is_listing() { Arc::clone(&self.reads).acquire_owned().await.ok() } else { None };
@@ -86,29 +122,34 @@ impl SocketWatches {
                     // While they wait for their turn, they keep nothing of the history in memory.
                     let events: Vec<_> = events.into_iter().map(|shown| shown.event()).collect();
                     for event in events {
-                        self.push_watched(id, Watched::Event(event), text, None).await;
+                        self.push_watched(watcher, Watched::Event(event), None).await;
                     }
                 }
-                Part::Listing(listing) => self.push_watched(id, Watched::Listing(listing), text, read).await,
-                Part::Compacted(floor) => self.push_watched(id, Watched::Compacted { floor }, text, None).await,
-                Part::End(failure) => {
-                    let mut tasks = self.tasks.lock();
-                    if tasks.remove(&id).is_some() {
-                        self.push(id, Err(failure), text, None);
-                    }
-                }
+                Part::Listing(listing) => self.push_watched(watcher, Watched::Listing(listing), read).await,
+                Part::Compacted(floor) => self.push_watched(watcher, Watched::Compacted { floor }, None).await,
+                Part::End(failure) => self.push_end(watcher, failure),
             }
         }
     }
 
+    /// Ends a watch with the reason, unless its client has ended it.
+    fn push_end(&self, watcher: Watcher, failure: Failure) {
+        let mut tasks = self.tasks.lock();
+        if tasks.has(watcher) {
+            tasks.by_id.remove(&watcher.id);
+            self.push(watcher.id, Err(failure), watcher.text, None);
+        }
+    }
+
     /// Hands a frame over when the frames before it are written.
-    async fn push_watched(&self, id: u64, watched: Watched, text: bool, read: Option<OwnedSemaphorePermit>) {
+    async fn push_watched(&self, watcher: Watcher, watched: Watched, read: Option<OwnedSemaphorePermit>) {
         // The semaphore is never closed.
         let Ok(request) = Arc::clone(&self.frames).acquire_owned().await else { return };
         // Under the lock: a watch that was ended tells nothing more.
         let tasks = self.tasks.lock();
-        if tasks.contains_key(&id) {
-            self.push(id, Ok(Answer::Watched(watched)), text, Some(Room { request, read, contents: None }));
+        if tasks.has(watcher) {
+            let room = Room { request, read, contents: None };
+            self.push(watcher.id, Ok(Answer::Watched(watched)), watcher.text, Some(room));
         }
     }
 
@@ -119,5 +160,33 @@ impl SocketWatches {
         };
         // A connection that has no room for it, or has ended, ends its watches by itself.
         let _ = self.outbox.push(StreamReply { response: Response { id, result }, text, room });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::future::pending;
+
+    use super::*;
+
+    /// Goal: a watch whose task runs on after its end shows nothing in the next watch with its id, and does not end it.
+    #[tokio::test]
+    async fn ended_watch_shows_nothing_in_the_next_one_with_its_id() {
+        let outbox = Arc::new(Outbox::new(10));
+        let watches = SocketWatches::new(Arc::clone(&outbox), Arc::new(Semaphore::new(1)));
+        let begin = || watches.tasks.lock().enter(7, true, |_| tokio::spawn(pending::<()>()).abort_handle());
+        let compacted = |floor| Watched::Compacted { floor };
+        let ended = begin();
+        watches.end(7);
+        let next = begin();
+        watches.push_watched(ended, compacted(1), None).await;
+        watches.push_end(ended, Failure::new(Code::TooSlow, "it is too slow"));
+        watches.push_watched(next, compacted(2), None).await;
+        watches.push_end(next, Failure::new(Code::TooSlow, "it is too slow"));
+        let mut frames = Vec::new();
+        outbox.take(&mut frames).await;
+        let results: Vec<_> = frames.into_iter().map(|frame| (frame.response.id, frame.response.result)).collect();
+        let end = Outcome::Error(Failure::new(Code::TooSlow, "it is too slow"));
+        assert_eq!(results, [(7, Outcome::Ok(Answer::Watched(compacted(2)))), (7, end)]);
     }
 }

@@ -292,8 +292,8 @@ impl Peers {
     /// Rejects a request to replace a node if the lost directory is not of this cluster, or not the
     /// one that this node has pinned: then the request comes from an old copy, and the node itself
     /// may only be down. Also rejects it if the new member is already pinned with the requesting
-    /// directory: then the request comes from a copy of a directory that has returned. A leader
-    /// that has never met the node cannot check this.
+    /// directory: then the request comes from a copy of a directory that has returned. A node
+    /// that has never met the lost one cannot check this.
     ///
     /// # Errors
     /// The reason for the rejection.

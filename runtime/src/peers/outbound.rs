@@ -1,5 +1,6 @@
 //! Outbound connections for messages: this node keeps one to every peer, and sends over it.
 
+use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -35,7 +36,12 @@ pub async fn dial_all(peers: Arc<Peers>, mut to_dial: ToDial) {
                 link.state.lock().outbound = vec![dialling, sending];
             }
             // The tasks of a node that was removed or forgotten.
-            Some(_) = links.join_next() => {}
+            Some(ended) = links.join_next() => {
+                // Without its task, the peer would get no message any more.
+                if let Some(panic) = ended.err().and_then(|error| error.try_into_panic().ok()) {
+                    resume_unwind(panic);
+                }
+            }
         }
     }
 }
@@ -48,9 +54,14 @@ async fn keep_connected(peers: Arc<Peers>, link: Arc<Link>) {
         match connect(&peers, &link, Purpose::Messages).await {
             Ok(stream) => {
                 log_connection(&link);
-                pause = BACKOFF.0;
+                let connected = Instant::now();
                 let ended = send_all(&link, stream).await;
                 link.state.lock().dialled = false;
+                // Not for a peer that welcomes this node and closes the connection at once, as one without
+                // descriptors for it does.
+                if connected.elapsed() >= BACKOFF.1 {
+                    pause = BACKOFF.0;
+                }
                 info!(%peer, error = %ended, "the connection to a node ended; connecting again");
             }
             Err(error) => {

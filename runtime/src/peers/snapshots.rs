@@ -26,6 +26,7 @@
 
 mod turn;
 
+use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -39,10 +40,10 @@ use tracing::{debug, info, warn};
 
 pub(super) use self::turn::Turns;
 
-use self::turn::Turn;
+use self::turn::{Rank, Turn};
 use super::dial::{DialError, connect};
 use super::frame::{self, HELLO_BYTES, ReadError};
-use super::{Link, Peers, Purpose};
+use super::{Link, Peers, Purpose, REFUSAL_PAUSE};
 use crate::core::{Core, NotTaken};
 use crate::limits::{SNAPSHOT_BYTES, SNAPSHOT_PATIENCE, SNAPSHOT_PIECE, SNAPSHOT_RESUMED_WITHIN};
 use crate::storage::{DiskFile, Incoming, SnapshotFlaw, SnapshotInfo};
@@ -92,12 +93,21 @@ enum Trouble {
     Refused(String),
     #[error("the peer broke the order of the transfer protocol")]
     OutOfTurn,
-    #[error("the peer is no member of the cluster, and gives way to a member that offers a snapshot")]
+    #[error("the peer gives way to another that offers a snapshot: to a member, or to the leader of a later term")]
     GaveWay,
     #[error("the received snapshot is invalid: {0}")]
     Flaw(#[from] SnapshotFlaw),
     #[error("the task that works on the file was aborted: {0}")]
     Stopped(#[from] JoinError),
+    #[error("the snapshot's file cannot be read: {0}")]
+    Unreadable(#[source] std::io::Error),
+}
+
+impl Trouble {
+    /// Whether the same snapshot may be sent on after this. A refused or unreadable one may not.
+    fn is_interruption(&self) -> bool {
+        !matches!(self, Trouble::Refused(_) | Trouble::Unreadable(_))
+    }
 }
 
 /// A snapshot in transfer.
@@ -115,15 +125,28 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
     let peer = link.peer;
     let mut wanted = Vec::new();
     let mut begun: Option<Outgoing> = None;
-    while link.snapshots.take(&mut wanted).await {
+    loop {
+        // A file that is open takes its space on the disk, although a newer one has replaced it.
+        let left =
+            begun.as_ref().map_or(Duration::MAX, |begun| SNAPSHOT_RESUMED_WITHIN.saturating_sub(begun.tried.elapsed()));
+        match timeout(left, link.snapshots.take(&mut wanted)).await {
+            Ok(true) => {}
+            Ok(false) => return,
+            Err(Elapsed { .. }) => {
+                begun = None;
+                continue;
+            }
+        }
         let Some(term) = wanted.drain(..).next_back() else { continue };
-        let outgoing = match begun.take().filter(|begun| begun.tried.elapsed() < SNAPSHOT_RESUMED_WITHIN) {
+        let outgoing = match begun.take() {
             Some(begun) => begun,
             None => match open_newest(&peers).await {
                 Ok(Some(newest)) => newest,
                 Ok(None) => continue,
                 Err(error) => {
-                    warn!(%peer, %error, "cannot open the newest snapshot");
+                    if let Some(repeats) = due(&peers, peer, &error) {
+                        warn!(%peer, %error, repeats, "cannot open the newest snapshot, which a node needs; trying again");
+                    }
                     sleep(PAUSE).await;
                     continue;
                 }
@@ -139,16 +162,21 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
                 }
             }
             Err(trouble) => {
-                if matches!(trouble, Trouble::Refused(_)) {
-                    warn!(%peer, error = %trouble, "cannot send a snapshot; the next heartbeat tries again");
-                } else {
+                if trouble.is_interruption() {
                     info!(%peer, error = %trouble, "a snapshot transfer to a peer was interrupted; it resumes later");
+                    begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
+                } else if let Some(repeats) = due(&peers, peer, &trouble) {
+                    warn!(%peer, error = %trouble, repeats, "cannot send a snapshot; the next heartbeat tries again with the newest");
                 }
-                begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
                 sleep(PAUSE).await;
             }
         }
     }
+}
+
+/// Whether to log an error that each heartbeat may repeat: at once, and then at intervals.
+fn due(peers: &Peers, peer: NodeId, error: &impl Display) -> Option<u64> {
+    peers.log_pause.due(&format!("snapshot {peer} {error}"), REFUSAL_PAUSE, std::time::Instant::now())
 }
 
 async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
@@ -179,7 +207,7 @@ async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) 
             let mut piece = vec![0; length];
             file.read_exact_at(&mut piece, at).map(|()| piece)
         });
-        let piece = piece.await??;
+        let piece = piece.await?.map_err(Trouble::Unreadable)?;
         timeout(SNAPSHOT_PATIENCE, stream.write_all(&piece)).await??;
         at += piece.len() as u64;
         peers.metrics.snapshot_bytes_sent.inc_by(piece.len() as u64);
@@ -196,7 +224,9 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: Stream, mut
         Ok(None) => {}
         Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
-            warn!(%peer, error = %trouble, "rejected a snapshot from a peer");
+            if let Some(repeats) = due(peers, peer, &trouble) {
+                warn!(%peer, error = %trouble, repeats, "rejected a snapshot from a peer");
+            }
         }
         Err(trouble) => info!(%peer, error = %trouble, "a snapshot transfer from a peer was interrupted"),
     }
@@ -210,7 +240,7 @@ async fn receive_from(
     core: &Core,
 ) -> Result<Option<SnapshotInfo>, Trouble> {
     let Offer { term, info } = read(stream, bytes, SNAPSHOT_PATIENCE).await?;
-    let Some(mut turn) = peers.receiving.begin(peers.is_member(peer)).await else {
+    let Some(mut turn) = peers.receiving.begin(Rank { is_member: peers.is_member(peer), term }).await else {
         write(stream, &Answer::Refused("the receiver is receiving another snapshot".into())).await?;
         return Ok(None);
     };
@@ -223,7 +253,9 @@ async fn receive_from(
             "the offered snapshot has {} bytes, which is over the limit of {SNAPSHOT_BYTES} bytes for a snapshot",
             info.bytes
         );
-        warn!(%peer, "refused a snapshot: {refusal}");
+        if let Some(repeats) = due(peers, peer, &refusal) {
+            warn!(%peer, repeats, "refused a snapshot: {refusal}");
+        }
         write(stream, &Answer::Refused(refusal)).await?;
         return Ok(None);
     }
@@ -235,7 +267,9 @@ async fn receive_from(
             return Ok(None);
         }
         Err(error) => {
-            warn!(%peer, %error, "cannot receive a snapshot; the sender tries again");
+            if let Some(repeats) = due(peers, peer, &error) {
+                warn!(%peer, %error, repeats, "cannot receive a snapshot; the sender tries again");
+            }
             write(stream, &Answer::Refused(error.to_string())).await?;
             return Ok(None);
         }
@@ -245,7 +279,9 @@ async fn receive_from(
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index.0, info.bytes);
-            warn!(%peer, index, needed, %error, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
+            if let Some(repeats) = due(peers, peer, &error) {
+                warn!(%peer, index, needed, %error, repeats, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
+            }
             write(stream, &Verdict::Err(format!("the snapshot cannot be written: {error}"))).await?;
             return Ok(None);
         }
@@ -309,12 +345,15 @@ async fn take_pieces(
 
 /// Passes a snapshot to the core, as the message that the sender's node would have sent.
 fn deliver(peers: &Peers, peer: NodeId, term: Term, snapshot: Snapshot<LockTable>, core: &Core) {
+    let table = snapshot.machine.clone();
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
     let message = Message { from: peer, to: peers.roster.node, term, body };
     if core.receive(vec![message]) == Err(NotTaken::Full) {
         // Lost as on a bad network. The file is complete, so the next offer needs no bytes.
         peers.metrics.overloaded(1);
     }
+    // Freeing the memory of a large table that the core has not taken takes seconds.
+    drop(spawn_blocking(move || drop(table)));
 }
 
 /// Length of the next piece, in bytes.

@@ -12,6 +12,7 @@ use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::BufReader;
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use tokio::time::sleep;
 use tracing::{info, warn};
 
 use super::{ServeError, ServerConfig};
-use crate::limits::TOKEN_GAP;
+use crate::limits::RESTORE_GAP;
 use crate::storage::{
     DEFAULT_CLUSTER_NAME, DataDir, Identity, Incarnation, LockedDir, Snapshots, StorageError, read_snapshot,
 };
@@ -36,18 +37,24 @@ const JOIN_PAUSE: Duration = Duration::from_secs(1);
 const STATUS_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The identity of this directory's node: the one of its first start as the command line describes
-/// it, or a new one.
+/// it, or a new one. Returns `None` if the node was asked to stop before it could join.
 pub(super) async fn identify(
     config: &ServerConfig,
     tls: Option<&Tls>,
     directory: &LockedDir,
-) -> Result<Identity, ServeError> {
+    stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Identity>, ServeError> {
     if let Some(found) = directory.identity() {
-        return expected(config, directory, found);
+        return expected(config, directory, found).map(Some);
     }
     if let Some(address) = &config.join {
-        return join(config, tls, address).await;
+        return join(config, tls, address, stop).await;
     }
+    founding(config).map(Some)
+}
+
+/// The identity of a node that founds a cluster.
+fn founding(config: &ServerConfig) -> Result<Identity, ServeError> {
     if config.peers.is_empty() {
         return Err(ServeError::Config(format!(
             "{} is a new data directory: give --peers to found a cluster, or --join HOST:PORT to join one; if this node ran before, check --data",
@@ -92,8 +99,14 @@ fn expected(config: &ServerConfig, directory: &LockedDir, found: &Identity) -> R
 }
 
 /// Makes this node a learner of the cluster whose node answers administrative requests at `address`.
-/// Retries without limit, unless the cluster refuses for good.
-async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result<Identity, ServeError> {
+/// Retries without limit, unless the cluster refuses for good, or the node is asked to stop: then it
+/// returns `None`.
+async fn join(
+    config: &ServerConfig,
+    tls: Option<&Tls>,
+    address: &str,
+    mut stop: Pin<&mut impl Future<Output = ()>>,
+) -> Result<Option<Identity>, ServeError> {
     let failed = |source| ServeError::Join { address: address.to_owned(), source: Box::new(source) };
     let peer_addr = config.named_peer_addr().ok_or_else(|| {
         ServeError::Config(format!(
@@ -116,7 +129,7 @@ async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result
                     config.node
                 );
                 let (node, founders) = (config.node, BTreeMap::new());
-                return Ok(Identity { cluster, cluster_name, node, incarnation, founders, restored: None });
+                return Ok(Some(Identity { cluster, cluster_name, node, incarnation, founders, restored: None }));
             }
             Err(
                 error @ Error::Refused(Failure {
@@ -132,7 +145,10 @@ async fn join(config: &ServerConfig, tls: Option<&Tls>, address: &str) -> Result
                     %error,
                     "cannot join the cluster yet; trying again every {JOIN_PAUSE:?}. Start the node of --join, or correct the address"
                 );
-                sleep(JOIN_PAUSE).await;
+                tokio::select! {
+                    () = &mut stop => return Ok(None),
+                    () = sleep(JOIN_PAUSE) => {}
+                }
             }
         }
     }
@@ -202,7 +218,7 @@ fn restore_from(
         return Err(refused(reason.into()));
     }
     let mut machine = saved.machine;
-    machine.skip_tokens(TOKEN_GAP);
+    machine.skip_numbers(RESTORE_GAP);
     let last = Position { index: Index(1), term: Term(0) };
     let (sessions, locks, token) = (machine.sessions().len(), machine.locks().len(), machine.next_token());
     snapshots.write(&Snapshot { last, stamp: saved.stamp, members: Arc::new(members.clone()), machine })?;
@@ -211,7 +227,7 @@ fn restore_from(
         sessions,
         locks,
         next_token = token.0,
-        "restored the state of a snapshot; the token counter was advanced"
+        "restored the state of a snapshot; the counters of tokens, versions and revisions were advanced"
     );
     Ok(())
 }

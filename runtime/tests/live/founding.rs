@@ -9,7 +9,7 @@ use std::time::Duration;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::locks::{acquire, holder_and_queue, lock, open_session, release};
+use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
 use crate::support::process::{output, palisade};
 use crate::support::{eventually, http};
 
@@ -188,10 +188,10 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     assert_eq!(again["locks"][0]["holder"]["token"], status["locks"][0]["holder"]["token"]);
 }
 
-/// Goal: tokens are skipped whatever the backup has. A client that holds nothing in it may have
+/// Goal: tokens and versions are skipped whatever the backup has. A client that holds nothing in it may have
 /// been granted a lock since.
 #[test]
-fn restore_skips_tokens_when_no_lock_is_held() {
+fn restore_skips_numbers_when_no_lock_is_held() {
     let old = Cluster::start_calm(1);
     let session = open_session(&old, "holder", TTL);
     let before = acquire(&old, "report", session);
@@ -201,12 +201,21 @@ fn restore_skips_tokens_when_no_lock_is_held() {
     let endpoint = old.client_addr(1);
     let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
     assert!(saved.status.success());
-    let after = acquire(&old, "report", session);
+    let after = (write(&old), acquire(&old, "report", session).token);
     drop(old);
 
     let new = Cluster::start_adjusted(1, &[], move |_, command: &mut Command| {
         command.args(["--restore", &file]);
     });
-    let next = acquire(&new, "report", session);
-    assert!(next.token > after.token, "token {} was granted before, by the old cluster", next.token);
+    let next = (write(&new), acquire(&new, "report", session).token);
+    for (what, next, after) in [("version", next.0, after.0), ("token", next.1, after.1)] {
+        assert!(next > after, "{what} {next} was given out before, by the old cluster");
+    }
+}
+
+/// Writes a record; returns its version.
+fn write(cluster: &Cluster) -> u64 {
+    let put = json!({ "changes": [{ "put": { "key": "state", "value": "x" } }] });
+    let written = post_to_leader(&cluster.endpoints(), "/v1/kv", &put).ok();
+    written["version"].as_u64().expect("a write has a version")
 }

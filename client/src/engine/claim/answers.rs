@@ -97,7 +97,8 @@ impl Claim {
                 };
             }
             Outcome::Ok(other) => self.refused(Error::Refused(unexpected(&other)), Leftover::Nothing),
-            Outcome::Error(failure) => match self.pause_after(now, failure.error) {
+            // No session was opened, so at an overloaded node there is nothing to hurry for either.
+            Outcome::Error(failure) => match self.pause_after(now, failure.error, &[Code::Overloaded]) {
                 Some(pause) => {
                     self.refusal = Some(failure);
                     self.step.restart(link, Some(now + pause));
@@ -130,7 +131,7 @@ impl Claim {
 
     fn acquire_refused(&mut self, now: BootInstant, failure: Failure, link: &mut Link, around: &Surroundings) {
         let wait_is_over = self.wait_until.is_some_and(|until| now >= until);
-        if let Some(pause) = self.pause_after(now, failure.error) {
+        if let Some(pause) = self.pause_after(now, failure.error, &[]) {
             self.refusal = Some(failure);
             return self.step.put_off(link, now + pause);
         }
@@ -261,12 +262,13 @@ impl Claim {
     }
 
     /// How long to wait before a node is asked again that has no disk space, or refuses more requests of this client for
-    /// the moment: only a caller that waits for the lock waits for that too, and only while another attempt fits into the
-    /// wait. All others are told.
-    fn pause_after(&mut self, now: BootInstant, error: Code) -> Option<Duration> {
+    /// the moment, or refuses it for one of these other reasons: only a caller that waits for the lock waits for that too,
+    /// and only while another attempt fits into the wait. All others are told.
+    fn pause_after(&mut self, now: BootInstant, error: Code, others: &[Code]) -> Option<Duration> {
         let pause = backoff_within(self.setbacks, REFUSAL_PAUSE);
         let in_time = self.wait_until.is_none_or(|until| now + pause < until);
-        if !matches!(error, Code::NoSpace | Code::TooSoon) || !self.waits || !in_time {
+        let passes = matches!(error, Code::NoSpace | Code::TooSoon) || others.contains(&error);
+        if !passes || !self.waits || !in_time {
             return None;
         }
         self.setbacks = self.setbacks.saturating_add(1);

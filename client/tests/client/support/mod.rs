@@ -51,6 +51,8 @@ pub(crate) struct Faults {
     pub(crate) refuse_all: Option<Code>,
     /// Nodes refuse the next releases and withdrawals with these codes, before they carry them out.
     pub(crate) refuse_releases: Vec<Code>,
+    /// Nodes refuse to list locks.
+    pub(crate) refuse_lists: Option<Code>,
     /// Nodes are overloaded and refuse every keep-alive.
     pub(crate) refuse_keepalives: bool,
 }
@@ -328,6 +330,9 @@ impl State {
         if let Some(code) = self.faults.refuse_all
             && matches!(op, Op::OpenSession(_) | Op::Acquire { .. })
         {
+            return self.answer(line, id, Err(Failure::new(code, "refused for the moment")));
+        }
+        if let (Some(code), Op::ListLocks(_)) = (self.faults.refuse_lists, &op) {
             return self.answer(line, id, Err(Failure::new(code, "refused for the moment")));
         }
         let overloaded = self.faults.refuse_keepalives && matches!(op, Op::KeepAlive { .. });

@@ -116,6 +116,17 @@ impl<T: Transport> Driver<T> {
     /// welcomed it: it could be one that has lost its disk, and founders that had not met it before
     /// would not notice.
     fn receive(&mut self, message: Message<LockTable>) {
+        // One of a snapshot's table and the present one is dropped with the message.
+        if let Body::InstallSnapshot { snapshot } = &message.body {
+            let tables = [snapshot.machine.clone(), self.node.machine().clone()];
+            self.step_received(message);
+            tables.into_iter().for_each(|table| self.scheduler.drop_table(table));
+        } else {
+            self.step_received(message);
+        }
+    }
+
+    fn step_received(&mut self, message: Message<LockTable>) {
         if !self.participates() {
             return;
         }
@@ -123,11 +134,7 @@ impl<T: Transport> Driver<T> {
             Body::AppendEntries { commit, .. } => Some(commit),
             _ => None,
         };
-        let replaced = matches!(message.body, Body::InstallSnapshot { .. }).then(|| self.node.machine().clone());
         self.step(Input::Receive(message));
-        if let Some(replaced) = replaced {
-            self.scheduler.drop_table(replaced);
-        }
         let follows = !self.node.is_leader() && self.node.leader().is_some();
         if follows && leader_commit.is_some_and(|commit| commit <= self.node.commit()) {
             self.freshness.is_current(self.now);

@@ -72,11 +72,11 @@ impl PendingRequests {
                 let acquirer = Acquirer::Once(opening.principal);
                 self.acquire_answered(table, request.keys, acquirer, secret, wait, responder, reply);
             }
-            (Command::Release { session, claim, .. }, reply) => {
+            (Command::Release { session, keys, claim, .. }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
-                responder.answer(released(table, session, &reply, claim));
+                responder.answer(released(table, session, &keys, claim, &reply));
             }
             (Command::Proclaim { session, .. }, reply) => {
                 responder.answer(proclaimed(table, session, &reply));
@@ -375,7 +375,7 @@ fn access_set(
     }
 }
 
-fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Result<Answer, Failure> {
+fn released(table: &LockTable, id: SessionId, keys: &Keys, claim: Claim, reply: &Reply) -> Result<Answer, Failure> {
     if *reply == Reply::NoSession
         && let Some(failure) = wrong_secret(table, id)
     {
@@ -387,10 +387,20 @@ fn released(table: &LockTable, id: SessionId, reply: &Reply, claim: Claim) -> Re
         Reply::StillHeld { holds } => Ok(Answer::StillHeld { holds: *holds }),
         // A repetition: the first one has dropped the claim, as requested.
         Reply::Gone => Ok(done),
+        Reply::NotHolder if claim == Claim::Either && claims_any(table, id, keys) => {
+            let message = format!(
+                "the session's claim is not on exactly {keys}: name all keys of the acquire, which are withdrawn together"
+            );
+            Err(Failure::new(Code::Invalid, message))
+        }
         // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
         _ => Err(not_holder()),
     }
+}
+
+fn claims_any(table: &LockTable, id: SessionId, keys: &Keys) -> bool {
+    table.session(id).is_some_and(|session| keys.iter().any(|key| session.claims_key(key)))
 }
 
 fn proclaimed(table: &LockTable, id: SessionId, reply: &Reply) -> Result<Answer, Failure> {

@@ -177,6 +177,31 @@ fn failed_snapshot_after_a_large_one_is_retried_later() {
     assert!(fixture.maybe_take(limits::SNAPSHOT_RETRY).is_none(), "the next one has its own reason");
 }
 
+/// Goal: requests in a loop make a node with a full disk write no more than its own attempts do, and each is answered at
+/// once.
+#[test]
+fn requests_do_not_shorten_the_pause_after_a_failure() {
+    let mut fixture = Fixture::open();
+    fixture.apply(1);
+    let _wanted = fixture.request();
+    fixture.maybe_take(MOMENT).expect("a snapshot was requested");
+    let mut meanwhile = fixture.request();
+    let error = StorageError::Poisoned { first: "the disk is full".into() };
+    fixture.scheduler.written(Err(error), fixture.now);
+    let mut later = fixture.request();
+    assert!(fixture.maybe_take(limits::SNAPSHOT_RETRY - 2 * MOMENT).is_none(), "the pause is not over");
+    for reply in [&mut meanwhile, &mut later] {
+        let refusal = reply.try_recv().unwrap().unwrap_err();
+        assert_eq!(refusal.error, Code::Overloaded);
+        assert!(refusal.message.contains("the disk is full") && refusal.message.contains("in 1 s"), "{refusal}");
+    }
+    assert!(fixture.maybe_take(MOMENT).is_none(), "the requests that were refused are gone");
+    let mut last = fixture.request();
+    let again = fixture.maybe_take(MOMENT).expect("the snapshot is retried");
+    fixture.write(&again);
+    assert_eq!(last.try_recv().unwrap().unwrap().last, again.last);
+}
+
 #[test]
 fn compaction_is_gradual_and_stops_at_margin() {
     let mut fixture = Fixture::open();

@@ -9,7 +9,7 @@ use hyper::body::Incoming;
 use hyper::service::{Service, service_fn};
 use hyper_util::service::TowerToHyperService;
 use palisade_client::wire::{Code, Failure};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{OwnedSemaphorePermit, mpsc, watch};
 use tokio::task::JoinSet;
 use tokio::time::sleep;
 use tokio_io_timeout::TimeoutWriter;
@@ -18,7 +18,7 @@ use super::super::listen::{ConnectionPermit, Heads, finish, run, stopped};
 use super::super::{not_taken, reply};
 use super::{App, FAREWELL, Origin};
 use crate::core::NotTaken;
-use crate::descriptors::ConnectionLimit;
+use crate::descriptors::{ConnectionLimit, UsedBy};
 use crate::limits;
 use crate::peers::{Forwarded, Removal};
 
@@ -29,7 +29,7 @@ const ORIGIN_BYTES: usize = 4 * 1024;
 
 /// Serves connections of other nodes until `stop` turns true, then lets them finish. They have
 /// descriptors of their own, and count among the connections of no client: each of its connections does, where it
-/// has arrived.
+/// has arrived. Of those that carry requests, one client has a part.
 pub async fn accept(
     app: App,
     mut forwarded: mpsc::Receiver<Forwarded>,
@@ -44,7 +44,7 @@ pub async fn accept(
             () = stopped(&mut stop) => break,
             Some(_) = connections.join_next() => continue,
         };
-        let permit = permits.take().map(|permit| Arc::new(ConnectionPermit::of_node(permit)));
+        let permit = permits.take().map(Arc::new).map(|permit| (permits.clone(), permit));
         connections.spawn(serve(app.clone(), connection, router.clone(), permit, stop.clone()));
     }
     finish(&app, connections).await;
@@ -57,7 +57,7 @@ async fn serve(
     app: App,
     Forwarded { stream, is_certified, address, removal }: Forwarded,
     router: TowerToHyperService<axum::Router>,
-    permit: Option<Arc<ConnectionPermit>>,
+    permit: Option<(ConnectionLimit, Arc<OwnedSemaphorePermit>)>,
     stop: watch::Receiver<bool>,
 ) {
     let mut stream = TimeoutWriter::new(stream);
@@ -67,24 +67,36 @@ async fn serve(
     let of_node = removal.clone();
     let service = service_fn(move |mut request: Request<Incoming>| {
         let origin = Origin::take(request.headers_mut());
+        let has_origin = origin.is_some();
         let taken = match (origin, &permit) {
             _ if of_node.is_done() => Err(removed(&of_node)),
-            (Some(origin), Some(permit)) => Ok((origin, Arc::clone(permit))),
+            (Some(origin), Some((limit, permit))) => {
+                let origin = origin.through(address, is_certified);
+                used(limit, &origin).map(|used| (origin, Arc::new(ConnectionPermit::of_node(Arc::clone(permit), used))))
+            }
             _ => Err(not_taken(NotTaken::Full)),
         };
+        // For the requests of other clients.
+        let stays = has_origin && permit.is_some() && !of_node.is_done();
         let answer = taken.map(|(origin, permit)| {
-            request.extensions_mut().insert(permit);
-            request.extensions_mut().insert(origin.through(address, is_certified));
+            request.extensions_mut().insert(Arc::clone(&permit));
+            request.extensions_mut().insert(origin);
             request.extensions_mut().insert(of_node.clone());
-            router.call(request)
+            (router.call(request), permit)
         });
         async move {
             match answer {
-                Ok(answer) => answer.await,
+                Ok((answer, permit)) => {
+                    let answer = answer.await;
+                    drop(permit);
+                    answer
+                }
                 // Nothing was done, and the follower is told so.
                 Err(failure) => {
                     let mut refusal = reply::response(Err(failure), &Uri::default());
-                    refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    if !stays {
+                        refusal.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+                    }
                     Ok(refusal)
                 }
             }
@@ -96,6 +108,14 @@ async fn serve(
         _ = run(&app, stream, service, heads, stop) => {}
         () = async { removal.done().await; sleep(FAREWELL).await } => {}
     }
+}
+
+/// Counts a request towards the part of its client.
+fn used(limit: &ConnectionLimit, origin: &Origin) -> Result<Option<UsedBy>, Failure> {
+    let Some(client) = origin.account() else { return Ok(None) };
+    let message =
+        "this client has its part of the requests that other nodes forward to this one; try again in a moment";
+    limit.used_by(client).map(Some).ok_or_else(|| Failure::new(Code::Overloaded, message))
 }
 
 /// The refusal of a request that a removed node forwards.

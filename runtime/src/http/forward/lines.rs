@@ -15,7 +15,8 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{App, Failed, Origin, answer, head};
-use crate::descriptors::ConnectionLimit;
+use crate::accounts::AccountName;
+use crate::descriptors::{ConnectionLimit, UsedBy};
 use crate::sync::Mutex;
 
 /// How many connections are kept, at most.
@@ -40,6 +41,8 @@ pub(super) struct Line {
     pub(super) sender: SendRequest<Body>,
     connection: JoinHandle<()>,
     _permit: OwnedSemaphorePermit,
+    /// Counts it towards the part of the client whose request it carries.
+    used: Option<UsedBy>,
 }
 
 impl Lines {
@@ -55,17 +58,27 @@ impl Lines {
         idle.pop().map(|(line, _)| line)
     }
 
-    fn put(&self, line: Line) {
+    fn put(&self, mut line: Line) {
+        line.used = None;
         let mut idle = self.idle.lock();
         if idle.len() < KEPT && line.sender.is_ready() {
             idle.push((line, Instant::now()));
         }
     }
 
+    /// Counts a connection towards the part of this client.
+    fn used_by(&self, client: Option<AccountName>) -> Result<Option<UsedBy>, Failed> {
+        let Some(client) = client else { return Ok(None) };
+        let message = "this client has its part of this node's connections to it";
+        self.permits.used_by(client).map(Some).ok_or_else(|| Failed::NotSent(message.into()))
+    }
+
     /// A connection to this leader, for a request.
     pub(super) async fn line(&self, app: &App, leader: NodeId) -> Result<Line, Failed> {
+        let used = self.used_by(app.account_name())?;
         while let Some(mut line) = self.take(leader) {
             if line.sender.ready().await.is_ok() {
+                line.used = used;
                 return Ok(line);
             }
         }
@@ -76,7 +89,7 @@ impl Lines {
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| not_sent(&error))?;
         let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
-        Ok(Line { leader, sender, connection, _permit: permit })
+        Ok(Line { leader, sender, connection, _permit: permit, used })
     }
 }
 

@@ -66,6 +66,9 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
     let body = match body {
         Ok(body) => Bytes::from(body),
         Err(failure) => {
+            if let Err((failure, seconds)) = app.within_rate(false) {
+                return reply::too_soon(failure, seconds, &uri);
+            }
             app.metrics.frames_rejected.inc();
             return reply::response(Err(failure), &uri);
         }

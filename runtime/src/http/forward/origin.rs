@@ -1,7 +1,6 @@
 //! Who sent a forwarded request: what the follower has verified, in a header that only nodes read.
 
 use std::future::pending;
-use std::sync::Arc;
 
 use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
@@ -89,6 +88,14 @@ impl Origin {
         }
     }
 
+    /// Whose limits the request counts towards.
+    pub(super) fn account(&self) -> Option<AccountName> {
+        if self.principal.is_empty() {
+            return self.address().map(AccountName::Address);
+        }
+        Some(AccountName::Principal(self.principal.as_str().into()))
+    }
+
     /// Where the client is, for its limits. A loopback address is one of the follower's machine.
     fn address(&self) -> Option<ClientAddress> {
         let address = ClientAddress::from(self.remote?);
@@ -100,12 +107,9 @@ impl App {
     /// The state of the handlers of a forwarded request: its client's identity, limits and listener are
     /// those of the client, wherever it is connected.
     pub(in crate::http) fn for_origin(&self, origin: &Origin) -> App {
-        let principal: Arc<str> = origin.principal.as_str().into();
-        let address = || origin.address().map(AccountName::Address);
-        let name = if principal.is_empty() { address() } else { Some(AccountName::Principal(Arc::clone(&principal))) };
         App {
-            principal: Principal::from(principal),
-            account: name.map(|name| self.accounts.of(name)),
+            principal: Principal::from(origin.principal.as_str()),
+            account: origin.account().map(|name| self.accounts.of(name)),
             remote: origin.remote,
             listener: origin.listener,
             ..self.clone()

@@ -49,7 +49,7 @@ fn snapshots(directory: &Path, node: NodeId) -> Arc<Snapshots> {
 
 /// A sender, a receiver, and the inbox of the receiver's core.
 struct Fixture {
-    _directories: [tempfile::TempDir; 2],
+    directories: [tempfile::TempDir; 2],
     sender: Arc<Peers>,
     receiver: Arc<Peers>,
     inbox: CoreInbox,
@@ -98,7 +98,7 @@ impl Fixture {
         let link = sender.get_or_create_link(RECEIVER, &front.to_string()).unwrap();
         link.state.lock().dialled = true;
         tokio::spawn(send_all(Arc::clone(&sender), link));
-        Fixture { _directories: directories, sender, receiver, inbox, network, address: back }
+        Fixture { directories, sender, receiver, inbox, network, address: back }
     }
 
     /// Requests the snapshot as a node does with every heartbeat, until a message reaches the
@@ -185,6 +185,36 @@ async fn interrupted_transfer_resumes_at_the_received_bytes() {
     assert!(carried < info.bytes + 1_000_000, "{carried} bytes for a snapshot of {}", info.bytes);
 }
 
+/// Goal: a snapshot that the receiver finds damaged is not offered again when there is a newer one.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn refused_snapshot_gives_way_to_the_newest() {
+    let fixture = Fixture::open(&[]).await;
+    fixture.sender.snapshots.write(&snapshot(100)).unwrap();
+    damage(fixture.directories[0].path());
+    let rejected = &fixture.receiver.metrics.frames_rejected;
+    for _ in 0..2000 {
+        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
+        sleep(Duration::from_millis(10)).await;
+        if rejected.get() > 0 {
+            break;
+        }
+    }
+    assert!(rejected.get() > 0, "the receiver has noticed the damage");
+    let newest = snapshot(101);
+    fixture.sender.snapshots.write(&newest).unwrap();
+    assert_eq!(*installed(fixture.receive().await), newest);
+}
+
+/// Changes a byte in the middle of the snapshot in a data directory.
+fn damage(directory: &Path) {
+    let mut files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let file = files.find(|file| file.extension().is_some_and(|suffix| suffix == "snap")).expect("there is a snapshot");
+    let mut bytes = std::fs::read(&file).unwrap();
+    let middle = bytes.len() / 2;
+    bytes[middle] ^= 1;
+    std::fs::write(&file, bytes).unwrap();
+}
+
 /// Goal: a snapshot is not sent to a receiver that has it, and a receiver that has received but not
 /// installed it passes it to its core again without any byte being sent.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -255,5 +285,8 @@ async fn transfer_without_progress_ends() {
     timeout(2 * SNAPSHOT_PATIENCE, trickle(&fixture.receiver, fixture.address, Arc::default()))
         .await
         .expect("the transfer ends");
-    assert!(fixture.receiver.receiving.begin(false).await.is_some(), "the next one may begin");
+    assert!(
+        fixture.receiver.receiving.begin(Rank { is_member: false, term: TERM }).await.is_some(),
+        "the next one may begin"
+    );
 }

@@ -50,6 +50,11 @@ fn requests_are_limited_but_not_those_that_give_back() {
     assert!(message.contains("3 requests a second of one client is reached by address 127.0.0.1"), "{message}");
     assert!(message.contains("try again in 1 s"), "{message}");
     assert_eq!(refused.header("retry-after"), Some("1"));
+    let refused = eventually("requests that are none count, too", || {
+        let response = http::post(&address, "/v1/locks/k/acquire", "{").unwrap();
+        (response.status != 400).then_some(response)
+    });
+    refused.refused(429, "too_soon");
 
     let mut socket = WebSocket::open(&address);
     let refusal = eventually("the limit is reached on a WebSocket", || {

@@ -160,6 +160,38 @@ fn script_acquires_renews_and_releases() {
     expect_code(&again, 76);
 }
 
+/// Goal: a script whose token could not be written holds no lock, and learns of it; so does one that reads too little.
+#[test]
+fn lock_whose_token_cannot_be_written_is_released() {
+    let stage = Stage::set();
+    let full = || std::fs::File::options().write(true).open("/dev/full").unwrap();
+    for form in [&[][..], &["--json"], &["--export"]] {
+        let arguments = [&["acquire", "k"][..], &LONG, form].concat();
+        let unread = output(stage.palisade(&arguments).stdout(full()));
+        expect_code(&unread, 74);
+        let said = text(&unread.stderr);
+        assert!(said.contains("cannot write to standard output") && said.contains("releasing the lock"), "{said}");
+        assert_eq!(stage.show("k")["held"], false, "{form:?}");
+    }
+    for arguments in [&["locks"][..], &["show", "k", "--json"], &["status"], &["completions", "bash"]] {
+        let unread = output(stage.palisade(arguments).stdout(full()));
+        expect_complaint(&unread, 74, "cannot write to standard output");
+    }
+}
+
+/// Goal: `palisade watch` ends when nobody reads what it prints, without waiting for another event.
+#[test]
+fn watch_ends_when_nobody_reads_it() {
+    let stage = Stage::set();
+    let mut watch = Running::start(stage.palisade(&["watch", "k"]).stdout(Stdio::piped()));
+    let mut output = std::io::BufReader::new(watch.0.stdout.take().unwrap());
+    let mut line = String::new();
+    std::io::BufRead::read_line(&mut output, &mut line).unwrap();
+    assert!(line.contains("listed") && watch.runs(), "{line}");
+    drop(output);
+    assert_eq!(watch.exit_code(), 0);
+}
+
 /// Goal: `--key` means what KEY means, alone and beside it, for each command of a lock.
 #[test]
 fn keys_come_also_with_an_option() {

@@ -5,11 +5,12 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
-use std::process::Stdio;
+use std::process::{Command, Stdio};
 
 use super::heartbeat::{beat, beats, now};
 use super::{Stage, until};
-use crate::support::process::{Running, lives};
+use crate::support::process::{Running, lives, palisade};
+use crate::support::terminal::Terminal;
 use crate::support::{eventually, metrics};
 
 /// A TTL longer than any test: with it, a lock passes on by a release only.
@@ -229,6 +230,33 @@ fn a_command_cannot_be_suspended() {
     }
     std::fs::write(stage.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 7);
+}
+
+/// A terminal may stop background processes that write to it (`stty tostop`). A message of a background `palisade
+/// lock` stops neither it nor what it has to do afterwards.
+#[test]
+fn message_from_the_background_stops_nothing() {
+    let stage = Stage::set();
+    let mut holder = stage.start_lock("k", &LONG, &until(&stage.path("go")));
+    let (mut terminal, program) = Terminal::open();
+    let script = r#"stty tostop; set -m; "$PALISADE" lock k -n -- true & wait $!; echo "exit code $?" > ended"#;
+    // The shell leads a session with this terminal.
+    let mut shell = Command::new("setsid");
+    shell
+        .args(["--ctty", "sh", "-c", script])
+        .current_dir(stage.directory.path())
+        .env("PALISADE", palisade().get_program())
+        .env("PALISADE_ENDPOINTS", stage.cluster.endpoints().join(","))
+        .stdin(program.try_clone().unwrap())
+        .stdout(program.try_clone().unwrap())
+        .stderr(program);
+    let mut shell = Running::start(&mut shell);
+    stage.wait_for_file("ended");
+    assert_eq!(stage.read("ended"), "exit code 75\n");
+    assert!(terminal.read(|seen| seen.contains('\n')).contains("held by"));
+    assert_eq!(shell.exit_code(), 0);
+    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(holder.exit_code(), 0);
 }
 
 /// A shell may start its commands by `vfork`, and then waits until the child has become another

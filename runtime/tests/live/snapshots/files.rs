@@ -84,6 +84,38 @@ fn a_saved_snapshot_is_whole() {
     assert_eq!(fs::read(&file).unwrap(), bytes, "what was saved before is still there");
 }
 
+/// Goal: `palisade snapshot save` at a follower alone saves what the leader has, which is everything that was
+/// acknowledged. Without a leader it saves what there is, and says that something may be missing. A file that
+/// another user has put beside it is not followed.
+#[test]
+fn saved_snapshot_is_the_leaders() {
+    let mut cluster = Cluster::start_calm(3);
+    let leader = cluster.wait_ready();
+    acquire(&cluster, leader, "key");
+    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let [file, other] = ["saved.snap", "other"].map(|name| directory.path().join(name));
+    fs::write(&other, "left alone").unwrap();
+    std::os::unix::fs::symlink(&other, directory.path().join("saved.snap.tmp")).unwrap();
+    let save = |cluster: &Cluster| {
+        let mut command = palisade();
+        let address = cluster.client_addr(follower);
+        let saved = output(command.args(["snapshot", "save"]).arg(&file).args(["--endpoints", &address]));
+        assert!(saved.status.success(), "{saved:?}");
+        [saved.stdout, saved.stderr].map(|said| String::from_utf8_lossy(&said).into_owned())
+    };
+    let [said, warned] = save(&cluster);
+    assert!(said.contains(&format!("the snapshot of {} up to", cluster.client_addr(leader))), "{said}");
+    assert_eq!(warned, "");
+    assert_eq!(fs::read_to_string(&other).unwrap(), "left alone");
+    assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3, "nothing is left aside");
+
+    cluster.ids().into_iter().filter(|&id| id != follower).for_each(|id| cluster.kill(id));
+    let [said, warned] = save(&cluster);
+    assert!(said.contains(&format!("the snapshot of {} up to", cluster.client_addr(follower))), "{said}");
+    assert!(warned.contains("may lack the changes that were acknowledged last"), "{warned}");
+}
+
 /// Goal: a damaged snapshot keeps the node from starting, and the message names file and byte.
 #[test]
 fn a_node_does_not_start_from_a_damaged_snapshot() {

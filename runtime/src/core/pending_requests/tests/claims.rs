@@ -125,8 +125,8 @@ fn wait_for_several_keys_is_one_wait() {
     assert_eq!((fixture.requests.waits(), fixture.requests.waits.other_keys()), (0, 0));
 }
 
-/// Goal: a release that is repeated says that the session holds the lock on by the same grant, and a
-/// withdrawal that is repeated is done, whatever the session holds by now.
+/// Goal: a release that is repeated says that the session holds the lock on by the same grant. A
+/// withdrawal that is repeated says so, too, and is done when the session has asked for the lock again.
 #[test]
 fn repetitions_tell_of_their_own_claim() {
     let mut fixture = Fixture::open();
@@ -144,10 +144,16 @@ fn repetitions_tell_of_their_own_claim() {
     for _ in 0..2 {
         assert_eq!(ask(release(3)), Answer::StillHeld { holds: 1 });
     }
-    assert_eq!(ask(withdraw(4)), Answer::Withdrawn);
+    assert!(matches!(ask(acquire(4)), Answer::Acquired(_)));
+    for _ in 0..2 {
+        assert_eq!(ask(withdraw(5)), Answer::StillHeld { holds: 1 });
+    }
+    assert_eq!(ask(withdraw(6)), Answer::Withdrawn);
     assert_eq!(ask(release(3)), Answer::Released);
-    assert!(matches!(ask(acquire(5)), Answer::Acquired(_)));
-    assert_eq!(ask(withdraw(4)), Answer::Withdrawn);
+    assert!(matches!(ask(acquire(7)), Answer::Acquired(_)));
+    for number in [5, 6] {
+        assert_eq!(ask(withdraw(number)), Answer::Withdrawn);
+    }
     assert_eq!(ask(release(3)), Answer::Released);
 }
 
