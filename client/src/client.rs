@@ -40,7 +40,7 @@ impl Client {
     /// [`Error::BadEndpoint`], also if there is none; [`Error::Tls`]; [`Error::Unauthenticated`] if every
     /// node refused this client, or was refused by it; [`Error::Unreachable`] if no leader answered within
     /// [`Options::connect_timeout`]; [`Error::Refused`] if one answered that it does not serve. A node that has too many
-    /// requests at the moment, of this client or of all, serves: it accepts what gives something back.
+    /// requests at the moment, of this client or of all, serves.
     ///
     /// # Panics
     /// Outside a Tokio runtime.

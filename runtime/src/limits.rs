@@ -85,7 +85,8 @@ pub const STORE_BYTES: u64 = 256 * 1024 * 1024;
 /// Maximum length of all claims, in bytes, unless `--max-claim-bytes` sets another one: at each key of a claim, that
 /// key, all keys of a claim on several, the value, and 64 bytes more. Twelve million locks with short keys.
 pub const CLAIM_BYTES: u64 = 1024 * 1024 * 1024;
-/// Maximum number of waiters for one lock. One that waits for several keys counts once for each.
+/// Maximum number of waiters for one lock, of which a request for several keys finds room for a part: one of as many as it
+/// has keys.
 pub const QUEUE: usize = 10_000;
 /// Maximum number of keys that one session may hold or wait for.
 pub const CLAIMS: usize = 10_000;

@@ -487,8 +487,9 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         }
         joined = &mut ended => outcome(joined),
         // What runs beside the core ends with the node. Without it, the node would be a member that sends no messages,
-        // or takes no snapshots.
+        // takes no snapshots, or serves no client.
         Some(Err(_)) = links.join_next() => Err(ServeError::Panicked),
+        Some(Err(_)) = listening.join_next() => Err(ServeError::Panicked),
     }
 }
 

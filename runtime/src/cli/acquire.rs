@@ -84,7 +84,9 @@ impl Acquire {
                     return 0;
                 }
                 print_error("the token could not be written to standard output: releasing the lock");
-                let _ = timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await;
+                if !matches!(timeout(FINAL_REQUEST_TIMEOUT, guard.release()).await, Ok(Ok(_))) {
+                    print_error("the lock could not be released: it ends with its time-to-live");
+                }
                 close(&client).await;
                 EXIT_CANNOT_WRITE
             }

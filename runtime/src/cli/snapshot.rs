@@ -137,13 +137,13 @@ async fn candidates(endpoints: Vec<String>, security: &Security) -> Vec<Candidat
     leader_first(&endpoints, answers)
 }
 
-/// Of these nodes, those that lead, the latest term before the others, whether they are endpoints or not;
-/// then the endpoints that answered, then the other endpoints.
+/// Of these nodes, the leader of the latest term that any of them knows, whether it is an endpoint or not; then the
+/// endpoints that answered, the latest term before the others, then the other endpoints.
 fn leader_first(endpoints: &[String], mut answers: Vec<NodeAnswer>) -> Vec<Candidate> {
-    answers.sort_by_key(|answer| {
-        let term = answer.status.as_ref().filter(|_| leads(answer)).map(|status| status.term);
-        (Reverse(term), answer.status.is_none())
-    });
+    let term = |answer: &NodeAnswer| answer.status.as_ref().map(|status| status.term);
+    let latest = answers.iter().filter_map(term).max();
+    let leads = |answer: &NodeAnswer| leads(answer) && term(answer) == latest;
+    answers.sort_by_key(|answer| (!leads(answer), Reverse(term(answer))));
     let candidates = answers.into_iter().filter_map(|answer| {
         let leads = leads(&answer);
         let patience = if answer.status.is_some() { TAKE_TIMEOUT } else { READ_TIMEOUT };
@@ -292,7 +292,8 @@ mod tests {
     }
 
     /// Goal: the latest leader's snapshot has everything that was acknowledged, whether it is an endpoint or
-    /// another node names it. A node that answers nothing delays no other one, and gets little time.
+    /// another node names it; a leader that others have replaced has not. A node that answers nothing delays no other one,
+    /// and gets little time.
     #[test]
     fn leader_is_asked_first_and_a_silent_node_last() {
         let endpoints = ["silent:1", "follower:2", "old:3"].map(str::to_owned);
@@ -306,8 +307,8 @@ mod tests {
         let candidate = |endpoint: &str, leads, patience| Candidate { endpoint: endpoint.into(), leads, patience };
         let expected = [
             candidate("leader:5", true, TAKE_TIMEOUT),
-            candidate("old:3", true, TAKE_TIMEOUT),
             candidate("follower:2", false, TAKE_TIMEOUT),
+            candidate("old:3", false, TAKE_TIMEOUT),
             candidate("silent:1", false, READ_TIMEOUT),
         ];
         assert_eq!(leader_first(&endpoints, answers), expected);

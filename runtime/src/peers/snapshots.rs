@@ -26,7 +26,6 @@
 
 mod turn;
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -89,8 +88,10 @@ enum Trouble {
     Closed,
     #[error("the peer did not go on within {SNAPSHOT_PATIENCE:?}")]
     Silent(#[from] Elapsed),
-    #[error("the peer refuses the snapshot: {0}")]
+    #[error("the peer cannot receive the snapshot now: {0}")]
     Refused(String),
+    #[error("the peer rejects the snapshot: {0}")]
+    Rejected(String),
     #[error("the peer broke the order of the transfer protocol")]
     OutOfTurn,
     #[error("the peer gives way to another that offers a snapshot: to a member, or to the leader of a later term")]
@@ -101,13 +102,6 @@ enum Trouble {
     Stopped(#[from] JoinError),
     #[error("the snapshot's file cannot be read: {0}")]
     Unreadable(#[source] std::io::Error),
-}
-
-impl Trouble {
-    /// Whether the same snapshot may be sent on after this. A refused or unreadable one may not.
-    fn is_interruption(&self) -> bool {
-        !matches!(self, Trouble::Refused(_) | Trouble::Unreadable(_))
-    }
 }
 
 /// A snapshot in transfer.
@@ -144,7 +138,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
                 Ok(Some(newest)) => newest,
                 Ok(None) => continue,
                 Err(error) => {
-                    if let Some(repeats) = due(&peers, peer, &error) {
+                    if let Some(repeats) = due(&peers, peer, "open") {
                         warn!(%peer, %error, repeats, "cannot open the newest snapshot, which a node needs; trying again");
                     }
                     sleep(PAUSE).await;
@@ -162,11 +156,24 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
                 }
             }
             Err(trouble) => {
-                if trouble.is_interruption() {
-                    info!(%peer, error = %trouble, "a snapshot transfer to a peer was interrupted; it resumes later");
-                    begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
-                } else if let Some(repeats) = due(&peers, peer, &trouble) {
-                    warn!(%peer, error = %trouble, repeats, "cannot send a snapshot; the next heartbeat tries again with the newest");
+                match &trouble {
+                    Trouble::Rejected(_) | Trouble::Unreadable(_) => {
+                        if let Some(repeats) = due(&peers, peer, "send") {
+                            warn!(%peer, error = %trouble, repeats, "cannot send this snapshot; the next heartbeat tries again with the newest");
+                        }
+                    }
+                    // A peer that is busy may have a part of it. One that has no room for it may have room for the newest,
+                    // which is offered when the time is over.
+                    Trouble::Refused(_) => {
+                        if let Some(repeats) = due(&peers, peer, "offer") {
+                            warn!(%peer, error = %trouble, repeats, "cannot send a snapshot; the next heartbeat tries again");
+                        }
+                        begun = Some(outgoing);
+                    }
+                    _ => {
+                        info!(%peer, error = %trouble, "a snapshot transfer to a peer was interrupted; it resumes later");
+                        begun = Some(Outgoing { tried: Instant::now(), ..outgoing });
+                    }
                 }
                 sleep(PAUSE).await;
             }
@@ -174,9 +181,10 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
     }
 }
 
-/// Whether to log an error that each heartbeat may repeat: at once, and then at intervals.
-fn due(peers: &Peers, peer: NodeId, error: &impl Display) -> Option<u64> {
-    peers.log_pause.due(&format!("snapshot {peer} {error}"), REFUSAL_PAUSE, std::time::Instant::now())
+/// Whether to log an error of this kind, which each heartbeat may repeat, with other numbers in its text: at once, and
+/// then at intervals.
+fn due(peers: &Peers, peer: NodeId, kind: &str) -> Option<u64> {
+    peers.log_pause.due(&format!("snapshot {peer} {kind}"), REFUSAL_PAUSE, std::time::Instant::now())
 }
 
 async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
@@ -214,7 +222,7 @@ async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) 
     }
     timeout(SNAPSHOT_PATIENCE, stream.flush()).await??;
     let verdict: Verdict = read(&mut stream, &mut bytes, LOADED_WITHIN).await?;
-    verdict.map(|()| Some(at - from)).map_err(Trouble::Refused)
+    verdict.map(|()| Some(at - from)).map_err(Trouble::Rejected)
 }
 
 /// Receives a snapshot over a connection with that purpose.
@@ -224,7 +232,7 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: Stream, mut
         Ok(None) => {}
         Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
-            if let Some(repeats) = due(peers, peer, &trouble) {
+            if let Some(repeats) = due(peers, peer, "reject") {
                 warn!(%peer, error = %trouble, repeats, "rejected a snapshot from a peer");
             }
         }
@@ -253,7 +261,7 @@ async fn receive_from(
             "the offered snapshot has {} bytes, which is over the limit of {SNAPSHOT_BYTES} bytes for a snapshot",
             info.bytes
         );
-        if let Some(repeats) = due(peers, peer, &refusal) {
+        if let Some(repeats) = due(peers, peer, "size") {
             warn!(%peer, repeats, "refused a snapshot: {refusal}");
         }
         write(stream, &Answer::Refused(refusal)).await?;
@@ -267,7 +275,7 @@ async fn receive_from(
             return Ok(None);
         }
         Err(error) => {
-            if let Some(repeats) = due(peers, peer, &error) {
+            if let Some(repeats) = due(peers, peer, "receive") {
                 warn!(%peer, %error, repeats, "cannot receive a snapshot; the sender tries again");
             }
             write(stream, &Answer::Refused(error.to_string())).await?;
@@ -279,7 +287,7 @@ async fn receive_from(
         Ok(incoming) => incoming,
         Err(error) => {
             let (index, needed) = (info.last.index.0, info.bytes);
-            if let Some(repeats) = due(peers, peer, &error) {
+            if let Some(repeats) = due(peers, peer, "write") {
                 warn!(%peer, index, needed, %error, repeats, "cannot write the leader's snapshot (is the disk full?); the sender tries again");
             }
             write(stream, &Verdict::Err(format!("the snapshot cannot be written: {error}"))).await?;

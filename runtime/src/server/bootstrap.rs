@@ -119,8 +119,14 @@ async fn join(
     let incarnation = Incarnation(rand::random());
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
+    let mut has_failed = false;
     loop {
-        match attempt(config, tls, address, change.clone()).await {
+        let attempted = tokio::select! {
+            biased;
+            attempted = attempt(config, tls, address, change.clone()) => attempted,
+            () = &mut stop, if has_failed => return Ok(None),
+        };
+        match attempted {
             Ok((cluster, cluster_name)) => {
                 info!(
                     cluster = cluster_name,
@@ -145,6 +151,8 @@ async fn join(
                     %error,
                     "cannot join the cluster yet; trying again every {JOIN_PAUSE:?}. Start the node of --join, or correct the address"
                 );
+                // Not before: a node whose standard input is closed, which stops it, says first why it cannot start.
+                has_failed = true;
                 tokio::select! {
                     () = &mut stop => return Ok(None),
                     () = sleep(JOIN_PAUSE) => {}
@@ -240,8 +248,10 @@ fn hash_of(file: &Path) -> Result<String, ServeError> {
 }
 
 /// The cluster ID: the first 64 bits of the SHA-256 of the settings that all founders must share, as
-/// JSON.
+/// JSON. They share what they make of a restored state, too: a founder of version 0.1.0 skips fewer numbers, and must
+/// not be a founder beside this one.
 fn cluster_id(name: &str, founders: &BTreeMap<NodeId, String>, restored: Option<&str>) -> u64 {
+    let restored = restored.map(|hash| (hash, "skips tokens, versions and revisions"));
     let settings = serde_json::to_vec(&(name, founders, restored)).expect("text and numbers have a JSON form");
     let digest: [u8; 32] = Sha256::digest(settings).into();
     u64::from_be_bytes(*digest.first_chunk().expect("a digest has 32 bytes"))

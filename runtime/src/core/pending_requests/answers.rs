@@ -4,7 +4,8 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{
-    Claim, Command, Event, Holder, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, SessionId, Token,
+    Claim, ClaimIndex, Command, Event, Holder, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, Sequence,
+    SessionId, Token,
 };
 use palisade_spec::raft::Node;
 use tracing::warn;
@@ -72,11 +73,11 @@ impl PendingRequests {
                 let acquirer = Acquirer::Once(opening.principal);
                 self.acquire_answered(table, request.keys, acquirer, secret, wait, responder, reply);
             }
-            (Command::Release { session, keys, claim, .. }, reply) => {
+            (Command::Release { session, sequence, keys, claim }, reply) => {
                 if matches!(claim, Claim::Held(_)) && matches!(reply, Reply::NotHolder | Reply::NoSession) {
                     self.metrics.releases_by_non_owner.inc();
                 }
-                responder.answer(released(table, session, &keys, claim, &reply));
+                responder.answer(released(table, (session, sequence), &keys, claim, &reply));
             }
             (Command::Proclaim { session, .. }, reply) => {
                 responder.answer(proclaimed(table, session, &reply));
@@ -375,7 +376,13 @@ fn access_set(
     }
 }
 
-fn released(table: &LockTable, id: SessionId, keys: &Keys, claim: Claim, reply: &Reply) -> Result<Answer, Failure> {
+fn released(
+    table: &LockTable,
+    (id, sequence): (SessionId, Option<Sequence>),
+    keys: &Keys,
+    claim: Claim,
+    reply: &Reply,
+) -> Result<Answer, Failure> {
     if *reply == Reply::NoSession
         && let Some(failure) = wrong_secret(table, id)
     {
@@ -385,22 +392,33 @@ fn released(table: &LockTable, id: SessionId, keys: &Keys, claim: Claim, reply: 
     match reply {
         Reply::Released => Ok(done),
         Reply::StillHeld { holds } => Ok(Answer::StillHeld { holds: *holds }),
-        // A repetition: the first one has dropped the claim, as requested.
-        Reply::Gone => Ok(done),
-        Reply::NotHolder if claim == Claim::Either && claims_any(table, id, keys) => {
+        Reply::Gone | Reply::NotHolder if claim == Claim::Either && has_other_claim(table, id, sequence, keys) => {
             let message = format!(
                 "the session's claim is not on exactly {keys}: name all keys of the acquire, which are withdrawn together"
             );
             Err(Failure::new(Code::Invalid, message))
         }
+        // A repetition: the first one has dropped the claim, as requested.
+        Reply::Gone => Ok(done),
         // A withdrawal asks for no claim, and the session has none.
         Reply::NotHolder | Reply::NoSession if claim == Claim::Either => Ok(done),
         _ => Err(not_holder()),
     }
 }
 
-fn claims_any(table: &LockTable, id: SessionId, keys: &Keys) -> bool {
-    table.session(id).is_some_and(|session| keys.iter().any(|key| session.claims_key(key)))
+/// Whether a withdrawal, which has found no claim on exactly these keys, has met one on some of them. A claim that a later
+/// operation with a number has made is none of its business.
+fn has_other_claim(table: &LockTable, id: SessionId, sequence: Option<Sequence>, keys: &Keys) -> bool {
+    let is_last = table.session(id).is_some_and(|session| sequence.is_none() || session.last == sequence);
+    let is_other = |key: &Key| {
+        let Some(lock) = table.lock(key) else { return false };
+        match lock.claim_index(id) {
+            Some(ClaimIndex::Holds(index)) => lock.holders[index].all_keys(key) != keys.as_slice(),
+            Some(ClaimIndex::Waits(index)) => lock.queue[index].all_keys(key) != keys.as_slice(),
+            None => false,
+        }
+    };
+    is_last && keys.iter().any(is_other)
 }
 
 fn proclaimed(table: &LockTable, id: SessionId, reply: &Reply) -> Result<Answer, Failure> {

@@ -64,7 +64,7 @@ async fn serve(
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // One that this node has no room for does not stay.
     let within = permit.is_none().then_some(limits::HEAD_TIMEOUT);
-    let of_node = removal.clone();
+    let (of_node, counts) = (removal.clone(), app.clone());
     let service = service_fn(move |mut request: Request<Incoming>| {
         let origin = Origin::take(request.headers_mut());
         let has_origin = origin.is_some();
@@ -72,7 +72,8 @@ async fn serve(
             _ if of_node.is_done() => Err(removed(&of_node)),
             (Some(origin), Some((limit, permit))) => {
                 let origin = origin.through(address, is_certified);
-                used(limit, &origin).map(|used| (origin, Arc::new(ConnectionPermit::of_node(Arc::clone(permit), used))))
+                used(&counts, limit, &origin)
+                    .map(|used| (origin, Arc::new(ConnectionPermit::of_node(Arc::clone(permit), used))))
             }
             _ => Err(not_taken(NotTaken::Full)),
         };
@@ -111,11 +112,9 @@ async fn serve(
 }
 
 /// Counts a request towards the part of its client.
-fn used(limit: &ConnectionLimit, origin: &Origin) -> Result<Option<UsedBy>, Failure> {
+fn used(app: &App, limit: &ConnectionLimit, origin: &Origin) -> Result<Option<UsedBy>, Failure> {
     let Some(client) = origin.account() else { return Ok(None) };
-    let message =
-        "this client has its part of the requests that other nodes forward to this one; try again in a moment";
-    limit.used_by(client).map(Some).ok_or_else(|| Failure::new(Code::Overloaded, message))
+    limit.used_by(client.clone()).map(Some).ok_or_else(|| app.has_its_part(&client))
 }
 
 /// The refusal of a request that a removed node forwards.

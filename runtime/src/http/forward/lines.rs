@@ -15,7 +15,6 @@ use tokio::task::JoinHandle;
 use tokio::time::Instant;
 
 use super::{App, Failed, Origin, answer, head};
-use crate::accounts::AccountName;
 use crate::descriptors::{ConnectionLimit, UsedBy};
 use crate::sync::Mutex;
 
@@ -66,16 +65,15 @@ impl Lines {
         }
     }
 
-    /// Counts a connection towards the part of this client.
-    fn used_by(&self, client: Option<AccountName>) -> Result<Option<UsedBy>, Failed> {
-        let Some(client) = client else { return Ok(None) };
-        let message = "this client has its part of this node's connections to it";
-        self.permits.used_by(client).map(Some).ok_or_else(|| Failed::NotSent(message.into()))
+    /// Counts a connection towards the part of the request's client.
+    fn used_by(&self, app: &App) -> Result<Option<UsedBy>, Failed> {
+        let Some(client) = app.account_name() else { return Ok(None) };
+        self.permits.used_by(client.clone()).map(Some).ok_or_else(|| Failed::Limited(app.has_its_part(&client)))
     }
 
     /// A connection to this leader, for a request.
     pub(super) async fn line(&self, app: &App, leader: NodeId) -> Result<Line, Failed> {
-        let used = self.used_by(app.account_name())?;
+        let used = self.used_by(app)?;
         while let Some(mut line) = self.take(leader) {
             if line.sender.ready().await.is_ok() {
                 line.used = used;

@@ -31,6 +31,7 @@ pub(super) use self::lines::Lines;
 pub use self::origin::Origin;
 
 use super::{App, Caller, body, reply};
+use crate::accounts::AccountName;
 use crate::limits;
 
 /// A client that would rather be redirected sends `X-Forward: never`.
@@ -49,6 +50,8 @@ const FAREWELL: Duration = Duration::from_millis(500);
 enum Failed {
     /// The leader has not begun to carry it out.
     NotSent(String),
+    /// Its client has its part of the connections to the leader.
+    Limited(Failure),
     /// It may have been carried out.
     Unknown(String),
 }
@@ -95,6 +98,7 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
                 return response;
             }
             Err(Failed::NotSent(why)) => why,
+            Err(Failed::Limited(failure)) => return reply::response(Err(failure), &uri),
             Err(Failed::Unknown(why)) => {
                 let message = format!(
                     "the request was forwarded to {}, and its outcome is unknown: {why}; it may have been executed, or \
@@ -144,6 +148,16 @@ fn asks_this_node(method: &Method, headers: &HeaderMap, query: Option<&str>) -> 
 }
 
 impl App {
+    /// The refusal of a request for a client that has its part of the connections between nodes for such requests.
+    fn has_its_part(&self, client: &AccountName) -> Failure {
+        self.report_limit("forwarded", client);
+        let message = format!(
+            "{client} has its part of the requests that one node forwards to another; wait for some of the answers, or ask \
+             the leader"
+        );
+        Failure::new(Code::Overloaded, message)
+    }
+
     /// The leader, if it is another node.
     fn other_leader(&self) -> Option<NodeId> {
         self.core.view().leader().filter(|&leader| leader != self.peers.roster().node)

@@ -205,6 +205,30 @@ async fn refused_snapshot_gives_way_to_the_newest() {
     assert_eq!(*installed(fixture.receive().await), newest);
 }
 
+/// Goal: a receiver that is busy for a moment does not make the sender begin again with a newer snapshot.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn busy_receiver_gets_the_rest_of_the_same_snapshot() {
+    let fixture = Fixture::open(&[900_000]).await;
+    let first = snapshot(100);
+    fixture.sender.snapshots.write(&first).unwrap();
+    let carried = || fixture.network.carried.load(Ordering::SeqCst);
+    while carried() < 900_000 {
+        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
+        sleep(Duration::from_millis(10)).await;
+    }
+    // The turn of the broken connection, which the receiver has not noticed.
+    let turn =
+        fixture.receiver.receiving.begin(Rank { is_member: true, term: Term(9) }).await.expect("the turn is free");
+    fixture.sender.snapshots.write(&snapshot(101)).unwrap();
+    let refused = fixture.network.connections.load(Ordering::SeqCst) + 1;
+    while fixture.network.connections.load(Ordering::SeqCst) <= refused {
+        assert!(fixture.sender.send_snapshot(RECEIVER, TERM), "the sender is connected");
+        sleep(Duration::from_millis(10)).await;
+    }
+    drop(turn);
+    assert_eq!(*installed(fixture.receive().await), first);
+}
+
 /// Changes a byte in the middle of the snapshot in a data directory.
 fn damage(directory: &Path) {
     let mut files = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());

@@ -16,6 +16,8 @@ use crate::support::events::Events;
 use crate::support::http::{self, Response};
 use crate::support::https;
 
+/// The ID of a cluster to which no node of the test belongs.
+const OTHER_CLUSTER: &str = "0000000000000001";
 const UNKNOWN_SESSION: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
 /// An operation, a status, and the code of a refusal.
@@ -140,7 +142,7 @@ fn body(id: &str) -> Option<Value> {
         "transact" => json!({ "changes": [{ "put": { "key": "k", "value": "v" } }] }),
         "addMember" => json!({ "id": 9, "peer_addr": "127.0.0.1:1" }),
         "replaceMember" => json!({
-            "generation": 0, "cluster": "0000000000000001", "lost_incarnation": "0000000000000002",
+            "generation": 0, "cluster": OTHER_CLUSTER, "lost_incarnation": "0000000000000002",
             "incarnation": "0000000000000003",
         }),
         "setAccess" => json!({ "revision": 0 }),

@@ -12,10 +12,22 @@ use crate::support::{eventually, http, https, ports};
 pub(super) fn each_is_refused(walk: &mut Walk, address: &str, code: &str, headers: &str) {
     // Without TLS no client may set the rules, at any node.
     let of_all = |example: &Example| example.id != "setAccess" || code.starts_with("wrong");
+    let cluster_id = cluster_id(walk, address);
     for example in examples().into_iter().filter(|example| example.has(code) && of_all(example)) {
-        let response = walk.example(address, &example, headers);
+        let body = body_for(&cluster_id, &example);
+        let response = walk.send(address, &example.method, &example.path, headers, &body);
         assert_eq!(response.json()["error"], code, "{}: {}", example.id, response.body);
     }
+}
+
+/// The ID of the cluster of the node at this address.
+fn cluster_id(walk: &mut Walk, address: &str) -> String {
+    walk.send(address, "GET", "/v1/status", "", "").ok()["cluster"].as_str().expect("a status names it").to_owned()
+}
+
+/// The body of an example for a node of this cluster: it refuses a directory that was lost by another one, leader or not.
+fn body_for(cluster_id: &str, example: &Example) -> String {
+    example.body.replace(super::OTHER_CLUSTER, cluster_id)
 }
 
 /// What the server cannot parse, in place of the example.
@@ -133,11 +145,18 @@ pub(super) fn without_a_leader(walk: &mut Walk, cluster: &mut Cluster) {
     cluster.ids().into_iter().filter(|&id| id != alone).for_each(|id| cluster.kill(id));
     let address = cluster.client_addr(alone);
     eventually("the node knows no leader", || cluster.status(alone)?.leader.is_none().then_some(()));
+    let cluster_id = cluster_id(walk, &address);
     let of_no_leader = examples().into_iter().filter(|example| example.has("no_leader"));
     // A WebSocket is opened, and a snapshot is of what the node has applied.
     for example in of_no_leader.filter(|example| !["requests", "takeSnapshot", "setAccess"].contains(&&*example.id)) {
         let query = if example.id == "ready" { "?leader=1" } else { "" };
-        let response = walk.send(&address, &example.method, &format!("{}{query}", example.path), "", &example.body);
+        let response = walk.send(
+            &address,
+            &example.method,
+            &format!("{}{query}", example.path),
+            "",
+            &body_for(&cluster_id, &example),
+        );
         assert_eq!(response.json()["error"], "no_leader", "{}: {}", example.id, response.body);
     }
 }

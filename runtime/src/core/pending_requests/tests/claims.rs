@@ -26,6 +26,48 @@ fn holders_of_one_lock_are_limited() {
     assert_eq!(fixture.requests.waits(), 1);
 }
 
+/// Goal: a lock that passes to all its waiters at once passes as many keys as a node can pass in an entry: a request for
+/// several waits in short queues only.
+#[test]
+fn waiters_for_several_keys_find_less_room() {
+    let mut fixture = Fixture::open();
+    let keys: Vec<String> = (0..32).map(|number| format!("key-{number}")).collect();
+    let keys: Vec<&str> = keys.iter().map(String::as_str).collect();
+    let _held = fixture.request(1, acquire("key-0", 0));
+    let room = limits::QUEUE / keys.len();
+    let mut waiting: Vec<Reply> = (0..room).map(|_| fixture.take(1, acquire("key-0", 60_000))).collect();
+    fixture.run_iteration();
+    waiting.push(fixture.request(1, acquire_in(&keys, wire::Mode::Exclusive, 60_000)));
+    assert_eq!(fixture.requests.waits(), room + 1, "one more finds room");
+    let refused = fixture.request(1, acquire_in(&keys, wire::Mode::Exclusive, 60_000)).try_recv().unwrap().unwrap_err();
+    assert!(refused.error == Code::Limit && refused.message.contains("the limit of 312 waiters"), "{refused}");
+    waiting.push(fixture.request(1, acquire("key-0", 60_000)));
+    assert_eq!(fixture.requests.waits(), room + 2, "there is room for one key");
+}
+
+/// Goal: a withdrawal that names a part of a claim is refused, as often as it is repeated, and not answered as if the claim
+/// were gone. One whose claim was gone is not refused because of a later claim.
+#[test]
+fn withdrawal_of_a_part_of_a_claim_is_refused() {
+    let mut fixture = Fixture::open();
+    let session = fixture.open_session();
+    let acquire = |keys: &[&str], number| {
+        let options = wire::Acquire { session: Some(session), ..wire::Acquire::default() };
+        Op::Acquire { keys: keys.into(), options, number: Some(number) }
+    };
+    let withdraw = |keys: &[&str], number| Op::Withdraw { keys: keys.into(), session, number };
+    granted(&mut fixture.request(1, acquire(&["a", "b"], 1)));
+    for number in [Some(2), Some(2), None] {
+        let refused = fixture.request(1, withdraw(&["a"], number)).try_recv().unwrap().unwrap_err();
+        assert_eq!(refused.error, Code::Invalid, "{number:?}: {refused}");
+    }
+    let mut ask = |op: Op| fixture.request(1, op).try_recv().unwrap().unwrap();
+    assert_eq!(ask(withdraw(&["a", "b"], Some(3))), Answer::Withdrawn);
+    assert_eq!(ask(withdraw(&["a"], Some(4))), Answer::Withdrawn);
+    assert!(matches!(ask(acquire(&["a", "b"], 5)), Answer::Acquired(_)));
+    assert_eq!(ask(withdraw(&["a"], Some(4))), Answer::Withdrawn, "the claim is a later one");
+}
+
 /// Goal: the claims of all clients have a bound in bytes. A claim or a value that would pass it is refused; what adds
 /// nothing is not, and what ends makes room.
 #[test]
