@@ -31,11 +31,10 @@
 //!   `session`"). The answer names this session, and no other request can name it before. A
 //!   follower that redirects a request (307) does not carry it out. A repeated request opens
 //!   another session, and no answer names the first one (docs/protocol.md, "Exactly once"). All
-//!   sendings of an operation follow its invocation. Once it is answered, the client may name the
-//!   session in further acquires, and so have several claims of it at a time.
-//! - The Rust client takes a session from its pool. One claim of the Rust client at a time uses the
-//!   session, which returns to the pool when it certainly has no claim: a release or a withdrawal was
-//!   answered, under a number above that of the acquire, so that a delayed acquire changes nothing
+//!   sendings of an operation follow its invocation.
+//! - The Rust client takes a session from its pool. One claim at a time uses the session, which
+//!   returns to the pool when it certainly has no claim: a release or a withdrawal was answered,
+//!   under a number above that of the acquire, so that a delayed acquire changes nothing
 //!   (`palisade_client`, `engine/claim`).
 //!
 //! So the invocation of this acquire is a bound, whatever happened to earlier requests without a
