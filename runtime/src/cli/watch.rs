@@ -20,7 +20,7 @@ use super::{block_on, is_output_whole, print_error};
 ///
 /// The first lines are the present state: an event `lock` for each lock that is held or waited for, an
 /// event `record` for each record (without its content), and one `listed`, with the revision of that
-/// state. Then each event follows as it happens, until Ctrl-C, or until nobody reads standard output any more.
+/// state. Then each event follows as it happens, until Ctrl-C, or until the reader of standard output closes it.
 /// When the connection breaks, the watch goes on at another node, and misses nothing. If events were
 /// missed all the same, because a node no longer has them, a line `compacted` says so, and the present
 /// state follows.

@@ -56,7 +56,7 @@ impl Default for SnapshotPolicy {
 #[derive(Debug)]
 struct FailedAttempt {
     why: String,
-    /// Earliest time of the next attempt, whoever requests it: on a full disk each one takes the space that the log needs.
+    /// Earliest time of the next attempt, also if a client requests one: on a full disk each takes the space that the log needs.
     again_at: Instant,
 }
 

@@ -1,6 +1,6 @@
 //! One snapshot is received at a time. A node that is no member gives way to a member: it could
 //! otherwise keep the turn for as long as it sends anything. The leader of an earlier term gives way to
-//! that of a later one: nobody needs the rest of its snapshot.
+//! that of a later one, whose snapshot this node needs instead.
 
 use std::time::Duration;
 
@@ -102,7 +102,7 @@ mod tests {
     #[tokio::test]
     async fn turn_is_over_while_a_greater_rank_waits() {
         let turns = Turns::new();
-        let mut turn = turns.begin(rank(true, 3)).await.expect("nobody has the turn");
+        let mut turn = turns.begin(rank(true, 3)).await.expect("the turn is free");
         for (other, ends) in
             [(rank(false, 9), false), (rank(true, 2), false), (rank(true, 3), false), (rank(true, 4), true)]
         {
@@ -114,12 +114,12 @@ mod tests {
         // A stranger does not wait.
         assert!(turns.begin(rank(false, 9)).await.is_none() && turns.waiting.borrow().is_empty());
         drop(turn);
-        let mut turn = turns.begin(rank(false, 9)).await.expect("nobody has the turn");
+        let mut turn = turns.begin(rank(false, 9)).await.expect("the turn is free");
         let _waiting = turns.wait(rank(true, 0));
         assert!(is_ready(turn.is_over()), "a stranger gives way to any member");
     }
 
-    /// Goal: an offer whose connection ends while it waits is forgotten: strangers would otherwise give way to nobody.
+    /// Goal: an offer whose connection ends while it waits is forgotten: strangers would otherwise give way to it for ever.
     #[tokio::test]
     async fn offer_that_is_dropped_does_not_wait() {
         let turns = Turns::new();

@@ -177,7 +177,7 @@ fn lock_whose_token_cannot_be_written_is_released() {
     drop(reader);
     let unread = output(stage.palisade(&[&["acquire", "k"][..], &LONG].concat()).stdout(closed));
     expect_complaint(&unread, 74, "releasing the lock");
-    assert_eq!(stage.show("k")["held"], false, "nobody has read the token");
+    assert_eq!(stage.show("k")["held"], false, "no program has read the token");
     for arguments in [&["locks"][..], &["show", "k", "--json"], &["status"], &["completions", "bash"]] {
         let unread = output(stage.palisade(arguments).stdout(full()));
         expect_complaint(&unread, 74, "cannot write to standard output");
