@@ -147,7 +147,7 @@ pub(super) fn within_limits(
         return Ok(());
     }
     // A lock may pass to all its waiters at once, and each gets all its keys: so one for several keys waits in short queues
-    // only. All queues are full with some 45,000 keys of waiters.
+    // only. All queues are full with some 41,000 keys of waiters.
     let is_full = |key: &Key| table.lock(key).is_some_and(|lock| lock.queue.len() * keys.count() >= limits::QUEUE);
     if keys.iter().any(is_full) {
         return reached("waiters for one lock", limits::QUEUE / keys.count());
@@ -217,8 +217,8 @@ fn added_bytes(table: &LockTable, command: &Command) -> u64 {
 }
 
 /// A claim that is in the table.
-struct Present<'a> {
-    keys: &'a [Key],
+pub(super) struct Present<'a> {
+    pub(super) keys: &'a [Key],
     value: Option<&'a Value>,
     /// Of a holder.
     token: Option<Token>,
@@ -233,7 +233,7 @@ impl Present<'_> {
 }
 
 /// The session's claim on this key.
-fn present<'a>(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<Present<'a>> {
+pub(super) fn present<'a>(table: &'a LockTable, id: SessionId, key: &'a Key) -> Option<Present<'a>> {
     let lock = table.lock(key)?;
     Some(match lock.claim_index(id)? {
         ClaimIndex::Holds(index) => {

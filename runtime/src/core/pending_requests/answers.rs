@@ -4,14 +4,15 @@ use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Answer, Broken, Code, Failure, HeldBy, SessionLease, waiters};
 use palisade_spec::lock::{
-    Claim, ClaimIndex, Command, Event, Holder, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, Sequence,
-    SessionId, Token,
+    Claim, Command, Event, Holder, Key, Keys, LockTable, Owner, Principal, Reply, Right, Rules, Sequence, SessionId,
+    Token,
 };
 use palisade_spec::raft::Node;
 use tracing::warn;
 
 use super::PendingRequests;
 use super::requester::{Renewer, Requester};
+use crate::core::admission::present;
 use crate::core::credential::Secret;
 use crate::core::respond::Responder;
 use crate::core::sessions::{acquired, grant_lost, no_session, not_holder, wrong_secret};
@@ -410,14 +411,7 @@ fn released(
 /// operation with a number has made is none of its business.
 fn has_other_claim(table: &LockTable, id: SessionId, sequence: Option<Sequence>, keys: &Keys) -> bool {
     let is_last = table.session(id).is_some_and(|session| sequence.is_none() || session.last == sequence);
-    let is_other = |key: &Key| {
-        let Some(lock) = table.lock(key) else { return false };
-        match lock.claim_index(id) {
-            Some(ClaimIndex::Holds(index)) => lock.holders[index].all_keys(key) != keys.as_slice(),
-            Some(ClaimIndex::Waits(index)) => lock.queue[index].all_keys(key) != keys.as_slice(),
-            None => false,
-        }
-    };
+    let is_other = |key| present(table, id, key).is_some_and(|claim| claim.keys != keys.as_slice());
     is_last && keys.iter().any(is_other)
 }
 
