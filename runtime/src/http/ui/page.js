@@ -106,9 +106,16 @@ function take({ event, data }) {
       isLive = true;
       table.apply(data);
       if (event === "granted") setTimeout(look, 100);
-      if (data.key === route().lock) say(at("announcement"), `${data.key}: ${views.sentence(data)}`);
+      if (data.key === route().lock) announce(`${data.key}: ${views.sentence(data)}`);
   }
   render();
+}
+
+/** Has a screen reader say a sentence. Those before it stay: the answer to a break and its events come in any order. */
+function announce(sentence) {
+  const log = at("announcements");
+  log.append(h("p", {}, sentence));
+  if (log.children.length > 10) log.firstChild.remove();
 }
 
 let isLooking = false;
@@ -305,7 +312,7 @@ async function breakNow(submitted) {
     await ask(`/v1/locks/${encodeURIComponent(key)}/break`, { method: "POST", body: { token: holder.token, reason: at("reason").value } });
     at("break").close();
     at("reason").value = "";
-    say(at("announcement"), `The grant of ${key} with token ${holder.token} is broken.`);
+    announce(`The grant of ${key} with token ${holder.token} is broken.`);
     at("main").focus();
     look();
   } catch (refusal) {

@@ -300,6 +300,7 @@ fn page_is_used_by_keyboard() {
     assert!(lock(&cluster, "b").held);
     browser.press(&[ENTER, "s", "l", "o", "w", ENTER]);
     browser.wait_for("#one .holder", "waiter");
-    browser.wait_for("#announcement", "is broken");
+    browser.wait_for("#announcements", "is broken");
+    browser.wait_for("#announcements", "because an operator broke the grant");
     waiting.join().unwrap().ok();
 }
