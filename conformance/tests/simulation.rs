@@ -47,7 +47,7 @@ fn every_property_holds_and_every_fault_occurs() {
     assert!([breaks, breaks_missed, rules_set, denials].into_iter().all(|count| count > 0), "{sum}");
     let Tally { grants_shared, grants_of_permits, grants_of_several, grants_with_value, grants_beside_others, .. } =
         sum;
-    let Tally { holds_added, holds_dropped, short_queues, other_claims, accesses_of_readers, .. } = sum;
+    let Tally { claims_beside, holds_added, holds_dropped, short_queues, other_claims, accesses_of_readers, .. } = sum;
     let claims = [
         grants_shared,
         grants_of_permits,
@@ -56,8 +56,13 @@ fn every_property_holds_and_every_fault_occurs() {
         grants_beside_others,
         accesses_of_readers,
     ];
-    let others = [holds_added, holds_dropped, short_queues, other_claims];
+    let others = [claims_beside, holds_added, holds_dropped, short_queues, other_claims];
     assert!(claims.into_iter().chain(others).all(|count| count > 0), "{sum}");
+    let Tally { writes, writes_of_holders, writes_refused, reads_of_records, late_waits, returned, recoveries, .. } =
+        sum;
+    let records = [writes, writes_of_holders, writes_refused, reads_of_records];
+    let checks = [late_waits, returned, recoveries];
+    assert!(records.into_iter().chain(checks).all(|count| count > 0), "{sum}");
     let Tally { events_watched, listings_watched, watches_resumed, watches_compacted, watches_cut_off, .. } = sum;
     let watches = [events_watched, listings_watched, watches_resumed, watches_compacted, watches_cut_off];
     assert!(watches.into_iter().all(|count| count > 0), "{sum}");

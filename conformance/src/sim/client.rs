@@ -76,6 +76,8 @@ pub(super) struct Client {
     /// The last grant that a read has shown.
     shown: Option<(Key, Token)>,
     held: Option<Held>,
+    /// An earlier grant of the same session, beside the one that it holds.
+    beside: Option<Held>,
     /// The last grant that it has had.
     former: Option<(Key, Token)>,
     pending: Option<PendingOperation>,
@@ -131,6 +133,8 @@ struct PendingOperation {
 struct Sent {
     call: CallId,
     at: Duration,
+    /// How long the request may wait in a queue.
+    wait: Duration,
 }
 
 /// A keepalive in flight.
@@ -171,6 +175,7 @@ impl Client {
             ttl: Duration::from_millis(rng.random_range(400..4000)),
             session: None,
             held: None,
+            beside: None,
             pending: None,
             renewal: None,
             leader: NodeId(1),
@@ -231,7 +236,7 @@ impl Client {
             let id = session.id;
             let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
             let request = Request::KeepAlive { session: self.identity(id), secret: Secret::of(id), grant: None };
-            let sent = self.send(request, now, actions);
+            let sent = self.send(request, now, Duration::ZERO, actions);
             self.renewal = Some(Renewal { op, sent });
         }
         if let Some(held) = &mut self.held
@@ -295,6 +300,8 @@ impl Client {
             1 => Operation::Once { spec, wait: Duration::ZERO },
             2 => Operation::Read { key, consistency: Consistency::Stale },
             3..=4 => Operation::Read { key, consistency: Consistency::Linearizable },
+            // Mostly it goes on with the session that the acquire opens.
+            _ if self.session.is_none() && rng.random_bool(0.4) => Operation::Once { spec, wait: wait(rng) },
             _ if self.session.is_none() => Operation::Open,
             5 => Operation::Close,
             6..=8 => Operation::Acquire { spec, wait: Duration::ZERO },
@@ -303,15 +310,20 @@ impl Client {
         Some(operation)
     }
 
-    /// Sometimes a holder acquires what it holds once more, or as it may not.
+    /// Sometimes a holder acquires what it holds once more, or as it may not, or another lock beside it.
     fn acquire_again(&self, rng: &mut SmallRng) -> Option<Operation> {
         let held = self.held.as_ref().filter(|held| self.session.as_ref().is_some_and(|own| own.id == held.session))?;
-        let spec = match rng.random_range(0..20) {
-            0..3 if held.spec.reentrant => held.spec.with_any_value(rng),
-            3 => held.spec.conflicting(),
+        let (spec, wait) = match rng.random_range(0..20) {
+            0..3 if held.spec.reentrant => (held.spec.with_any_value(rng), Duration::ZERO),
+            3 => (held.spec.conflicting(), Duration::ZERO),
+            // Two clients may wait for each other: the bound ends that.
+            4..8 if self.beside.is_none() => {
+                let (other, wait) = (LockSpec::draw(rng), Duration::from_millis(rng.random_range(0..1500)));
+                (Some(other).filter(|other| !other.shares_a_key(&held.spec))?, wait)
+            }
             _ => return None,
         };
-        Some(Operation::Acquire { spec, wait: Duration::ZERO })
+        Some(Operation::Acquire { spec, wait })
     }
 
     /// A change of the record of a lock that it holds.
@@ -415,17 +427,24 @@ impl Client {
         let Some((request, wait)) = self.ask(&pending, env) else {
             return env.history.info(pending.op, now, "the session is lost");
         };
-        let sent = self.send(request, now, actions);
-        pending.again = now + wait + PATIENCE;
+        let sent = self.send(request, now, wait, actions);
+        // Some hang up while they wait, and repeat the request under the same number: they find the wait, or the
+        // grant of which they were not told. Those that hold another lock meanwhile have more to lose, and do it more
+        // often.
+        let waits = matches!(pending.operation, Operation::Acquire { .. }) && !wait.is_zero();
+        let impatience = if self.held.is_some() { 0.6 } else { 0.2 };
+        let is_impatient = waits && env.rng.random_bool(impatience);
+        let patience = if is_impatient { wait.mul_f64(env.rng.random()) } else { wait + PATIENCE };
+        pending.again = now + patience;
         pending.sent = Some(sent);
         self.pending = Some(pending);
     }
 
-    fn send(&mut self, request: Request, now: Duration, actions: &mut Vec<ClientAction>) -> Sent {
+    fn send(&mut self, request: Request, now: Duration, wait: Duration, actions: &mut Vec<ClientAction>) -> Sent {
         self.calls += 1;
         let call = CallId { client: self.id, number: self.calls, connection: self.connection_id() };
         actions.push(ClientAction::Request(self.leader, call, request));
-        Sent { call, at: now }
+        Sent { call, at: now, wait }
     }
 
     /// A session of the client as the lock table knows it.

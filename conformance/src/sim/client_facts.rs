@@ -4,14 +4,15 @@
 //! The checker executes each entry once; this reads the effects.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Sequence, SessionId, Token, Value,
+    Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Revision, Rules, Sequence, SessionId, Token, Value,
 };
-use palisade_spec::raft::{Index, Payload};
+use palisade_spec::raft::{Index, Payload, Stamp};
 use palisade_spec::violated;
 
 /// Number of committed entries kept, with their states. A node that lags further is sent a snapshot
@@ -23,6 +24,8 @@ pub(super) const WINDOW: usize = 8192;
 pub(super) struct ClientFacts {
     /// The last entry whose effects are known here.
     last: Index,
+    /// The stamp of that entry.
+    stamp: Stamp,
     grants: BTreeMap<Token, Grant>,
     /// The holders and the queue of each key after each entry that changed them.
     lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
@@ -32,6 +35,8 @@ pub(super) struct ClientFacts {
     written: BTreeSet<u64>,
     /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
+    /// The sessions that a client has asked to close.
+    close_asked: BTreeSet<SessionId>,
     /// The proofs of all committed openings, and of those that a client was told were not done.
     opened: BTreeSet<Proof>,
     refused: BTreeSet<Proof>,
@@ -39,6 +44,8 @@ pub(super) struct ClientFacts {
     acquires: BTreeMap<(SessionId, Sequence), Acquired>,
     /// The last entry at which a waiter of a session was denied the lock.
     denied: BTreeMap<SessionId, Index>,
+    /// The changes of the access rules, in order.
+    rules_set: VecDeque<RulesSet>,
     pub(super) counts: Counts,
 }
 
@@ -63,6 +70,14 @@ struct Grant {
     ended: Option<Index>,
     /// Whether an operator ended it.
     is_broken: bool,
+}
+
+/// A change of the access rules that was done, or found them as they were to be.
+#[derive(Debug)]
+struct RulesSet {
+    entry: Index,
+    rules: Option<Arc<Rules>>,
+    revision: Revision,
 }
 
 /// The reply to an acquire, as far as its client's answer must agree with it.
@@ -176,10 +191,13 @@ impl ClientFacts {
             Payload::Command(command) => Some(command),
             Payload::Noop | Payload::Members(_) => None,
         };
-        self.last = agreed.entry.index;
+        (self.last, self.stamp) = (agreed.entry.index, agreed.entry.stamp);
         if let Some(Command::Open { opening } | Command::AcquireOnce { opening, .. }) = command {
             self.opened.insert(opening.proof);
             self.check_refusal(opening.proof)?;
+        }
+        if let Some(Command::Close { session }) = command {
+            self.check_close(*session)?;
         }
         if let Some(Command::Acquire { session, sequence: Some(sequence), .. }) = command {
             let reply = match agreed.outcome.reply {
@@ -193,6 +211,14 @@ impl ClientFacts {
                 if self.acquires.len() > WINDOW {
                     self.acquires.pop_first();
                 }
+            }
+        }
+        if let (Some(Command::SetAccess { rules, .. }), Some(Reply::AccessSet { revision })) =
+            (command, &agreed.outcome.reply)
+        {
+            self.rules_set.push_back(RulesSet { entry: self.last, rules: rules.clone(), revision: *revision });
+            if self.rules_set.len() > WINDOW {
+                self.rules_set.pop_front();
             }
         }
         if let Some(Reply::Written { version }) = agreed.outcome.reply {
@@ -328,6 +354,22 @@ impl ClientFacts {
         )
     }
 
+    /// A client asks a node to close this session.
+    pub(super) fn client_asks_to_close(&mut self, session: SessionId) {
+        self.close_asked.insert(session);
+    }
+
+    /// A server may close a session by itself only if no client knows it.
+    fn check_close(&self, session: SessionId) -> Check {
+        if !self.leases.contains_key(&session) || self.close_asked.contains(&session) {
+            return Ok(());
+        }
+        violated!(
+            Property::LeasesAreHonoured,
+            "session {session}, which its client knows, was closed, and no client has asked for that"
+        )
+    }
+
     /// A client is told that the node is not the leader, or that there is no leader: its request to
     /// open a session with this proof was not done, and never will be.
     pub(super) fn client_refused(&mut self, proof: Proof) -> Check {
@@ -345,8 +387,8 @@ impl ClientFacts {
         Ok(())
     }
 
-    /// A client is told that it holds these locks, which it asked for in this mode and, if it gave one, with this
-    /// value.
+    /// A client is told that it holds these locks, which it asked for after entry `since`, in this mode and, if it
+    /// gave one, with this value.
     pub(super) fn client_granted(
         &self,
         keys: &Keys,
@@ -354,12 +396,20 @@ impl ClientFacts {
         value: Option<&Value>,
         session: SessionId,
         token: Token,
+        since: Index,
     ) -> Check {
         let is_asked_for = |grant: &Grant| {
             grant.keys == keys.as_slice() && grant.mode == mode && (value.is_none() || grant.value.as_ref() == value)
         };
         match self.grants.get(&token) {
             Some(grant) if grant.session != session => {}
+            Some(Grant { ended: Some(ended), .. }) if *ended <= since => {
+                return violated!(
+                    Property::ReplyAfterCommit,
+                    "session {session} asked for {keys} after entry {since}, and was told of the grant with token \
+                     {token}, which entry {ended} had ended"
+                );
+            }
             Some(grant) if is_asked_for(grant) => return Ok(()),
             Some(grant) => {
                 let detail =
@@ -417,6 +467,50 @@ impl ClientFacts {
             ),
             _ => Ok(()),
         }
+    }
+
+    /// A client is told that its session no longer has a claim on these keys; it has asked for nothing since.
+    pub(super) fn client_withdrew(
+        &self,
+        agreed: Option<&Reference<LockTable>>,
+        keys: &Keys,
+        session: SessionId,
+    ) -> Check {
+        // The claims of a due session count as ended, although the sweep that ends them may still be to come.
+        let claimant = agreed.and_then(|agreed| agreed.machine().session(session));
+        let lives = claimant.filter(|claimant| !claimant.is_due(self.stamp));
+        match lives.and_then(|claimant| keys.iter().find(|key| claimant.claims_key(key))) {
+            Some(key) => violated!(
+                Property::ReplyAfterCommit,
+                "session {session} was told that its claim on {keys} is withdrawn, and it has one on {key}"
+            ),
+            None => Ok(()),
+        }
+    }
+
+    /// A client is told that its session is closed.
+    pub(super) fn client_closed(agreed: Option<&Reference<LockTable>>, session: SessionId) -> Check {
+        if agreed.is_some_and(|agreed| agreed.machine().session(session).is_some()) {
+            return violated!(
+                Property::ReplyAfterCommit,
+                "the client was told that session {session} is closed, and it lives"
+            );
+        }
+        Ok(())
+    }
+
+    /// A client that asked for these access rules after entry `since` is told that they are set.
+    pub(super) fn client_set_rules(&self, rules: Option<&Arc<Rules>>, revision: Revision, since: Index) -> Check {
+        let is_it = |set: &RulesSet| (set.rules.as_ref(), set.revision) == (rules, revision);
+        if self.rules_set.iter().rev().take_while(|set| set.entry > since).any(is_it) {
+            return Ok(());
+        }
+        violated!(
+            Property::ReplyAfterCommit,
+            "the client was told that revision {} of the access rules has {rules:?}, and no entry after {since} has set \
+             them so",
+            revision.0
+        )
     }
 
     /// A client is told that its grant had so many holds left after entry `since`.

@@ -8,7 +8,7 @@ use std::time::Duration;
 use palisade::core::Observer;
 use palisade_spec::checker::{ANY_SIZE, ClusterChecker, Feed, Slot};
 use palisade_spec::invariants::{Check, Violation};
-use palisade_spec::lock::{LockTable, SessionId};
+use palisade_spec::lock::{Keys, LockTable, SessionId};
 use palisade_spec::raft::{Durable, Index, Input, Message, Node, NodeId, Output, Payload, Persist, Snapshot, Term};
 use parking_lot::Mutex;
 
@@ -98,6 +98,16 @@ impl Judge {
     /// A client was told that its session lives: see [`ClientFacts::client_leased`].
     pub(super) fn client_leased(&mut self, session: SessionId, asked: Duration, ttl: Duration) {
         self.clients.client_leased(self.checker.reference(), session, asked, ttl);
+    }
+
+    /// A client was told that it withdrew its claim: see [`ClientFacts::client_withdrew`].
+    pub(super) fn client_withdrew(&self, keys: &Keys, session: SessionId) -> Check {
+        self.clients.client_withdrew(self.checker.reference(), keys, session)
+    }
+
+    /// A client was told that its session is closed.
+    pub(super) fn client_closed(&self, session: SessionId) -> Check {
+        ClientFacts::client_closed(self.checker.reference(), session)
     }
 
     /// The latest command that a node took as leader and has committed.

@@ -48,6 +48,8 @@ tally! {
     grants_of_several: "of them, of several keys",
     /// Of them, answers to an acquire with a value.
     grants_with_value: "of them, with a value",
+    /// Grants to sessions that held another lock.
+    claims_beside: "of them, beside another lock of the session",
     /// Grants that clients acquired once more.
     holds_added: "holds added to grants",
     /// Releases that left a hold.

@@ -93,8 +93,10 @@ enum EventKind {
     Deliver(Box<Message<LockTable>>),
     /// A request arrives.
     Request(NodeId, CallId, Box<Request>),
-    /// A node learns that a connection is closed.
+    /// A node's connection is closed.
     HangUp(NodeId, ConnectionId),
+    /// The core of a node learns of it.
+    Disconnected(NodeId, ConnectionId),
     /// An answer arrives.
     Reply(CallId, Box<Reply>),
     /// A client takes its turn.
@@ -287,6 +289,7 @@ impl World {
             EventKind::Deliver(message) => self.deliver(*message),
             EventKind::Request(id, call, request) => self.request(id, call, *request),
             EventKind::HangUp(id, connection) => self.hang_up(id, connection),
+            EventKind::Disconnected(id, connection) => self.disconnected(id, connection),
             EventKind::Reply(call, reply) => self.reply(call, *reply),
             EventKind::Client(id) => self.client(id),
             EventKind::WriteSnapshot(id, boot, snapshot) => self.write_snapshot(id, boot, *snapshot),

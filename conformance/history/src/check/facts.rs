@@ -31,10 +31,11 @@
 //!   `session`"). The answer names this session, and no other request can name it before. A
 //!   follower that redirects a request (307) does not carry it out. A repeated request opens
 //!   another session, and no answer names the first one (docs/protocol.md, "Exactly once"). All
-//!   sendings of an operation follow its invocation.
-//! - The Rust client takes a session from its pool. One claim at a time uses the session, which
-//!   returns to the pool when it certainly has no claim: a release or a withdrawal was answered,
-//!   under a number above that of the acquire, so that a delayed acquire changes nothing
+//!   sendings of an operation follow its invocation. Once it is answered, the client may name the
+//!   session in further acquires, and so have several claims of it at a time.
+//! - The Rust client takes a session from its pool. One claim of the Rust client at a time uses the
+//!   session, which returns to the pool when it certainly has no claim: a release or a withdrawal was
+//!   answered, under a number above that of the acquire, so that a delayed acquire changes nothing
 //!   (`palisade_client`, `engine/claim`).
 //!
 //! So the invocation of this acquire is a bound, whatever happened to earlier requests without a
@@ -44,7 +45,9 @@
 //! acquire that was open at the same time or has an unknown end. So the bound is the earliest
 //! invocation in that chain. If a read showed a session that no recorded operation was given, an
 //! unanswered acquire without a session may have opened it: then the bound is the earlier of the
-//! chain's invocation and that of the first such acquire.
+//! chain's invocation and that of the first such acquire. A session that the answer to an acquire
+//! without one named, and that another acquire names, is not of the Rust client's pool: the server
+//! opened it for that acquire alone (`named`).
 //!
 //! # Several keys, several holders
 //!
@@ -87,6 +90,9 @@ pub(super) struct SessionFacts<'h> {
     /// Whether the session came with an acquire that named none: then it may end with its claim,
     /// and other acquires may use it.
     pub(super) borrowed: bool,
+    /// Whether an acquire names the session. Then it is not of the Rust client's pool, and every acquire without a
+    /// session has another one.
+    named: bool,
     /// For a borrowed session: when its claim may first have been dropped.
     dropped: Time,
     /// When a grant of the session may first have been broken: with its last claim it ends.
@@ -315,7 +321,8 @@ impl<'h> Facts<'h> {
     /// Whether an acquire with an unknown session may have been carried out for `session` by
     /// `moment`.
     pub(super) fn may_be_nameless(&self, session: usize, key: usize, moment: Time) -> bool {
-        let unopened = self.sessions[session].borrowed || self.sessions[session].ttl.is_none();
+        let SessionFacts { borrowed, named, ttl, .. } = self.sessions[session];
+        let unopened = ttl.is_none() || (borrowed && !named);
         unopened && self.nameless.get(&key).is_some_and(|(first, _)| *first <= moment)
     }
 

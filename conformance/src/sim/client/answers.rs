@@ -6,7 +6,7 @@ use palisade::core::session_id;
 use palisade_client::wire::{self, Answer, Code, Consistency, Failure, LeaderView, LockView};
 use palisade_history::{self as history, Refusal};
 use palisade_spec::invariants::Property;
-use palisade_spec::lock::{Mode, Sequence, Token};
+use palisade_spec::lock::{Mode, Revision, Sequence, Token};
 use palisade_spec::raft::{Index, NodeId};
 use palisade_spec::violated;
 use rand::Rng;
@@ -18,7 +18,7 @@ use super::super::history_recorder;
 use super::super::host::Reply;
 use super::super::tally::Tally;
 use super::lock_spec::{LockSpec, wire_keys};
-use super::{Client, Environment, Held, Operation, PendingOperation, Renewal, Session};
+use super::{Client, Environment, Held, Operation, PendingOperation, Renewal, Sent, Session};
 
 impl Client {
     /// An answer arrives.
@@ -60,6 +60,7 @@ impl Client {
         if let Some(session) = self.session.take() {
             env.tally.sessions_lost += 1;
             self.held.take_if(|held| held.session == session.id);
+            self.beside.take_if(|beside| beside.session == session.id);
             self.drop_renewal(env);
         }
     }
@@ -111,8 +112,21 @@ impl Client {
                         let detail = format!("an acquire of {} was answered as one of {}", spec.keys, acquired.keys);
                         return violated!(Property::AnswersMatchRequests, "{detail}");
                     }
-                    judge.clients.client_granted(&spec.keys, spec.mode, spec.value.as_ref(), holder, token)
+                    let value = spec.value.as_ref();
+                    judge.clients.client_granted(&spec.keys, spec.mode, value, holder, token, pending.since)
                 });
+                if matches!(pending.operation, Operation::Once { .. })
+                    && self.session.is_none()
+                    && env.rng.random_bool(0.8)
+                {
+                    // It goes on with the session that its acquire has opened.
+                    let renew_at = env.now + self.ttl / 3;
+                    self.session = Some(Session { id: session, number: 0, alive: pending.begun, renew_at });
+                }
+                if let Some(held) = self.held.take_if(|held| !held.spec.shares_a_key(&spec)) {
+                    env.tally.claims_beside += 1;
+                    self.beside = Some(held);
+                }
                 self.former = Some((spec.keys.first().clone(), token));
                 self.held = Some(Held { spec, token, session, holds, until, access_at: env.now });
                 check
@@ -122,7 +136,7 @@ impl Client {
                 let expected = self.held.as_ref().and_then(|held| held.holds).map(|holds| holds - 1);
                 if left == 0 {
                     env.tally.releases_heard += 1;
-                    self.held = None;
+                    self.held = self.beside.take();
                 } else if let Some(held) = &mut self.held {
                     env.tally.holds_dropped += 1;
                     held.holds = Some(left);
@@ -140,9 +154,9 @@ impl Client {
                 }
             }
             (Operation::Close, Answer::SessionClosed) => {
-                self.session = None;
+                let closed = self.session.take();
                 self.drop_renewal(env);
-                Ok(())
+                closed.map_or(Ok(()), |session| judge.client_closed(self.identity(session.id)))
             }
             (Operation::Read { key, consistency }, answer) => {
                 env.tally.reads += 1;
@@ -181,11 +195,20 @@ impl Client {
                 env.tally.breaks += 1;
                 judge.clients.client_broke(key, broken.session, *token)
             }
-            (Operation::SetAccess { .. }, Answer::Access(_)) => {
+            (Operation::SetAccess { rules, .. }, Answer::Access(shown)) => {
                 env.tally.rules_set += 1;
-                Ok(())
+                judge.clients.client_set_rules(rules.as_ref(), Revision(shown.revision), pending.since)
             }
-            (Operation::Withdraw { .. }, Answer::Withdrawn) => Ok(()),
+            (Operation::Withdraw { keys }, Answer::Withdrawn) => {
+                // The client may have lost its session meanwhile.
+                let session = self.session.as_ref().map(|session| self.identity(session.id));
+                session.map_or(Ok(()), |session| judge.client_withdrew(keys, session))
+            }
+            // No client withdraws what it has acquired twice.
+            (Operation::Withdraw { keys }, Answer::StillHeld { holds }) => violated!(
+                Property::AnswersMatchRequests,
+                "a withdrawal of {keys} was answered with {holds} holds that are left"
+            ),
             (operation, answer) => unreachable!("{operation:?} was answered with {answer:?}"),
         };
         judge.note(check);
@@ -235,8 +258,8 @@ impl Client {
             Code::Withdrawn => self.check_withdrawn(&pending, env),
             Code::Gone | Code::AccessChanged => {}
             Code::NotHolder if matches!(pending.operation, Operation::Break { .. }) => env.tally.breaks_missed += 1,
-            Code::NotHolder => self.held = None,
-            Code::Denied => env.tally.denials += 1,
+            Code::NotHolder => self.held = self.beside.take(),
+            Code::Denied => self.check_denied(&pending, env),
             Code::StaleToken => env.tally.writes_refused += 1,
             Code::NoSession => self.lose_session(env),
             Code::NotLeader
@@ -318,8 +341,27 @@ impl Client {
         }
     }
 
+    /// Without access control nothing is denied.
+    fn check_denied(&self, pending: &PendingOperation, env: &mut Environment<'_>) {
+        env.tally.denials += 1;
+        if !env.has_access_control {
+            let detail = format!("{:?} was denied, and there is no access control", pending.operation);
+            env.judge.lock().note(violated!(Property::AnswersMatchRequests, "{detail}"));
+        }
+    }
+
+    /// A wait that ran out lasted as long as the request that was answered had asked, by the fastest clock.
     fn check_wait(&self, pending: &PendingOperation, env: &mut Environment<'_>) {
-        let Operation::Acquire { spec, .. } = &pending.operation else { return };
+        let (Operation::Acquire { spec, .. } | Operation::Once { spec, .. }) = &pending.operation else {
+            let detail = format!("{:?} was answered as a wait that ran out", pending.operation);
+            return env.judge.lock().note(violated!(Property::ClientMessagesDecode, "{detail}"));
+        };
+        if let Some(Sent { at, wait, .. }) = pending.sent
+            && env.now < at + slowest(wait)
+        {
+            let detail = format!("a wait for {} ran out after {:?}, and was to last {wait:?}", spec.keys, env.now - at);
+            env.judge.lock().note(violated!(Property::AnswersMatchRequests, "{detail}"));
+        }
         if let (Some((number, max_queue)), Some(session)) = (waited(pending, spec), &self.session) {
             let mut judge = env.judge.lock();
             let check = judge.clients.client_waited(self.identity(session.id), number, max_queue);

@@ -70,6 +70,11 @@ impl LockSpec {
         *self == LockSpec { value: self.value.clone(), ..other.clone() }
     }
 
+    /// Whether both ask for one of the keys.
+    pub(super) fn shares_a_key(&self, other: &LockSpec) -> bool {
+        self.keys.iter().any(|key| other.keys.iter().any(|its| its == key))
+    }
+
     /// The first of these keys in another mode: the session that holds them may not ask for that.
     pub(super) fn conflicting(&self) -> LockSpec {
         let mode = if self.mode == Mode::SHARED { Mode::EXCLUSIVE } else { Mode::SHARED };

@@ -98,13 +98,29 @@ impl World {
         {
             self.openings.insert(call, opening.proof);
         }
+        if let Request::Propose { command: Command::Close { session }, .. } = &request {
+            self.judge.lock().clients.client_asks_to_close(*session);
+        }
         self.enqueue(node, |inbox| inbox.events.push(Event::Request(request, responder)));
     }
 
-    /// A node learns that a connection is closed.
+    /// A node's connection is closed: from now on no answer over it reaches anybody. The task of the connection tells
+    /// the core of that, at once or when the task has its next turn.
     pub(super) fn hang_up(&mut self, node: NodeId, connection: ConnectionId) {
         if let Some(server) = self.servers.get(&node).filter(|server| server.process.is_some()) {
             server.host.hang_up(|call| call.connection == connection);
+            if self.rng.random_bool(0.5) {
+                self.disconnected(node, connection);
+            } else {
+                let turn = self.milliseconds(1..100);
+                self.after(turn, EventKind::Disconnected(node, connection));
+            }
+        }
+    }
+
+    /// The core of a node learns that a connection is closed.
+    pub(super) fn disconnected(&mut self, node: NodeId, connection: ConnectionId) {
+        if self.servers.get(&node).is_some_and(|server| server.process.is_some()) {
             self.enqueue(node, |inbox| inbox.events.push(Event::Disconnected(connection)));
         }
     }

@@ -25,6 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(1);
 const RETRY_BOUND: Duration = Duration::from_secs(4);
 /// How many of the grants that a reader reads it breaks.
 const BREAKS: f64 = 0.15;
+/// Bound for all of the last reads, which begin after the faults.
+const LAST_READS: Duration = Duration::from_secs(30);
 /// Pause before a repetition.
 const PAUSE: Duration = Duration::from_millis(20);
 
@@ -335,8 +337,8 @@ impl<'f> Connection<'f> {
         increment(&counts.not_changed);
     }
 
-    /// Reads a record from the leader (linearizable).
-    async fn read_record(&mut self, key: &str) {
+    /// Reads a record from the leader (linearizable). Returns whether the read was answered.
+    async fn read_record(&mut self, key: &str) -> bool {
         let pending = self.load.recorder.invoke(&self.name, Call::ReadRecord { record: key.into(), stale: false });
         let op = Op::ShowRecord { key: key.to_owned(), consistency: Consistency::Linearizable };
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
@@ -344,15 +346,18 @@ impl<'f> Connection<'f> {
                 increment(&self.load.counts.record_reads);
                 let value = record.value.as_text().expect("clients write texts").into();
                 pending.ok(Answer::Record { version: record.version, value });
+                return true;
             }
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) if failure.error == Code::NoRecord => {
                 increment(&self.load.counts.record_reads);
                 pending.ok(Answer::NoRecord);
+                return true;
             }
             Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
             Attempted::Unknown(why) => pending.info(why),
         }
+        false
     }
 
     /// Releases a lock, so that it is held so many times still. `false` if the session is no longer usable.
@@ -407,17 +412,14 @@ impl<'f> Connection<'f> {
         }
     }
 
-    /// Reads a lock from the leader (linearizable). Returns the token of one of its grants, if it is
-    /// held.
-    async fn read_linearizable(&mut self, key: &str) -> Option<u64> {
+    /// Reads a lock from the leader (linearizable). Returns it, if the read was answered.
+    async fn read_linearizable(&mut self, key: &str) -> Option<LockView> {
         let pending = self.load.recorder.invoke(&self.name, Call::Read { key: key.into(), stale: false });
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Linearizable };
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Lock(lock)) => {
                 pending.ok(lock_answer(&lock, None));
-                let holders = lock.holders.len();
-                let token = (holders > 0).then(|| lock.holders[self.random.random_range(0..holders)].token);
-                return token;
+                return Some(lock);
             }
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
@@ -521,7 +523,8 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
     while !load.stops() {
         let key = any_key(&mut connection.random);
         if connection.random.random_bool(0.7) {
-            let held = connection.read_linearizable(&key).await;
+            let shown = connection.read_linearizable(&key).await.unwrap_or_default().holders;
+            let held = (!shown.is_empty()).then(|| shown[connection.random.random_range(0..shown.len())].token);
             if let Some(token) = held.filter(|_| connection.random.random_bool(BREAKS)) {
                 // Some operators mistake the token: that of the grant before, or of the next one.
                 let mistake = connection.random.random_range(0..8);
@@ -537,12 +540,22 @@ pub(super) async fn run_reader(load: &Arc<Load>, random: SmallRng, number: u64) 
     }
 }
 
-/// Reads every lock and every record.
+/// Reads every lock and every record. Each read is repeated until it is answered: without its answer the history may
+/// lack what would show that an acknowledged change is lost.
 pub(super) async fn read_all(load: &Arc<Load>) {
     let random = <SmallRng as rand::SeedableRng>::seed_from_u64(0);
     let mut connection = Connection::new(load, random, "last-reader");
-    for number in 0..KEYS {
-        connection.read_linearizable(&key(number)).await;
-        connection.read_record(&key(number)).await;
+    let end = Instant::now() + LAST_READS;
+    for key in (0..KEYS).map(key) {
+        let (mut of_lock, mut of_record) = (false, false);
+        while !(of_lock && of_record) {
+            if Instant::now() > end {
+                let complaint = format!("the last reads of {key} are not answered within {LAST_READS:?}");
+                return load.complaints.lock().push(complaint);
+            }
+            of_lock = of_lock || connection.read_linearizable(&key).await.is_some();
+            of_record = of_record || connection.read_record(&key).await;
+            sleep(PAUSE).await;
+        }
     }
 }

@@ -15,6 +15,7 @@ impl<'h> Facts<'h> {
                 last_sign: None,
                 close_asked: Time::NEVER,
                 borrowed: false,
+                named: false,
                 dropped: Time::NEVER,
                 broken: Time::NEVER,
                 gone: None,
@@ -40,6 +41,9 @@ impl<'h> Facts<'h> {
             let named = operation.call.session().map(|name| self.session(name));
             let (invoked, completed) = (operation.invoked, operation.completed());
             let possible = operation.refusal().is_none();
+            if let (Call::Acquire { .. }, Some(session)) = (&operation.call, named) {
+                self.sessions[session].named = true;
+            }
             match (&operation.call, operation.answer(), named) {
                 (Call::OpenSession { ttl_ms }, Some(Answer::Opened { session }), _) => {
                     let session = self.session(session);
