@@ -64,6 +64,7 @@ type engine struct {
 	releasedAt instant
 	cancelled  bool
 
+	// The values that no node has answered, in the caller's order. Only the first of them is sent.
 	values    []proclamation
 	nextValue uint64
 }
@@ -550,9 +551,7 @@ func (e *engine) onGranted(m message, at instant) error {
 	case acquiring:
 		e.deliver(at)
 	case holding:
-		for _, value := range e.values {
-			e.push(action{kind: actionSend, text: frame("value", value)})
-		}
+		e.sendValue()
 	}
 	return nil
 }
@@ -670,9 +669,9 @@ func (e *engine) onError(at instant, m message) {
 		e.answerValue(m.n, refusal)
 		return
 	}
-	if m.code == "invalid" && e.phase == holding && e.confirmed {
-		// The node could not read a frame. A value that was sent over this connection would be refused again and again.
-		e.failValues(refusal)
+	if m.code == "invalid" && e.confirmed && len(e.values) > 0 {
+		// The node could not read a frame. The value that was sent over this connection would be refused again and again.
+		e.endValue(refusal)
 	}
 	e.drop(at, failure{err: refusal, refusal: refusal, leader: m.leader})
 }
@@ -780,29 +779,40 @@ func (e *engine) setValue(at instant, value string) uint64 {
 		return n
 	}
 	e.values = append(e.values, proclamation{N: n, Value: value})
-	if e.link == linkOpen && e.confirmed {
-		e.push(action{kind: actionSend, text: frame("value", e.values[len(e.values)-1])})
+	if len(e.values) == 1 {
+		e.sendValue()
 	}
 	return n
 }
 
+// sendValue sends the oldest value. The next one is sent when that is answered: a repetition after a reconnect must not
+// undo a later value.
+func (e *engine) sendValue() {
+	if len(e.values) > 0 && e.link == linkOpen && e.confirmed {
+		e.push(action{kind: actionSend, text: frame("value", e.values[0])})
+	}
+}
+
 func (e *engine) answerValue(n uint64, refusal *Refused) {
-	for i, value := range e.values {
-		if value.N != n {
-			continue
-		}
-		if refusal != nil && interruptions[refusal.Code] {
-			// The node ends the connection, and the value is sent again over the next one.
-			return
-		}
-		e.values = append(e.values[:i:i], e.values[i+1:]...)
-		if refusal != nil {
-			e.push(action{kind: actionProclaimed, n: n, err: refusal})
-			return
-		}
-		e.push(action{kind: actionProclaimed, n: n})
+	if len(e.values) == 0 || e.values[0].N != n {
 		return
 	}
+	if refusal != nil && interruptions[refusal.Code] {
+		// The node ends the connection, and the value is sent again over the next one.
+		return
+	}
+	e.endValue(refusal)
+	e.sendValue()
+}
+
+// endValue answers the oldest value: it was replaced, or a node refuses it.
+func (e *engine) endValue(refusal *Refused) {
+	answer := action{kind: actionProclaimed, n: e.values[0].N}
+	if refusal != nil {
+		answer.err = refusal
+	}
+	e.values = e.values[1:]
+	e.push(answer)
 }
 
 func (e *engine) failValues(err error) {

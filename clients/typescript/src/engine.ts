@@ -149,7 +149,7 @@ export class Engine {
   /** Replaces the value of the grant. The user is told `proclaimed` with the number that is returned. */
   setValue(value: string, now: number): number {
     const n = this.#values.add(value);
-    if (this.checkLease(now)) this.#sendValues();
+    if (this.checkLease(now)) this.#sendValue();
     else this.#failValues(new PalisadeError("not_holder", "the lock is not held any more, so its value stays"));
     return n;
   }
@@ -299,7 +299,7 @@ export class Engine {
         return this.#handleRenewed(link, message.n, message.ttlMs);
       case "proclaimed":
         this.#endValue(message.n);
-        return this.#sendValues();
+        return this.#sendValue();
       case "released":
         if (this.#phase === "releasing") this.#finishRelease();
         else if (this.#phase === "abandoning") this.#finish();
@@ -334,7 +334,7 @@ export class Engine {
     }
     this.#answered(link, grant.ttlMs, now);
     if (this.#phase === "acquiring" || this.#phase === "waiting") this.#takeGrant(link, grant, now);
-    else if (this.#phase === "held") this.#sendValues();
+    else if (this.#phase === "held") this.#sendValue();
   }
 
   #takeGrant(link: OpenLink, grant: Extract<ServerMessage, { kind: "granted" }>, now: number): void {
@@ -396,7 +396,7 @@ export class Engine {
   #handleRefusedValue(link: OpenLink, n: number, failure: Failure, now: number): void {
     if (PASSING.has(failure.code)) return this.#handleInterrupted(link, failure, now);
     this.#endValue(n, refused(failure));
-    this.#sendValues();
+    this.#sendValue();
   }
 
   #handleLost(failure: Failure, now: number): void {
@@ -530,10 +530,11 @@ export class Engine {
     this.#send(link.id, RELEASE_FRAME);
   }
 
-  #sendValues(): void {
+  #sendValue(): void {
     const link = this.#link;
     if (this.#phase !== "held" || link.state !== "open" || !link.answered) return;
-    for (const { n, value } of this.#values.takeUnsent(link.id)) this.#send(link.id, valueFrame(n, value));
+    const unsent = this.#values.takeUnsent(link.id);
+    if (unsent !== undefined) this.#send(link.id, valueFrame(unsent.n, unsent.value));
   }
 
   #endValue(n: number, error?: PalisadeError): void {
@@ -541,7 +542,7 @@ export class Engine {
     this.#tell({ kind: "proclaimed", n, ...(error !== undefined && { error }) });
   }
 
-  /** Fails all values, or those that were sent over one link. */
+  /** Fails all values, or the one that was sent over this link. */
   #failValues(error: PalisadeError, link?: number): void {
     for (const n of this.#values.numbers(link)) this.#endValue(n, error);
   }

@@ -1,8 +1,5 @@
 /** The values that are to replace that of the grant, and that no server has confirmed yet. */
 
-/** How many values may be unanswered on a connection (docs/api.md). */
-const MOST_OPEN = 16;
-
 interface PendingValue {
   readonly value: string;
   /** The link over which it was handed out last. */
@@ -22,16 +19,16 @@ export class PendingValues {
   }
 
   /**
-   * The values to hand out over this link: those that were not yet, as many as a server takes. They count as handed out
-   * from now on.
+   * The oldest value, unless it was handed out over this link before. It counts as handed out from now on. The next one
+   * waits for its answer: a repetition after a reconnect must not undo a later value.
    */
-  takeUnsent(link: number): { n: number; value: string }[] {
-    const unsent = [...this.#values].filter(([, pending]) => pending.link !== link);
-    const room = MOST_OPEN - (this.#values.size - unsent.length);
-    return unsent.slice(0, Math.max(0, room)).map(([n, pending]) => {
-      pending.link = link;
-      return { n, value: pending.value };
-    });
+  takeUnsent(link: number): { n: number; value: string } | undefined {
+    const [oldest] = this.#values;
+    if (oldest === undefined) return undefined;
+    const [n, pending] = oldest;
+    if (pending.link === link) return undefined;
+    pending.link = link;
+    return { n, value: pending.value };
   }
 
   /** The numbers of all values, or of those that were handed out over this link. */
