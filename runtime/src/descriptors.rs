@@ -192,6 +192,11 @@ impl ConnectionLimit {
         }
     }
 
+    /// A limit of half as many connections, of those that `of` names, within this one.
+    pub fn half(&self, of: &'static str) -> ConnectionLimit {
+        ConnectionLimit::new((self.limit / 2).max(1), of, &self.refused)
+    }
+
     /// A permit, if one is free and connections from this address have not taken their part.
     pub fn take_at(&self, address: ClientAddress) -> Option<PermitAt> {
         let of_address = self.by_address.enter(address, || Semaphore::new(part(self.limit, address)));

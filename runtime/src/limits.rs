@@ -144,6 +144,8 @@ pub const OPEN_VALUES: usize = 16;
 /// Maximum number of open client connections, if the limit of open files allows that many
 /// (`descriptors.rs`).
 pub const CONNECTIONS: usize = 20_000;
+/// Maximum number of open connections to the address for administration, out of those of all clients.
+pub const ADMIN_CONNECTIONS: usize = 256;
 /// Maximum number of open connections to the peer port that have not completed the handshake, if
 /// the limit of open files allows that many.
 pub const UNIDENTIFIED_CONNECTIONS: usize = 256;

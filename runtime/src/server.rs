@@ -31,6 +31,7 @@ use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
 use crate::http::{self, App, HostNames, Listener, Setup};
+use crate::limits::ADMIN_CONNECTIONS;
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
 use crate::peers::{self, Peers, PinnedPeers, Roster};
@@ -449,19 +450,22 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
         links.spawn(grant_signer::watch(Arc::clone(signer)));
     }
     let (stopping, stopped) = watch::channel(false);
-    let permits = ConnectionLimit::new(descriptors.clients, "clients", &metrics.connections_refused);
+    // Clients leave connections to operators, if these have an address of their own.
+    let for_admin = if admin.is_some() { (descriptors.clients / 8).clamp(1, ADMIN_CONNECTIONS) } else { 0 };
+    let limit = |connections, of| ConnectionLimit::new(connections, of, &metrics.connections_refused);
+    let (permits, admin_permits) = (limit(descriptors.clients - for_admin, "clients"), limit(for_admin, "operators"));
     let forwarding_permits =
         ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.peer_connections_refused);
-    let accounts = Accounts::new(config.client_limits, descriptors.clients, &metrics);
+    let accounts = Accounts::new(config.client_limits, descriptors.clients - for_admin, &metrics);
     let setup =
         Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };
-    listening.spawn(http::listen(app.at(at), clients, permits.clone(), stopped.clone()));
+    listening.spawn(http::listen(app.at(at), clients, permits, stopped.clone()));
     listening.spawn(http::accept_forwarded(app.clone(), forwarded, forwarding_permits, stopped.clone()));
     if let Some(admin) = admin {
-        listening.spawn(http::listen(app.at(Listener::Administration), admin, permits, stopped));
+        listening.spawn(http::listen(app.at(Listener::Administration), admin, admin_permits, stopped));
     }
     info!(
         %node, clients = config.client_addr, operators = config.admin_addr, nodes = config.peer_addr, tls = tls.is_some(),

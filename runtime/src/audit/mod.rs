@@ -12,6 +12,7 @@ mod chain;
 mod clock;
 mod files;
 mod record;
+mod refusals;
 mod trail;
 pub mod verify;
 mod writer;
@@ -21,7 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::thread::JoinHandle;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use crossbeam_channel::{Sender, TrySendError};
 use tokio::sync::oneshot;
@@ -33,6 +34,7 @@ pub use self::trail::{Clients, Trail};
 use self::clock::Moment;
 use self::files::Files;
 use self::record::{Cluster, Record};
+use self::refusals::Refusals;
 use self::writer::{Message, Writer};
 use crate::metrics::Metrics;
 use crate::storage::{Disk, Identity};
@@ -105,12 +107,14 @@ struct Shared {
     /// Records that did not fit into the channel, and that no record has told yet.
     lost: AtomicU64,
     failure: Mutex<Option<String>>,
+    /// Those that were recorded lately.
+    refusals: Refusals,
 }
 
 impl Shared {
     fn new(metrics: Arc<Metrics>) -> Arc<Shared> {
         let (waiting, lost) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Shared { metrics, waiting, lost, failure: Mutex::default() })
+        Arc::new(Shared { metrics, waiting, lost, failure: Mutex::default(), refusals: Refusals::default() })
     }
 
     fn taken(&self, records: usize) {
@@ -171,9 +175,12 @@ impl Audit {
         }
     }
 
-    /// Records that this node refused a client's request.
-    pub fn refused(&self, client: Client, why: &str) {
-        self.send(vec![Record::Refused { why: why.to_owned(), client }]);
+    /// Records that this node refused a client's request. While `what` names the client and what was refused to it as
+    /// a recent record does, the refusal is only counted, for the next record.
+    pub fn refused(&self, client: Client, what: &str, why: &str) {
+        if let Some(repeats) = self.shared.refusals.due(what, Instant::now()) {
+            self.send(vec![Record::Refused { why: why.to_owned(), repeats, client }]);
+        }
     }
 
     /// Makes an intent durable, and returns its number.

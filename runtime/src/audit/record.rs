@@ -123,8 +123,8 @@ pub(super) enum Record {
     Intent { act: Act, client: Client },
     /// The result of an intent: `done`, or an error code.
     Answered { intent: u64, result: String },
-    /// This node refused what the client may not do.
-    Refused { why: String, client: Client },
+    /// This node refused what the client may not do, and has refused the same so many times since it was last recorded.
+    Refused { why: String, repeats: u64, client: Client },
 }
 
 /// How far the log of the cluster is recorded: the last index, and how many of its records there are;
@@ -296,8 +296,8 @@ impl Record {
             Record::Answered { intent, result } => {
                 line.number("intent", *intent).text("result", result);
             }
-            Record::Refused { why, client } => {
-                line.text("why", why).client(client);
+            Record::Refused { why, repeats, client } => {
+                line.text("why", why).number("repeats", *repeats).client(client);
             }
         }
     }

@@ -14,7 +14,7 @@ use super::{App, Caller, body, perform};
 use crate::core::check_access;
 
 /// Minimum time between two log lines about denials of one right to one client.
-const DENIAL_PAUSE: Duration = Duration::from_secs(10);
+pub(super) const DENIAL_PAUSE: Duration = Duration::from_secs(10);
 
 /// `GET /v1/access`
 pub(super) async fn show(Caller(app): Caller, uri: Uri) -> Response {
@@ -63,14 +63,13 @@ impl App {
         if !matches!(failure.error, Code::Denied | Code::WrongListener) {
             return;
         }
-        self.record_refusal(&failure.message);
         let principal = self.principal.as_str();
         // The sentence begins with the right, or what is administrative; the key behind it is the client's
         // choice.
         let denied: Vec<&str> = failure.message.split(' ').take(4).collect();
-        if let Some(repeats) =
-            self.log_pause.due(&format!("{principal} {}", denied.join(" ")), DENIAL_PAUSE, Instant::now())
-        {
+        let denied = format!("{principal} {}", denied.join(" "));
+        self.record_refusal(&denied, &failure.message);
+        if let Some(repeats) = self.log_pause.due(&denied, DENIAL_PAUSE, Instant::now()) {
             warn!(principal, why = failure.message, repeats, "denied a client's request");
         }
     }

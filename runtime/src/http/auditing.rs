@@ -1,10 +1,14 @@
 //! What the handlers record in the audit log: administrative acts, before and after, and refusals.
 
-use palisade_client::wire::{AddMember, Code, Failure, MemberChange, Op, ReplaceMember};
+use palisade_client::wire::{
+    AccessVerdict, AddMember, Answer, Code, Consistency, Failure, MemberChange, Op, ReplaceMember,
+};
+use palisade_spec::lock::Right;
 use tracing::warn;
 
 use super::App;
 use crate::audit::{Act, Audit, Client};
+use crate::core::{Query, Request, check_access};
 
 /// The result of an act that was not begun, because its client hung up before.
 const ABANDONED: &str = "abandoned";
@@ -30,7 +34,7 @@ pub(super) fn answered(intent: Option<Intent>, result: Result<(), &Failure>) {
 }
 
 /// The administrative act that an operation is, if it is one.
-pub(super) fn act(op: &Op) -> Option<Act> {
+fn act(op: &Op) -> Option<Act> {
     Some(match op {
         Op::Break { key, order } => Act::Break { key: key.clone(), token: order.token, reason: order.reason.clone() },
         Op::SetAccess(rules) => Act::SetAccess { revision: rules.revision },
@@ -68,7 +72,42 @@ pub(super) fn act(op: &Op) -> Option<Act> {
 impl App {
     /// Whether the audit log must have the intent of an operation before it is done.
     pub(super) fn is_audited(&self, op: &Op) -> bool {
-        self.audit.is_some() && act(op).is_some()
+        self.audited(op).is_some()
+    }
+
+    /// The act whose intent the audit log must have before an operation is done, if it is one and this node has an audit
+    /// log.
+    pub(super) fn audited(&self, op: &Op) -> Option<Act> {
+        self.audit.as_ref().and_then(|_| act(op))
+    }
+
+    /// Refuses an act for which the client lacks the right, so that it has no intent. The rules that this node has
+    /// applied may be old: if they deny the act, the leader's present rules decide. They may permit what the core then
+    /// denies, which decides last: such an act has an intent, and the result `denied`.
+    pub(super) async fn may_do(&self, act: &Act) -> Result<(), Failure> {
+        let (right, key) = match act {
+            Act::Break { key, .. } => (Right::Break, key.as_str()),
+            // A node may join, and come back with a new directory, under its own number.
+            Act::ChangeMembers { change: "add" | "replace", member }
+                if self.principal.as_str() == format!("node/{member}") =>
+            {
+                return Ok(());
+            }
+            Act::SetAccess { .. }
+            | Act::ChangeMembers { .. }
+            | Act::Transfer { .. }
+            | Act::TakeSnapshot
+            | Act::ReadSnapshot => (Right::Admin, ""),
+        };
+        if check_access(&self.core.view().access(), &self.principal, right, key).is_ok() {
+            return Ok(());
+        }
+        let query = Query::Permits { principal: self.principal.clone(), right, key: key.to_owned() };
+        let read = Request::Read(query, Consistency::Linearizable, self.principal.clone());
+        match self.submit(read, 0).await?.answer_of_core().await? {
+            Answer::AccessVerdict(AccessVerdict { permitted: false, why }) => Err(Failure::new(Code::Denied, why)),
+            _ => Ok(()),
+        }
     }
 
     /// Does an administrative act. With an audit log the intent is durable before, and the result is
@@ -95,10 +134,11 @@ impl App {
         Ok(Some(Intent { audit: audit.clone(), number, result: ABANDONED.to_owned() }))
     }
 
-    /// Records that this node refused what the client may not do.
-    pub(super) fn record_refusal(&self, why: &str) {
+    /// Records that this node refused what the client may not do. Refusals of the same soon after have no record of
+    /// their own.
+    pub(super) fn record_refusal(&self, what: &str, why: &str) {
         if let Some(audit) = &self.audit {
-            audit.refused(self.client(), why);
+            audit.refused(self.client(), what, why);
         }
     }
 

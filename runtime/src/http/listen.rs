@@ -28,7 +28,7 @@ use super::intake::{Counted, Unanswered};
 use super::pace::Paced;
 use crate::accounts::{AccountName, Connected};
 use crate::addresses::{ClientAddress, RemoteAddress};
-use crate::descriptors::{ConnectionLimit, UsedBy};
+use crate::descriptors::{ConnectionLimit, PermitAt, UsedBy};
 use crate::metrics::Metrics;
 use crate::tls::{Access, HandshakeError, Stream};
 use crate::{limits, sockets};
@@ -40,6 +40,8 @@ const SHUTDOWN_TIMEOUT: Duration = Duration::from_secs(2);
 pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, mut stop: watch::Receiver<bool>) {
     let router = TowerToHyperService::new(super::router(app.clone()));
     let mut connections = JoinSet::new();
+    // With TLS a client is a stranger until its handshake is complete.
+    let strangers = app.peers.roster().tls.is_some().then(|| permits.half("clients in the handshake of TLS"));
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
@@ -54,9 +56,16 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
                 continue;
             }
         };
+        let stranger = match &strangers {
+            Some(limit) => match limit.take_at(ClientAddress::from(address)) {
+                Some(permit) => Some(permit),
+                None => continue,
+            },
+            None => None,
+        };
         let Some(permit) = permits.take() else { continue };
-        let permit = ConnectionPermit::new(permit, &app.metrics);
-        connections.spawn(serve(app.clone(), (stream, address), router.clone(), permit, stop.clone()));
+        let permits = (ConnectionPermit::new(permit, &app.metrics), stranger);
+        connections.spawn(serve(app.clone(), (stream, address), router.clone(), permits, stop.clone()));
     }
     finish(&app, connections).await;
 }
@@ -115,7 +124,7 @@ async fn serve(
     app: App,
     (stream, address): (TcpStream, SocketAddr),
     router: TowerToHyperService<axum::Router>,
-    mut permit: ConnectionPermit,
+    (mut permit, stranger): (ConnectionPermit, Option<PermitAt>),
     mut stop: watch::Receiver<bool>,
 ) {
     let _ = stream.set_nodelay(true);
@@ -128,6 +137,7 @@ async fn serve(
         () = stopped(&mut stop) => None,
     };
     let Some((stream, access)) = secured else { return };
+    drop(stranger);
     let certified = access.as_ref().and_then(Access::certified);
     let unanswered = certified.is_none().then(|| Unanswered::new(&app.stranger_bytes, client));
     // With TLS not before the handshake: strangers must not use up the connections of a client at their

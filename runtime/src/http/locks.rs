@@ -1,5 +1,7 @@
 //! `/v1/locks`.
 
+use std::time::Instant;
+
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
@@ -7,6 +9,7 @@ use palisade_client::wire::{Answer, Break, Code, Consistency, Failure, Op};
 use serde::Deserialize;
 use tracing::warn;
 
+use super::access::DENIAL_PAUSE;
 use super::body::{self, PathParameter};
 use super::{App, Caller, Submitted, not_taken, perform, reply};
 use crate::core::NotTaken;
@@ -33,7 +36,7 @@ impl App {
 
 impl Breaking {
     /// Waits for the answer, and tells the holder and every WebSocket of this node. Whatever comes of it is logged: this
-    /// is the only request that takes something from another client.
+    /// is the only request that takes something from another client. Repeated refusals share a line.
     pub(super) async fn answer_of_core(self) -> Result<Answer, Failure> {
         let Breaking { app, key, order: Break { token, reason }, submitted } = self;
         let result = match submitted {
@@ -57,16 +60,23 @@ impl Breaking {
                 app.sockets.notify(broken, &app.core.view().access());
             }
             Err(failure) => {
-                let outcome = match failure.error {
+                let (outcome, repeats) = match failure.error {
                     // An earlier attempt may have broken it.
-                    Code::NotHolder => "an operator's break found no such grant",
+                    Code::NotHolder => ("an operator's break found no such grant", Some(0)),
                     Code::LeadershipLost | Code::ShuttingDown => {
-                        "it is unknown whether an operator broke the grant of a lock"
+                        ("it is unknown whether an operator broke the grant of a lock", Some(0))
                     }
-                    _ => "an operator did not break the grant of a lock",
+                    // A client without the right can cause this as often as it likes.
+                    code => {
+                        let line = format!("{principal} break {code:?}");
+                        let repeats = app.log_pause.due(&line, DENIAL_PAUSE, Instant::now());
+                        ("an operator did not break the grant of a lock", repeats)
+                    }
                 };
-                let failure = failure.to_string();
-                warn!(?key, token, ?reason, principal, address, ?failure, "{outcome}");
+                if let Some(repeats) = repeats {
+                    let failure = failure.to_string();
+                    warn!(?key, token, ?reason, principal, address, ?failure, repeats, "{outcome}");
+                }
             }
             Ok(_) => {}
         }

@@ -199,7 +199,13 @@ impl App {
     /// withdraws its wait.
     async fn request(&self, op: Op) -> Result<Answer, Failure> {
         self.accepts_op(&op).inspect_err(|failure| self.log_denial(failure))?;
-        let submitted = self.submit_op(op).await?;
+        let submitted = match self.submit_op(op).await {
+            Ok(submitted) => submitted,
+            Err(mut failure) => {
+                self.complete(Err(&mut failure));
+                return Err(failure);
+            }
+        };
         if submitted.intent.is_none() {
             return submitted.answer(self).await;
         }
@@ -240,13 +246,15 @@ impl App {
     /// The same for an operation. The intent of an administrative act is first recorded, if this node has an audit
     /// log.
     async fn submit_op(&self, op: Op) -> Result<Submitted, Failure> {
-        let intent = match auditing::act(&op) {
-            Some(act) => self.intend(act).await?,
-            None => None,
-        };
+        let act = self.audited(&op);
         let bytes = content_bytes(&op);
-        let submitted = async { self.submit(self.validate(op)?, bytes).await };
-        match submitted.await {
+        let request = self.validate(op)?;
+        let Some(act) = act else { return self.submit(request, bytes).await };
+        // An intent costs a write to the disk, and stays there: it comes after all that may refuse the request here.
+        self.may_do(&act).await?;
+        let turn = self.turn().await;
+        let intent = self.intend(act).await?;
+        match self.submit_now(request, turn, None) {
             Ok(submitted) => Ok(Submitted { intent, ..submitted }),
             Err(failure) => {
                 auditing::answered(intent, Err(&failure));

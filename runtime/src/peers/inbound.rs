@@ -18,7 +18,7 @@ use super::intake::{Intake, ReadFailure};
 use super::versions::{Greeting, Speaks, unknown_hello};
 use super::{
     Forwarded, Hello, Introduction, Link, MAGIC, Peers, Program, Purpose, REFUSAL_PAUSE, RangeWelcome, Roster, Welcome,
-    expected_incarnation, snapshots,
+    expected_incarnation, number_was_removed, snapshots,
 };
 use crate::addresses::ClientAddress;
 use crate::core::{Core, NotTaken};
@@ -307,6 +307,14 @@ fn check_identity(peers: &Peers, hello: &Hello) -> Result<(), String> {
     if members.was_removed(hello.from) {
         return Err(format!(
             "node {} was removed from this cluster, or came back with another data directory: stop it",
+            hello.from
+        ));
+    }
+    // A certificate names a number, and the dialling node chooses the generation.
+    if number_was_removed(&members, hello.from.number()) {
+        return Err(format!(
+            "node {} was removed from this cluster, and node IDs are not reused: stop the server that claims to be node {}",
+            hello.from.number(),
             hello.from
         ));
     }

@@ -7,10 +7,11 @@
 //! (`snapshots`), and so have requests of clients that a follower forwards to the leader (`forward`).
 //!
 //! The log names the nodes to dial ([`Peers::set_members`]). An inbound connection is accepted if
-//! its node belongs to this cluster and was not removed: it may be a member that this node has not
-//! heard of yet, even its leader. With TLS, both sides first prove by their certificates which node
-//! they are ([`crate::tls`]): nothing that a stranger says is believed. A node that returns with another data directory is rejected
-//! ([`identity`]), unless the cluster has replaced it by a new member.
+//! its node belongs to this cluster, and neither the node nor its number was removed: the node may be
+//! a member that this node has not heard of yet, even its leader. With TLS, both sides first prove by
+//! their certificates which node they are ([`crate::tls`]): nothing that a stranger says is believed.
+//! A certificate names a number, in every generation. A node that returns with another data directory
+//! is rejected ([`identity`]), unless the cluster has replaced it by a new member.
 
 mod dial;
 mod forward;
@@ -81,6 +82,19 @@ async fn off_the_loop<T: Send + 'static>(
 /// The incarnation of a member's data directory, if the log names it.
 fn expected_incarnation(members: &Members, node: NodeId) -> Option<Incarnation> {
     members.get(node).and_then(|member| MemberAddress::of(&member.address).incarnation)
+}
+
+/// Whether a number had members and will have none any more. A number's first member has generation 0, and a
+/// replacement removes one generation and adds the next in one step. A removal leaves the number without a member,
+/// and a leader then accepts neither an addition under the number nor another replacement.
+fn number_was_removed(members: &Members, number: u16) -> bool {
+    members.by_number(number).is_none() && members.was_removed(NodeId::new(number, 0))
+}
+
+/// Whether a node was removed, replaced, or never was a member and cannot become one, because its number was removed.
+/// A replacement that this node has not heard of yet is not concerned: its number still has a member here.
+fn is_gone(members: &Members, node: NodeId) -> bool {
+    members.was_removed(node) || number_was_removed(members, node.number())
 }
 
 /// This node's links to all others.
@@ -178,7 +192,7 @@ impl Peers {
             self.get_or_create_link(id, &MemberAddress::of(&member.address).peer_addr);
         }
         self.links.lock().retain(|id, link| {
-            let stays = !committed.was_removed(*id);
+            let stays = !is_gone(committed, *id);
             if !stays {
                 link.end();
             }
@@ -187,12 +201,12 @@ impl Peers {
     }
 
     /// The link to a node, created if it is missing. The node is dialled at this address, unless
-    /// this node's command line names another one. `None` if the node was removed.
+    /// this node's command line names another one. `None` if the node or its number was removed.
     fn get_or_create_link(&self, peer: NodeId, address: &str) -> Option<Arc<Link>> {
         let first = NodeId::new(peer.number(), 0);
         let address = self.roster.peer_addrs.get(&first).map_or(address, String::as_str);
         let mut links = self.links.lock();
-        if self.members.lock().was_removed(peer) {
+        if is_gone(&self.members.lock(), peer) {
             return None;
         }
         if let Some(link) = links.get(&peer) {
@@ -377,6 +391,8 @@ impl Peers {
 
 #[cfg(test)]
 mod tests {
+    use palisade_spec::raft::{Address, Change};
+
     use super::*;
     use crate::storage::SystemDisk;
 
@@ -433,6 +449,33 @@ mod tests {
         let refusal = admit(2_000).await.unwrap_err();
         assert!(refusal.contains("is no member of the cluster"), "{refusal}");
         assert_eq!(pinned(&peers), known);
+    }
+
+    /// Goal: the removal of a number ends the links of all its generations, also of one that no log has. A replacement
+    /// ends that of the lost node only: a later generation may be one that this node has not heard of yet.
+    #[test]
+    fn removed_number_has_no_link_in_any_generation() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
+        let [lost, returned, unheard] = [0, 1, 2].map(|generation| NodeId::new(3, generation));
+        let linked = || [lost, returned, unheard].map(|id| peers.get_or_create_link(id, "three:1").is_some());
+        let founders = Arc::new(Members::of([NodeId(1), NodeId(2), lost]));
+        peers.set_members(&founders, &founders);
+        assert_eq!(linked(), [true; 3]);
+
+        let replace = Change::Replace { lost, by: returned, address: Address::from("three:1") };
+        let replaced = Arc::new(founders.with(&replace).unwrap());
+        peers.set_members(&replaced, &founders);
+        assert_eq!(linked(), [true; 3], "the replacement is not committed");
+        peers.set_members(&replaced, &replaced);
+        assert_eq!(linked(), [false, true, true]);
+
+        let removed = Arc::new(replaced.with(&Change::Remove(returned)).unwrap());
+        peers.set_members(&removed, &replaced);
+        assert_eq!(linked(), [false, true, true], "the removal is not committed");
+        peers.set_members(&removed, &removed);
+        assert!(peers.links.lock().keys().all(|id| id.number() != 3), "no link is left");
+        assert_eq!(linked(), [false; 3]);
     }
 
     /// A blank founder takes part once every other founder's server has welcomed it. One of them

@@ -10,13 +10,11 @@ use serde_json::{Value, json};
 
 use crate::durability::returns::{damage, wait_until_it_votes};
 use crate::support::certificates::Certificates;
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{CALM, Cluster};
 use crate::support::http::Response;
-use crate::support::process::{Running, output, palisade, refusal};
+use crate::support::process::{Running, output, palisade, printed, refusal};
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http, https, ports};
-
-const CALM: [&str; 2] = ["--election-timeout", "750ms"];
 
 /// Addresses for administration, of nodes 1 and so on.
 fn addresses(count: usize) -> Vec<String> {
@@ -55,8 +53,7 @@ impl Guarded {
 
     /// The leader, and a follower.
     fn roles(&self) -> (u16, u16) {
-        let leader = self.cluster.wait_ready();
-        (leader, self.cluster.ids().into_iter().find(|&id| id != leader).unwrap())
+        self.cluster.roles()
     }
 
     /// Waits until all nodes have announced their addresses to each other.
@@ -78,10 +75,7 @@ fn run(address: &str, arguments: &[&str]) -> Output {
 
 #[track_caller]
 fn succeeds(address: &str, arguments: &[&str]) -> String {
-    let output = run(address, arguments);
-    let said = String::from_utf8_lossy(&output.stdout).into_owned();
-    assert!(output.status.success(), "{arguments:?}: {said}{}", String::from_utf8_lossy(&output.stderr));
-    said
+    printed(palisade().args(arguments).args(["--endpoints", address]))
 }
 
 /// Every administrative request, as HTTP. `k` is held with this token.
@@ -355,11 +349,7 @@ fn identities_are_checked_at_the_admin_address_too() {
     let rules = ours.beside("rules.json");
     let document = json!({ "rules": [{ "subject": "*", "prefix": "", "rights": ["acquire"] }] });
     std::fs::write(&rules, document.to_string()).unwrap();
-    let secured = |address: &str, arguments: &[&str]| {
-        let mut command = palisade();
-        command.args(arguments).args(["--endpoints", &format!("https://{address}")]);
-        output(command.args(Certificates::arguments(&alice)))
-    };
+    let secured = |address: &str, arguments: &[&str]| crate::tls::clients::run(address, &alice, arguments);
     let set = ["acl", "set", rules.to_str().unwrap()];
     let refused = secured(&clients, &set);
     let said = String::from_utf8_lossy(&refused.stderr);

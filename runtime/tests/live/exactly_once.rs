@@ -11,8 +11,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use crate::support::cluster::Cluster;
+use crate::support::eventually;
+use crate::support::locks::read;
 use crate::support::proxy::{Faults, Proxies};
-use crate::support::{eventually, http};
 use futures_util::SinkExt;
 use palisade_client::wire::{self, LockPage, LockView, RecordChange, Transaction};
 use palisade_client::{Client, Guard, LockOptions, Options, codec};
@@ -85,14 +86,6 @@ impl Registry {
         tokens.sort_unstable();
         tokens
     }
-}
-
-/// Asks the nodes themselves, past the proxies, until the leader answers.
-fn read(nodes: &[String], path: &str) -> String {
-    eventually("the leader answers", || {
-        let responses = nodes.iter().filter_map(|node| http::get(node, path).ok());
-        responses.into_iter().find(|response| response.status == 200).map(|response| response.body)
-    })
 }
 
 /// While a client holds a lock, the replicated state says so too: no late release has freed it.

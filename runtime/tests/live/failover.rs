@@ -136,7 +136,7 @@ async fn paused_leader_costs_no_queue_position() {
     let before = lock(&cluster, line.key);
     let sleeper = cluster.wait_ready();
     cluster.freeze(sleeper);
-    let awake: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != sleeper).collect();
+    let awake = cluster.others(sleeper);
     let leader = eventually("the others agree on another leader", || {
         let leader = cluster.status(awake[0])?.leader?.id;
         (leader != sleeper && cluster.status(awake[1])?.leader?.id == leader).then_some(leader)
@@ -262,7 +262,7 @@ fn followers_send_to_the_leader() {
         let leader = cluster.wait_ready();
         let leader_addr = cluster.client_addr(leader);
         let path = "/v1/locks/a%20key%2Fwith%20signs?consistency=linearizable";
-        for follower in cluster.ids().into_iter().filter(|&id| id != leader) {
+        for follower in cluster.others(leader) {
             // The address travels from node to node on their own connections; it may be a moment
             // behind the election.
             let response = eventually("the follower knows where the leader is", || {

@@ -25,8 +25,7 @@ fn calm() -> (Cluster, u16, u16) {
 }
 
 fn roles(cluster: Cluster) -> (Cluster, u16, u16) {
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     (cluster, leader, follower)
 }
 
@@ -385,8 +384,7 @@ fn node_answers_the_request_for_its_own_removal() {
 fn client_reaches_a_leader_whose_address_leads_nowhere() {
     let nowhere = format!("127.0.0.1:{}", ports::free(1)[0]);
     let mut cluster = Cluster::start_calm_with(3, &["--advertise-client-addr", &nowhere]);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     let address = cluster.client_addr(follower);
     let locked = block_on(async {
         let client = Client::connect(&[&address], Options::default()).await.unwrap();

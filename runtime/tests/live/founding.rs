@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
 use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
-use crate::support::process::{output, palisade};
+use crate::support::process::{palisade, printed, refusal};
 use crate::support::{eventually, http};
 
 const TTL: Duration = Duration::from_secs(600);
@@ -128,8 +128,7 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     let save = |name: &str| {
         let file = backup.path().join(name).display().to_string();
         let endpoint = old.client_addr(1);
-        let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
-        assert!(saved.status.success());
+        printed(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
         file
     };
     acquire(&old, "first", session);
@@ -156,11 +155,7 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
     let mut content: Value = serde_json::from_str(&fs::read_to_string(&identity).unwrap()).unwrap();
     content["segments"] = json!({"first": 1, "last": 0});
     fs::write(&identity, content.to_string()).unwrap();
-    let start = |more: &[&str]| {
-        let result = output(new.command(1).args(more));
-        assert_eq!(result.status.code(), Some(78));
-        String::from_utf8_lossy(&result.stderr).into_owned()
-    };
+    let start = |more: &[&str]| refusal(new.command(1).args(more), 78);
     let complained = start(&["--restore", &second]);
     assert!(complained.contains("it is not the one with which this node was started first"), "{complained}");
     let complained = start(&[]);
@@ -178,9 +173,7 @@ fn a_broken_first_start_goes_on_with_the_same_backup() {
             fs::remove_file(file).unwrap();
         }
     }
-    let result = output(&mut new.command(1));
-    let said = String::from_utf8_lossy(&result.stderr);
-    assert_eq!(result.status.code(), Some(74), "{said}");
+    let said = refusal(&mut new.command(1), 74);
     assert!(said.contains("do not fit the log: there is none"), "{said}");
     new.restart(1);
     new.wait_ready();
@@ -199,8 +192,7 @@ fn restore_skips_numbers_when_no_lock_is_held() {
     let backup = tempfile::tempdir().unwrap();
     let file = backup.path().join("palisade.snap").display().to_string();
     let endpoint = old.client_addr(1);
-    let saved = output(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
-    assert!(saved.status.success());
+    printed(palisade().args(["snapshot", "save", &file, "--endpoints", &endpoint]));
     let after = (write(&old), acquire(&old, "report", session).token);
     drop(old);
 

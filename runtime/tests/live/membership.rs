@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
 use crate::support::locks::{acquire, holder_and_queue, lock, open_session, post_to_leader, release};
-use crate::support::process::{output, palisade};
+use crate::support::process::{palisade, printed};
 use crate::support::{eventually, http};
 
 const TTL: Duration = Duration::from_secs(600);
@@ -22,11 +22,7 @@ const TTL: Duration = Duration::from_secs(600);
 /// Runs `palisade` against the cluster's running nodes, and returns what it prints.
 fn palisade_says(cluster: &Cluster, arguments: &[&str]) -> String {
     let endpoints: Vec<String> = cluster.running().into_iter().map(|id| cluster.client_addr(id)).collect();
-    let result = output(palisade().args(arguments).args(["--endpoints", &endpoints.join(",")]));
-    let said = String::from_utf8_lossy(&result.stdout).into_owned();
-    let complained = String::from_utf8_lossy(&result.stderr).into_owned();
-    assert!(result.status.success(), "palisade {arguments:?}: {}, {said}{complained}", result.status);
-    said
+    printed(palisade().args(arguments).args(["--endpoints", &endpoints.join(",")]))
 }
 
 /// The members, as the leader knows them: numbers, and whether they vote.
@@ -249,7 +245,7 @@ async fn two_removals_in_a_row_leave_one_voter() {
     assert_eq!(before.0, Some((holder.number(), grant.token)));
 
     let remove = |id: u16| http::send(&address, "DELETE", &format!("/v1/members/{id}"), "").unwrap();
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let others = cluster.others(leader);
     for (&id, left) in others.iter().zip([2, 1]) {
         assert_eq!(remove(id).ok()["members"].as_array().unwrap().len(), left);
     }

@@ -46,7 +46,7 @@ impl Hello {
 
     /// One that this node takes for its peer's.
     fn to(victim: &Victim, to: u16) -> Hello {
-        let from = victim.cluster.ids().into_iter().find(|&id| id != to).unwrap();
+        let from = victim.cluster.others(to)[0];
         Hello::between(&victim.cluster.data(from), from, to)
     }
 
@@ -306,8 +306,7 @@ fn an_offer_of_a_snapshot_without_room_is_refused() {
     // A disk of which all but a little is reserved, once the node has begun.
     let cluster = Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {});
     let mut cluster = Victim::of(cluster).cluster;
-    let leader = cluster.wait_ready();
-    let full = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (_, full) = cluster.roles();
     cluster.stop(full);
     cluster.add_flags(&["--min-free-bytes", &(1_u64 << 60).to_string()]);
     cluster.restart(full);

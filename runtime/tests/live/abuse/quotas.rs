@@ -187,7 +187,7 @@ fn unanswered_requests_of_one_client_are_bounded() {
     let cluster = Cluster::start_with(3, &["--election-timeout", "10s"]);
     let leader = cluster.wait_ready();
     let address = cluster.client_addr(leader);
-    let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let followers = cluster.others(leader);
     let runtime = runtime();
     let mut flood = runtime.block_on(gather(&address, 4, UPGRADE, true));
     for &follower in &followers {

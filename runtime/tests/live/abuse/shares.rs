@@ -1,12 +1,10 @@
 //! What one client, or one operator's script in a loop, may take from all others: sessions, members,
 //! transfers of leadership.
 
-use std::net::SocketAddr;
+use std::io::{Read, Write};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
-use tokio::net::TcpSocket;
 
 use super::HONEST;
 use crate::support::cluster::Cluster;
@@ -15,21 +13,12 @@ use crate::support::{eventually, http, metrics};
 
 /// `POST path` from another address of this machine.
 pub(super) fn post_from(local: &str, address: &str, path: &str, body: &str) -> Value {
-    let (local, address): (SocketAddr, SocketAddr) = (format!("{local}:0").parse().unwrap(), address.parse().unwrap());
-    let length = body.len();
-    let request = format!(
-        "POST {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Length: {length}\r\n\r\n{body}"
-    );
-    let exchange = async {
-        let socket = TcpSocket::new_v4().unwrap();
-        socket.bind(local).unwrap();
-        let mut stream = socket.connect(address).await.expect("the node accepts connections");
-        stream.write_all(request.as_bytes()).await.unwrap();
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer).await.expect("the node answers");
-        answer
-    };
-    let answer = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(exchange);
+    let mut stream = http::connect_from(local, address);
+    // The request may wait for long.
+    stream.set_read_timeout(None).unwrap();
+    stream.write_all(http::request("POST", path, "", body).as_bytes()).unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("the node answers");
     let (_, body) = answer.split_once("\r\n\r\n").expect("an answer has a body");
     serde_json::from_str(body).expect("the body is JSON")
 }

@@ -23,7 +23,7 @@ fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
     let address = cluster.client_addr(leader);
     let holder = locks::open_session(&cluster, "holder", Duration::from_secs(3600));
     locks::acquire(&cluster, "k", holder);
-    let dead = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let dead = cluster.others(leader)[0];
     cluster.kill(dead);
 
     let wait = |number: u64| {

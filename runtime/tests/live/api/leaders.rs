@@ -112,14 +112,14 @@ fn a_node_without_a_majority_has_no_leader() {
     // The leader itself loses its followers to a pause; then a follower is left behind by two
     // crashes.
     let leader = cluster.wait_ready();
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let others = cluster.others(leader);
     others.iter().for_each(|&id| cluster.freeze(id));
     alone(&Node(cluster.client_addr(leader)));
     others.iter().for_each(|&id| cluster.thaw(id));
     let leader = cluster.wait_ready();
     assert_eq!(cluster.ids().len(), 3);
-    let left = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
-    let killed: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != left).collect();
+    let left = cluster.others(leader)[0];
+    let killed = cluster.others(left);
     killed.iter().for_each(|&id| cluster.kill(id));
     alone(&Node(cluster.client_addr(left)));
     cluster.restart(killed[0]);

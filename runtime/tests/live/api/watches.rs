@@ -234,7 +234,7 @@ async fn resumed_at_another_node_without_gap_or_repetition() {
     const ROUNDS: usize = 4;
     let mut cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|id| *id != leader).collect();
+    let others = cluster.others(leader);
     let mut steady = Events::open(&cluster.client_addr(leader), "prefix=");
     let (start, _) = steady.listing();
     let ends = Arc::new(AtomicBool::new(false));

@@ -64,8 +64,7 @@ pub fn break_lock(endpoints: &[String], key: &str, token: u64) {
 
 /// The address of a node that does not lead, and sends clients to the leader.
 pub fn follower(cluster: &Cluster) -> String {
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).expect("there are three nodes");
+    let (_, follower) = cluster.roles();
     let address = cluster.client_addr(follower);
     eventually("it knows where the leader is", || {
         http::get(&address, "/v1/locks/any").ok().filter(|response| response.status != 503)

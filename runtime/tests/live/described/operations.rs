@@ -224,8 +224,7 @@ fn secured(walk: &mut Walk) {
     let certificates = Certificates::of("billing", 3);
     let admin = certificates.administrator("eve");
     let mut cluster = Cluster::start_secured(3, &[], &certificates);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).expect("there are followers");
+    let (leader, follower) = cluster.roles();
     let (at_leader, at_follower) = (cluster.client_addr(leader), cluster.client_addr(follower));
     refusals::without_identity(walk, &at_leader, &certificates);
     let example = || examples().into_iter().find(|example| example.id == "setAccess").unwrap();
@@ -239,7 +238,7 @@ fn secured(walk: &mut Walk) {
     set(walk, &at_leader, "", &of_ops(0)).ok();
     certificates.issue_client("bob", &[]);
     refusals::without_rights(walk, &at_leader, &certificates.client("bob"));
-    cluster.ids().into_iter().filter(|&id| id != follower).for_each(|id| cluster.kill(id));
+    cluster.others(follower).into_iter().for_each(|id| cluster.kill(id));
     eventually("the node knows no leader", || cluster.status(follower)?.leader.is_none().then_some(()));
     set(walk, &at_follower, "", &json!({ "revision": 0 })).refused(503, "no_leader");
 }

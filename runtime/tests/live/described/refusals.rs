@@ -43,8 +43,7 @@ fn invalid(example: &Example) -> Option<(String, String)> {
 }
 
 pub(super) fn of_requests(walk: &mut Walk, cluster: &Cluster) {
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).expect("there are followers");
+    let (leader, follower) = cluster.roles();
     let (leader, follower) = (cluster.client_addr(leader), cluster.client_addr(follower));
     each_is_refused(walk, &follower, "not_leader", "X-Forward: never\r\n");
     each_is_refused(walk, &leader, "wrong_host", "Host: evil.example\r\n");
@@ -140,9 +139,8 @@ pub(super) fn too_many(walk: &mut Walk) {
 
 /// One of three nodes, without the others.
 pub(super) fn without_a_leader(walk: &mut Walk, cluster: &mut Cluster) {
-    let leader = cluster.wait_ready();
-    let alone = cluster.ids().into_iter().find(|&id| id != leader).expect("there are followers");
-    cluster.ids().into_iter().filter(|&id| id != alone).for_each(|id| cluster.kill(id));
+    let (_, alone) = cluster.roles();
+    cluster.others(alone).into_iter().for_each(|id| cluster.kill(id));
     let address = cluster.client_addr(alone);
     eventually("the node knows no leader", || cluster.status(alone)?.leader.is_none().then_some(()));
     let cluster_id = cluster_id(walk, &address);

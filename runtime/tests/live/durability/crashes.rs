@@ -14,10 +14,11 @@ use tokio::task::block_in_place;
 use tokio::time::{sleep, timeout};
 
 use crate::support::cluster::Cluster;
+use crate::support::eventually;
 use crate::support::journal::Journal;
 use crate::support::load::{Load, options};
+use crate::support::locks::read;
 use crate::support::proxy::{Faults, Proxies};
-use crate::support::{eventually, http};
 
 const SEED: u64 = 5;
 const CRASHES: usize = 5;
@@ -28,11 +29,7 @@ const GIVE_UP: Duration = Duration::from_secs(120);
 
 /// Every lock, as the nodes themselves have it.
 fn locks(cluster: &Cluster) -> LockPage {
-    let body = eventually("the leader lists all locks", || {
-        let answers = cluster.endpoints().into_iter().filter_map(|node| http::get(&node, "/v1/locks?limit=1000").ok());
-        answers.into_iter().find(|response| response.status == 200).map(|response| response.body)
-    });
-    serde_json::from_str(&body).expect("a page of locks")
+    serde_json::from_str(&read(&cluster.endpoints(), "/v1/locks?limit=1000")).expect("a page of locks")
 }
 
 /// The power fails: what is not on any disk is lost.
@@ -44,7 +41,7 @@ fn at_once(cluster: &mut Cluster) {
 /// The followers die first, and the leader is alone for a moment, with clients that go on asking
 /// it.
 fn one_last(cluster: &mut Cluster, leader: u16) {
-    let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let followers = cluster.others(leader);
     followers.iter().for_each(|&id| cluster.signal(id, Signal::KILL));
     followers.iter().for_each(|&id| cluster.kill(id));
     std::thread::sleep(Duration::from_millis(50));
@@ -54,7 +51,7 @@ fn one_last(cluster: &mut Cluster, leader: u16) {
 /// The followers return first and elect a leader between them: what only the old one has on its
 /// disk is lost.
 fn return_without(cluster: &mut Cluster, leader: u16) {
-    cluster.ids().into_iter().filter(|&id| id != leader).for_each(|id| cluster.restart(id));
+    cluster.others(leader).into_iter().for_each(|id| cluster.restart(id));
     cluster.wait_ready();
     cluster.restart(leader);
     cluster.wait_ready();

@@ -30,7 +30,7 @@ fn follower_with_an_old_copy_of_its_directory_is_noticed_and_repaired() {
     // Not recorded: a disk that goes back is what no recording may show.
     let mut cluster = Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {});
     let leader = cluster.wait_ready();
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let others = cluster.others(leader);
     let (restored, third) = (others[0], others[1]);
     let data = cluster.data(restored);
     let (backup, current) = (data.with_extension("backup"), data.with_extension("current"));
@@ -112,22 +112,20 @@ fn calm(size: u16) -> Cluster {
 #[test]
 fn copy_beside_its_original_is_refused() {
     let mut cluster = calm(3);
-    let leader = cluster.wait_ready();
-    let copied = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != copied).collect();
+    let (_, copied) = cluster.roles();
+    let others = cluster.others(copied);
     let data = cluster.data(copied);
     let aside = data.with_extension("copy");
     cluster.kill(copied);
     copy(&data, &aside);
     cluster.restart(copied);
-    cluster.wait_ready();
-    all_are_connected(&cluster);
+    cluster.wait_connected();
     // The first start of the copy has the number of the original's latest one; the later ones have
     // higher numbers.
     for _ in 0..3 {
         Copy::start(&cluster, copied, &aside).is_refused_by(&others);
     }
-    all_are_connected(&cluster);
+    cluster.wait_connected();
     for &other in &others {
         assert!(cluster.log(other).contains(COPY), "node {other} tells its own operator");
     }
@@ -137,8 +135,7 @@ fn copy_beside_its_original_is_refused() {
     Copy::start(&cluster, copied, &aside).is_refused_by(&others);
     for _ in 0..3 {
         cluster.restart(copied);
-        cluster.wait_ready();
-        all_are_connected(&cluster);
+        cluster.wait_connected();
         cluster.kill(copied);
     }
 }
@@ -147,15 +144,13 @@ fn copy_beside_its_original_is_refused() {
 #[test]
 fn restored_old_directory_is_refused() {
     let mut cluster = calm(3);
-    let leader = cluster.wait_ready();
-    let restored = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (_, restored) = cluster.roles();
     let data = cluster.data(restored);
     let (backup, current) = (data.with_extension("backup"), data.with_extension("current"));
     cluster.kill(restored);
     copy(&data, &backup);
     cluster.restart(restored);
-    cluster.wait_ready();
-    all_are_connected(&cluster);
+    cluster.wait_connected();
     cluster.kill(restored);
     fs::rename(&data, &current).expect("the directory can be moved");
     fs::rename(&backup, &data).expect("the copy takes its place");
@@ -165,15 +160,5 @@ fn restored_old_directory_is_refused() {
     fs::remove_dir_all(&data).expect("the copy can be removed");
     fs::rename(&current, &data).expect("the directory can be brought back");
     cluster.restart(restored);
-    all_are_connected(&cluster);
-}
-
-/// Waits until each node has connections from all others.
-fn all_are_connected(cluster: &Cluster) {
-    for id in cluster.ids() {
-        eventually("all nodes are connected", || {
-            let status = cluster.status(id)?;
-            status.members.iter().all(|member| member.connected).then_some(())
-        });
-    }
+    cluster.wait_connected();
 }

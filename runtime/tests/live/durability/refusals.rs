@@ -3,26 +3,17 @@
 
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Command;
 use std::time::Duration;
 
 use crate::support::cluster::Cluster;
-use crate::support::process::output;
+use crate::support::process::refusal;
 use crate::support::{http, locks, ports};
 
 /// The disk is not to be trusted, or not this node's.
 const STORAGE: i32 = 74;
 /// The command line contradicts itself.
 const CONFIG: i32 = 78;
-
-/// Starts a node that must not start, and returns what it says. If it does start, it stops at once,
-/// with another code: its standard input is at its end.
-fn refusal(command: &mut Command, code: i32) -> String {
-    let output = output(command.stdin(Stdio::null()));
-    let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert_eq!(output.status.code(), Some(code), "{said}");
-    said
-}
 
 /// The one segment of a short log.
 fn segment(data: &Path) -> PathBuf {
@@ -71,21 +62,31 @@ fn assert_serves(cluster: &Cluster, taken: &mut Vec<(String, u64)>) {
     }
 }
 
+/// Takes locks until a segment has frames in its middle. How many entries come in one frame depends on the node.
+fn write_frames(cluster: &Cluster, taken: &mut Vec<(String, u64)>, segment: &Path) {
+    while frames(&fs::read(segment).unwrap()).len() <= 10 {
+        assert!(taken.len() < 100, "there is no middle");
+        assert_serves(cluster, taken);
+    }
+}
+
+/// Starts this node, and the cluster serves with it.
+fn assert_returns(cluster: &mut Cluster, node: u16, taken: &mut Vec<(String, u64)>) {
+    cluster.restart(node);
+    cluster.wait_ready();
+    assert_serves(cluster, taken);
+}
+
 /// Goal: one bit of one frame in the middle of one node's log has flipped. That node refuses to
 /// start, names the file and the frame, and leaves the file as it is; the other two go on without
 /// it. With the bit back it starts, and the cluster is whole.
 #[test]
 fn a_node_whose_log_is_damaged_does_not_start() {
-    let mut cluster = stopping();
-    let mut taken = Vec::new();
+    let (mut cluster, mut taken) = (stopping(), Vec::new());
     // A follower and the leader are alike in this: damage is damage.
     let follower = cluster.wait_ready() % 3 + 1;
     let path = segment(&cluster.data(follower));
-    // How many entries come in one frame depends on the follower.
-    while frames(&fs::read(&path).unwrap()).len() <= 10 {
-        assert!(taken.len() < 100, "there is no middle");
-        assert_serves(&cluster, &mut taken);
-    }
+    write_frames(&cluster, &mut taken, &path);
     cluster.kill(follower);
     let sound = fs::read(&path).unwrap();
     let frames = frames(&sound);
@@ -104,9 +105,7 @@ fn a_node_whose_log_is_damaged_does_not_start() {
         assert_serves(&cluster, &mut taken);
     }
     fs::write(&path, &sound).unwrap();
-    cluster.restart(follower);
-    cluster.wait_ready();
-    assert_serves(&cluster, &mut taken);
+    assert_returns(&mut cluster, follower, &mut taken);
 }
 
 /// Goal: a killed follower's log has lost its end, in ways that leave only sound frames: the file
@@ -114,14 +113,10 @@ fn a_node_whose_log_is_damaged_does_not_start() {
 /// is missing, and leaves the file as it is.
 #[test]
 fn a_node_whose_log_has_lost_its_end_does_not_start() {
-    let mut cluster = stopping();
-    let mut taken = Vec::new();
+    let (mut cluster, mut taken) = (stopping(), Vec::new());
     let follower = cluster.wait_ready() % 3 + 1;
     let path = segment(&cluster.data(follower));
-    while frames(&fs::read(&path).unwrap()).len() <= 10 {
-        assert!(taken.len() < 100, "there is no middle");
-        assert_serves(&cluster, &mut taken);
-    }
+    write_frames(&cluster, &mut taken, &path);
     let sound = loop {
         cluster.kill(follower);
         let log = fs::read(&path).unwrap();
@@ -147,9 +142,7 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
         assert_serves(&cluster, &mut taken);
     }
     fs::write(&path, &sound).unwrap();
-    cluster.restart(follower);
-    cluster.wait_ready();
-    assert_serves(&cluster, &mut taken);
+    assert_returns(&mut cluster, follower, &mut taken);
 }
 
 /// Goal: a directory belongs to one node of one cluster with one set of founders, and to no other,
@@ -157,8 +150,7 @@ fn a_node_whose_log_has_lost_its_end_does_not_start() {
 /// from it as if nothing had happened.
 #[test]
 fn a_data_directory_is_one_nodes_for_ever() {
-    let mut cluster = stopping();
-    let mut taken = Vec::new();
+    let (mut cluster, mut taken) = (stopping(), Vec::new());
     assert_serves(&cluster, &mut taken);
     let node = cluster.wait_ready() % 3 + 1;
     let other = node % 3 + 1;
@@ -186,9 +178,7 @@ fn a_data_directory_is_one_nodes_for_ever() {
     let said = refusal(&mut with(&elsewhere, "--peers", &peers), CONFIG);
     assert!(said.contains(&format!("--peers does not name this node: add {node}=")), "{said}");
 
-    cluster.restart(node);
-    cluster.wait_ready();
-    assert_serves(&cluster, &mut taken);
+    assert_returns(&mut cluster, node, &mut taken);
 }
 
 /// What a test changes in the content of a file.
@@ -199,8 +189,7 @@ type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 /// version before is tested with the program of that version, in `upgrade`.)
 #[test]
 fn a_directory_of_a_later_version_is_refused() {
-    let mut cluster = stopping();
-    let mut taken = Vec::new();
+    let (mut cluster, mut taken) = (stopping(), Vec::new());
     assert_serves(&cluster, &mut taken);
     let node = cluster.wait_ready() % 3 + 1;
     let snapshot = http::post(&cluster.client_addr(node), "/v1/snapshot", "").unwrap().ok();
@@ -242,17 +231,14 @@ fn a_directory_of_a_later_version_is_refused() {
         assert!(fs::read(&path).unwrap() == later, "the file was written to");
         fs::write(&path, &ours).unwrap();
     }
-    cluster.restart(node);
-    cluster.wait_ready();
-    assert_serves(&cluster, &mut taken);
+    assert_returns(&mut cluster, node, &mut taken);
 }
 
 /// Goal: while a node runs, no other process opens its directory, also not under other addresses:
 /// the second process names the first, and the first is not disturbed.
 #[test]
 fn a_data_directory_is_used_by_one_process_at_a_time() {
-    let mut cluster = stopping();
-    let mut taken = Vec::new();
+    let (mut cluster, mut taken) = (stopping(), Vec::new());
     assert_serves(&cluster, &mut taken);
     for node in cluster.ids() {
         let [clients, peers] = ports::free(2)[..] else { unreachable!() };
@@ -268,9 +254,7 @@ fn a_data_directory_is_used_by_one_process_at_a_time() {
     assert_serves(&cluster, &mut taken);
     // The lock goes with its process, however that ends.
     cluster.kill(1);
-    cluster.restart(1);
-    cluster.wait_ready();
-    assert_serves(&cluster, &mut taken);
+    assert_returns(&mut cluster, 1, &mut taken);
 }
 
 /// The same command with another value for one flag.

@@ -263,7 +263,7 @@ fn node_that_comes_back_keeps_its_address() {
 fn damaged_copy_of_an_older_generation_is_not_taken_back() {
     let (mut cluster, _) = calm();
     let lost = cluster.wait_ready() % 3 + 1;
-    let others: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != lost).collect();
+    let others = cluster.others(lost);
     cluster.ids().into_iter().for_each(|id| cluster.kill(id));
     damage(&cluster, lost);
     cluster.restart(lost);

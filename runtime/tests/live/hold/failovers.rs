@@ -11,13 +11,12 @@ use crate::support::{eventually, http};
 #[test]
 fn follower_redirects_to_the_leader() {
     let mut cluster = Cluster::start_calm(3);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     let address = cluster.client_addr(leader);
     let redirect = http::send_unforwarded(&cluster.client_addr(follower), "GET", "/v1/hold", "").unwrap();
     assert_eq!(redirect.refused(307, "not_leader")["leader"]["client_addr"], address.as_str());
     assert_eq!(redirect.header("location"), Some(&*format!("http://{address}/v1/hold")));
-    for id in cluster.ids().into_iter().filter(|&id| id != follower) {
+    for id in cluster.others(follower) {
         cluster.kill(id);
     }
     eventually("the node knows no leader", || {
@@ -82,7 +81,7 @@ fn renewal_is_reported_when_it_is_committed() {
             break check;
         }
     };
-    let followers: Vec<u16> = cluster.ids().into_iter().filter(|&id| id != leader).collect();
+    let followers = cluster.others(leader);
     followers.iter().for_each(|&id| cluster.freeze(id));
     holder.send(&json!({ "here": check["n"] }));
     let interrupted = loop {

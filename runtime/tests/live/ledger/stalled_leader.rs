@@ -58,8 +58,7 @@ fn a_leader_that_wakes_up_renews_no_lease() {
     let address = cluster.client_addr(sleeper);
     let asked = std::thread::spawn(move || http::post(&address, &format!("/v1/sessions/{session}/keepalive"), ""));
     let path = format!("/v1/sessions/{session}");
-    let awake: Vec<String> =
-        cluster.ids().into_iter().filter(|&id| id != sleeper).map(|id| cluster.client_addr(id)).collect();
+    let awake: Vec<String> = cluster.others(sleeper).into_iter().map(|id| cluster.client_addr(id)).collect();
     eventually("the session has ended", || {
         awake.iter().any(|node| http::get(node, &path).is_ok_and(|answer| answer.status == 404)).then_some(())
     });

@@ -4,7 +4,7 @@ use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use crate::support::process::{Running, output, palisade, refusal};
+use crate::support::process::{Running, palisade, printed, refusal};
 use crate::support::{eventually, http, ports};
 
 /// A directory with a configuration file, and the addresses in it.
@@ -47,12 +47,6 @@ impl Configured {
     }
 }
 
-fn printed(command: &mut Command) -> String {
-    let result = output(command.arg("--print-config"));
-    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
-    String::from_utf8_lossy(&result.stdout).into_owned()
-}
-
 fn line<'a>(text: &'a str, option: &str) -> &'a str {
     text.lines().find(|line| line.starts_with(&format!("{option} = "))).unwrap_or_else(|| panic!("{option}: {text}"))
 }
@@ -62,7 +56,7 @@ fn line<'a>(text: &'a str, option: &str) -> &'a str {
 #[test]
 fn node_starts_with_file_environment_and_command_line() {
     let node = Configured::new("cluster = \"of-the-file\"");
-    let said = printed(node.serve().env("PALISADE_CLUSTER", "billing").args(["--max-sessions", "7"]));
+    let said = printed(node.serve().env("PALISADE_CLUSTER", "billing").args(["--max-sessions", "7", "--print-config"]));
     assert_eq!(line(&said, "cluster"), "cluster = \"billing\"  # PALISADE_CLUSTER");
     assert_eq!(line(&said, "max-sessions"), "max-sessions = 7  # command line");
     assert_eq!(line(&said, "id"), format!("id = 1  # {}:1", node.file().display()));
@@ -74,7 +68,7 @@ fn node_starts_with_file_environment_and_command_line() {
     drop(running);
     // The file may be named by the environment, too.
     let mut command = palisade();
-    let said = printed(command.arg("serve").env("PALISADE_CONFIG", node.file()));
+    let said = printed(command.args(["serve", "--print-config"]).env("PALISADE_CONFIG", node.file()));
     assert_eq!(line(&said, "cluster"), format!("cluster = \"billing\"  # {}:13", node.file().display()));
 }
 
@@ -84,9 +78,8 @@ fn node_starts_with_file_environment_and_command_line() {
 fn check_touches_neither_data_nor_ports() {
     let node = Configured::new("");
     let taken = TcpListener::bind(&node.clients).unwrap();
-    let result = output(&mut node.check());
-    let said = String::from_utf8_lossy(&result.stdout);
-    assert!(result.status.success() && said.contains(&node.file().display().to_string()), "{result:?}");
+    let said = printed(&mut node.check());
+    assert!(said.contains(&node.file().display().to_string()), "{said}");
     assert!(!node.has_data());
     drop(taken);
 }

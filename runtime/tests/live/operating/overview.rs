@@ -6,14 +6,11 @@ use std::fs;
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
-use crate::support::process::{output, palisade};
+use crate::support::process::{output, palisade, printed};
 use crate::support::{eventually, http};
 
 fn says(arguments: &[&str], endpoints: &[String]) -> String {
-    let result = output(palisade().args(arguments).args(["--endpoints", &endpoints.join(",")]));
-    let complained = String::from_utf8_lossy(&result.stderr);
-    assert!(result.status.success(), "palisade {arguments:?}: {complained}");
-    String::from_utf8_lossy(&result.stdout).into_owned()
+    printed(palisade().args(arguments).args(["--endpoints", &endpoints.join(",")]))
 }
 
 /// The words of each node's line in a table of members.

@@ -10,9 +10,10 @@ use std::thread::{JoinHandle, sleep, spawn};
 use std::time::{Duration, Instant};
 
 use super::{SMALL, Worker};
+use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::process::{self, palisade};
-use crate::support::{eventually, http, metrics, ports};
+use crate::support::{eventually, http, https, metrics, ports};
 
 /// How many files each node may have open.
 const LIMIT: u32 = 68;
@@ -109,7 +110,7 @@ fn unfinished_requests_leave_the_log_its_descriptors() {
     for further in 1..=2 {
         eventually("segments come and go", || (work(50).0 >= segments + further).then_some(()));
     }
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let follower = cluster.others(leader)[0];
     cluster.kill(follower);
     cluster.restart(follower);
     for further in 3..=6 {
@@ -134,6 +135,23 @@ fn unfinished_requests_leave_the_log_its_descriptors() {
     let most = 2 * (1 + usize::try_from(began.elapsed().as_secs()).unwrap() / 10);
     assert!((2..=most).contains(&lines), "{lines} lines for thousands of connections, {most} are allowed");
     eventually("clients are served again", || http::get(&address, "/healthz").ok().filter(|ok| ok.status == 200));
+}
+
+/// Goal: with TLS, hundreds of connections that say nothing leave connections to a client with a certificate.
+#[test]
+fn silent_strangers_leave_connections_to_certified_clients() {
+    let ours = Certificates::of("billing", 1);
+    let secure = ours.adjust();
+    let adjust = move |id, command: &mut Command| {
+        secure(id, command);
+        limit(command, LIMIT);
+    };
+    let cluster = Cluster::start_adjusted_secured(1, adjust, ours.client("test"));
+    let address = cluster.client_addr(cluster.wait_ready());
+    let silent: Vec<TcpStream> = (0..CONNECTIONS).map(|_| http::connect_from("127.0.0.77", &address)).collect();
+    // The node accepts it after all of those.
+    https::get(&address, &ours.client("test"), "/healthz").unwrap().ok();
+    drop(silent);
 }
 
 /// Goal: a client that reads a snapshot slowly holds one more descriptor; only so many clients may.

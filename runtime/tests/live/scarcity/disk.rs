@@ -236,8 +236,7 @@ fn a_followers_full_disk_is_its_own_affair() {
         return;
     }
     let cluster = start(3, &["--segment-bytes", "4194304"]);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     fill(&cluster.data(follower));
     let (address, low) = (cluster.client_addr(leader), cluster.client_addr(follower));
     eventually("the follower says so", || {

@@ -10,7 +10,7 @@ use rustix::process::Signal;
 
 use super::OFTEN;
 use crate::support::cluster::Cluster;
-use crate::support::process::{output, palisade};
+use crate::support::process::{output, palisade, refusal};
 use crate::support::{eventually, http, metrics};
 
 fn acquire(cluster: &Cluster, leader: u16, key: &str) {
@@ -67,7 +67,7 @@ fn a_saved_snapshot_is_whole() {
         output(&mut command)
     };
     // A node that is down is passed over.
-    let down = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let down = cluster.others(leader)[0];
     cluster.kill(down);
     let saved = save(&format!("{},{}", cluster.client_addr(down), cluster.client_addr(leader)));
     assert!(saved.status.success(), "{saved:?}");
@@ -92,7 +92,7 @@ fn saved_snapshot_is_the_leaders() {
     let mut cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     acquire(&cluster, leader, "key");
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let follower = cluster.others(leader)[0];
     let directory = tempfile::tempdir().unwrap();
     let [file, other] = ["saved.snap", "other"].map(|name| directory.path().join(name));
     fs::write(&other, "left alone").unwrap();
@@ -110,7 +110,7 @@ fn saved_snapshot_is_the_leaders() {
     assert_eq!(fs::read_to_string(&other).unwrap(), "left alone");
     assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 3, "nothing is left aside");
 
-    cluster.ids().into_iter().filter(|&id| id != follower).for_each(|id| cluster.kill(id));
+    cluster.others(follower).into_iter().for_each(|id| cluster.kill(id));
     let [said, warned] = save(&cluster);
     assert!(said.contains(&format!("the snapshot of {} up to", cluster.client_addr(follower))), "{said}");
     assert!(warned.contains("may lack the changes that were acknowledged last"), "{warned}");
@@ -130,9 +130,7 @@ fn a_node_does_not_start_from_a_damaged_snapshot() {
     bytes[middle] ^= 1;
     fs::write(&path, &bytes).unwrap();
     assert!(matches!(read_snapshot::<LockTable>(bytes.as_slice(), None), Err(SnapshotFlaw::Damaged { .. })));
-    let ended = output(cluster.command(1).stdin(Stdio::null()).stderr(Stdio::piped()));
-    let said = String::from_utf8_lossy(&ended.stderr).into_owned();
-    assert_eq!(ended.status.code(), Some(74), "{said}");
+    let said = refusal(&mut cluster.command(1), 74);
     assert!(said.contains(&format!("{} is damaged at byte", path.display())), "{said}");
 }
 

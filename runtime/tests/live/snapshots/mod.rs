@@ -7,7 +7,7 @@ mod limits;
 
 /// A snapshot for every 40 kB of log, segments of 32 KiB, and a log that ends soon behind the
 /// snapshot.
-const OFTEN: [&str; 8] = [
+pub(crate) const OFTEN: [&str; 8] = [
     "--snapshot-log-bytes",
     "40000",
     "--segment-bytes",

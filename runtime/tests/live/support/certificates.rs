@@ -6,7 +6,7 @@ use std::process::Command;
 
 use palisade_client::Security;
 
-use super::process::{output, palisade};
+use super::process::{palisade, printed};
 
 /// The directory of a CA.
 pub struct Certificates {
@@ -20,9 +20,7 @@ pub const EXPIRED: [&str; 4] = ["--valid-from", "2020-01-01T00:00:00Z", "--valid
 
 /// Runs `palisade cert`, and returns what it printed.
 pub fn cert<S: AsRef<OsStr>>(arguments: &[S]) -> String {
-    let result = output(palisade().arg("cert").args(arguments));
-    assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
-    String::from_utf8_lossy(&result.stdout).into_owned()
+    printed(palisade().arg("cert").args(arguments))
 }
 
 impl Certificates {

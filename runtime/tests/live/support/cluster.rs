@@ -38,6 +38,9 @@ const RECORDINGS: &str = "PALISADE_TEST_RECORDINGS";
 /// test that needs more [does not record](Cluster::start_unrecorded).
 const RECORDING_LIMIT: &str = "67108864";
 
+/// The flags of a cluster whose leader stays.
+pub const CALM: [&str; 2] = ["--election-timeout", "750ms"];
+
 /// Where the next cluster of this process is to leave its recordings.
 pub fn recordings() -> Option<PathBuf> {
     static CLUSTERS: AtomicUsize = AtomicUsize::new(1);
@@ -74,6 +77,11 @@ fn this_program() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_palisade"))
 }
 
+/// The same for each of so many nodes.
+fn programs(size: u16) -> Vec<PathBuf> {
+    vec![this_program(); usize::from(size)]
+}
+
 impl Cluster {
     /// Starts `size` nodes and waits until all of them know a leader.
     pub fn start(size: u16) -> Cluster {
@@ -83,12 +91,12 @@ impl Cluster {
     /// A cluster whose leader stays: for tests that are not about failover, and run on a machine
     /// where a process may stand still for longer than the usual election timeout.
     pub fn start_calm(size: u16) -> Cluster {
-        Cluster::start_with(size, &["--election-timeout", "750ms"])
+        Cluster::start_with(size, &CALM)
     }
 
     /// The same, with these flags added to every node's command line.
     pub fn start_calm_with(size: u16, flags: &[&str]) -> Cluster {
-        Cluster::start_with(size, &[&["--election-timeout", "750ms"], flags].concat())
+        Cluster::start_with(size, &[&CALM[..], flags].concat())
     }
 
     /// A cluster with these flags added to every node's command line.
@@ -102,7 +110,7 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
-        Cluster::launch(size, flags, Box::new(adjust), None, recordings_of(flags), Security::plain())
+        Cluster::start_programs(flags, &programs(size), adjust, Security::plain())
     }
 
     /// A cluster of one node for each of these programs. `adjust` may change a node's command at each of its starts.
@@ -112,20 +120,18 @@ impl Cluster {
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
         security: Security,
     ) -> Cluster {
-        Cluster::launch_programs(programs, flags, Box::new(adjust), None, recordings_of(flags), security)
+        Cluster::launch(programs, flags, adjust, None, recordings_of(flags), security)
     }
 
     /// A cluster whose nodes have the certificates of these, and whose leader stays.
     pub fn start_secured(size: u16, flags: &[&str], certificates: &Certificates) -> Cluster {
-        let flags = [&["--election-timeout", "750ms"], flags].concat();
-        let (adjust, security) = (certificates.adjust(), certificates.client("test"));
-        Cluster::launch(size, &flags, Box::new(adjust), None, recordings_of(&flags), security)
+        let flags = [&CALM[..], flags].concat();
+        Cluster::start_programs(&flags, &programs(size), certificates.adjust(), certificates.client("test"))
     }
 
     /// The same, and nothing is recorded: see [`Cluster::start_unrecorded`].
     pub fn start_unrecorded_secured(size: u16, certificates: &Certificates) -> Cluster {
-        let (adjust, security) = (certificates.adjust(), certificates.client("test"));
-        Cluster::launch(size, &["--election-timeout", "750ms"], Box::new(adjust), None, None, security)
+        Cluster::launch(&programs(size), &CALM, certificates.adjust(), None, None, certificates.client("test"))
     }
 
     /// The same, and `adjust` gives each node its certificates at every start of it.
@@ -134,8 +140,7 @@ impl Cluster {
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
         security: Security,
     ) -> Cluster {
-        let flags = ["--election-timeout", "750ms"];
-        Cluster::launch(size, &flags, Box::new(adjust), None, recordings_of(&flags), security)
+        Cluster::start_programs(&CALM, &programs(size), adjust, security)
     }
 
     /// The test asks for the nodes' status in this way from now on.
@@ -150,30 +155,18 @@ impl Cluster {
         flags: &[&str],
         adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
     ) -> Cluster {
-        Cluster::launch(size, flags, Box::new(adjust), None, None, Security::plain())
+        Cluster::launch(&programs(size), flags, adjust, None, None, Security::plain())
     }
 
     /// A cluster whose nodes reach one another by these wires.
     pub fn start_wired(size: u16, flags: &[&str], wires: &Wires) -> Cluster {
-        Cluster::launch(size, flags, Box::new(|_, _| {}), Some(wires), recordings_of(flags), Security::plain())
+        Cluster::launch(&programs(size), flags, |_, _| {}, Some(wires), recordings_of(flags), Security::plain())
     }
 
     fn launch(
-        size: u16,
-        flags: &[&str],
-        adjust: Adjust,
-        wires: Option<&Wires>,
-        recordings: Option<PathBuf>,
-        security: Security,
-    ) -> Cluster {
-        let programs = vec![this_program(); usize::from(size)];
-        Cluster::launch_programs(&programs, flags, adjust, wires, recordings, security)
-    }
-
-    fn launch_programs(
         programs: &[PathBuf],
         flags: &[&str],
-        adjust: Adjust,
+        adjust: impl Fn(u16, &mut Command) + Send + Sync + 'static,
         wires: Option<&Wires>,
         recordings: Option<PathBuf>,
         security: Security,
@@ -188,6 +181,7 @@ impl Cluster {
         let nodes = nodes.collect();
         let flags = flags.iter().map(|&flag| flag.to_string()).collect();
         let transfer_pause = "0s".to_owned();
+        let adjust: Adjust = Box::new(adjust);
         let mut cluster = Cluster { directory, nodes, flags, transfer_pause, adjust, recordings, security };
         for id in cluster.ids() {
             cluster.restart(id);
@@ -367,6 +361,27 @@ impl Cluster {
         }
         let response = http::get(&self.node(id).client_addr, "/v1/status").ok()?;
         serde_json::from_str(&response.body).ok()
+    }
+
+    /// All nodes but this one.
+    pub fn others(&self, than: u16) -> Vec<u16> {
+        self.ids().into_iter().filter(|&id| id != than).collect()
+    }
+
+    /// The leader and a follower, once every running node knows the same leader.
+    pub fn roles(&self) -> (u16, u16) {
+        let leader = self.wait_ready();
+        (leader, self.others(leader)[0])
+    }
+
+    /// Waits until every running node has connections from all others and knows the same leader, and returns the leader.
+    pub fn wait_connected(&self) -> u16 {
+        self.wait_ready();
+        eventually("all nodes are connected", || {
+            let connected = |id| self.status(id)?.members.iter().all(|member| member.connected).then_some(());
+            self.running().into_iter().map(connected).collect::<Option<Vec<_>>>()
+        });
+        self.wait_ready()
     }
 
     /// Waits until every running node knows the same leader, and returns it.

@@ -8,6 +8,7 @@ use std::time::Duration;
 use serde_json::Value;
 
 use super::description::{self, Request};
+use super::https::block_on;
 
 /// A response.
 #[derive(Debug)]
@@ -77,11 +78,15 @@ pub fn send_unforwarded(address: &str, method: &str, path: &str, body: &str) -> 
 
 /// Any method, with more headers.
 pub fn send_with(address: &str, method: &str, path: &str, headers: &str, body: &str) -> std::io::Result<Response> {
+    raw(address, request(method, path, headers, body).as_bytes())
+}
+
+/// A request for one answer, as it is sent.
+pub fn request(method: &str, path: &str, headers: &str, body: &str) -> String {
     let length = body.len();
-    let request = format!(
+    format!(
         "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{headers}Content-Length: {length}\r\n\r\n{body}"
-    );
-    raw(address, request.as_bytes())
+    )
 }
 
 /// Sends bytes as they are, and reads until the server closes.
@@ -118,12 +123,11 @@ pub fn whole(request: &[u8], bytes: &[u8]) -> std::io::Result<Response> {
 
 /// Connects from this address of the machine.
 pub fn connect_from(from: &str, address: &str) -> TcpStream {
-    let connected = async {
+    let stream = block_on(async {
         let socket = tokio::net::TcpSocket::new_v4().unwrap();
         socket.bind(format!("{from}:0").parse().unwrap()).unwrap();
         socket.connect(address.parse().unwrap()).await.expect("the node accepts connections").into_std().unwrap()
-    };
-    let stream = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap().block_on(connected);
+    });
     stream.set_nonblocking(false).unwrap();
     stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
     stream

@@ -55,10 +55,7 @@ pub fn send_with(
 ) -> io::Result<Response> {
     let token = security.token().map_err(io::Error::other)?;
     let token = token.map_or_else(String::new, |token| format!("Authorization: Bearer {token}\r\n"));
-    let length = body.len();
-    let request = format!(
-        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n{token}{headers}Content-Length: {length}\r\n\r\n{body}"
-    );
+    let request = http::request(method, path, &(token + headers), body);
     let response = http::whole(request.as_bytes(), &exchange(address, security, request.as_bytes())?)?;
     description::check(Request::parse(request.as_bytes()), &response);
     Ok(response)

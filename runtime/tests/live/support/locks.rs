@@ -10,15 +10,17 @@ use super::cluster::Cluster;
 use super::eventually;
 use super::http::{self, Response};
 
+/// The body of the first answer 200 to `GET path` of these nodes.
+pub fn read(nodes: &[String], path: &str) -> String {
+    eventually(&format!("a node answers GET {path}"), || {
+        let answers = nodes.iter().filter_map(|node| http::get(node, path).ok());
+        answers.into_iter().find(|response| response.status == 200).map(|response| response.body)
+    })
+}
+
 /// The lock on `key`, as the leader has it.
 pub fn lock(cluster: &Cluster, key: &str) -> LockView {
-    let path = format!("/v1/locks/{key}");
-    let read = || {
-        let answers = cluster.endpoints().into_iter().filter_map(|endpoint| http::get(&endpoint, &path).ok());
-        answers.into_iter().find(|response| response.status == 200)
-    };
-    let response = eventually("a leader shows the lock", read);
-    serde_json::from_str(&response.body).expect("a lock")
+    serde_json::from_str(&read(&cluster.endpoints(), &format!("/v1/locks/{key}"))).expect("a lock")
 }
 
 /// The lock on `key`, as node `id` has it, if it answers. Nothing is written into the log for that.

@@ -24,7 +24,21 @@ pub fn output(command: &mut Command) -> Output {
     command.output().expect("the command can be run")
 }
 
+/// What a command said, on both streams.
+pub fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
+}
+
+/// Runs a command that succeeds; returns what it printed.
+#[track_caller]
+pub fn printed(command: &mut Command) -> String {
+    let result = output(command);
+    assert!(result.status.success(), "{command:?}: {}, {}", result.status, said(&result));
+    String::from_utf8_lossy(&result.stdout).into_owned()
+}
+
 /// Runs a command that ends with this exit code; returns what it said about an error.
+/// Its standard input is at its end: a node of a cluster that does start stops at once.
 #[track_caller]
 pub fn refusal(command: &mut Command, code: i32) -> String {
     let result = output(command);

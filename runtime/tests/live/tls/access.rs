@@ -9,10 +9,11 @@ use palisade_client::{Client, Error, LockOptions, Options, Security};
 use serde_json::{Value, json};
 use tokio::time::timeout;
 
+use super::clients::run;
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::http::Response;
-use crate::support::process::{output, palisade};
+use crate::support::process::{output, palisade, said};
 use crate::support::{eventually, http, https};
 
 /// A client of a cluster.
@@ -76,21 +77,13 @@ impl Caller {
 
     /// The command line, at this node.
     fn run(&self, arguments: &[&str]) -> Output {
-        let mut command = palisade();
-        let (options, rest) =
-            arguments.split_at(arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len()));
-        command.args(options).args(["--endpoints", &format!("https://{}", self.address)]);
-        output(command.args(Certificates::arguments(&self.security)).args(rest))
+        run(&self.address, &self.security, arguments)
     }
 }
 
 /// The path of a lock.
 fn lock(key: &str) -> String {
     format!("/v1/locks/{}", key.replace('/', "%2F"))
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
 #[track_caller]
@@ -106,8 +99,7 @@ fn client_may_do_what_the_rules_permit_and_nothing_else() {
     let ours = Certificates::of("billing", 3);
     ours.issue_client("worker-7", &[]);
     let cluster = Cluster::start_secured(3, &[], &ours);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     let alice = ours.administrator("alice");
     let worker = Caller::at(&cluster, leader, &ours.client("worker-7"));
     let (alice, through_follower) = (Caller::at(&cluster, leader, &alice), Caller::at(&cluster, follower, &alice));

@@ -9,7 +9,7 @@ use tokio::time::timeout;
 
 use crate::support::certificates::{Certificates, EXPIRED, cert};
 use crate::support::cluster::Cluster;
-use crate::support::process::{output, palisade};
+use crate::support::process::{output, palisade, said};
 use crate::support::{eventually, http, https};
 
 /// A token for `name`: the file that has it, and the line for the nodes.
@@ -22,11 +22,12 @@ pub(crate) fn token(certificates: &Certificates, name: &str) -> (Security, Strin
     (certificates.anonymous().with_token_file(file), line.to_owned())
 }
 
-fn run(cluster: &Cluster, id: u16, security: &Security, arguments: &[&str]) -> Output {
+/// Runs `palisade` with this security at the node that serves clients at this address.
+pub(crate) fn run(address: &str, security: &Security, arguments: &[&str]) -> Output {
     let mut command = palisade();
     let (options, rest) =
         arguments.split_at(arguments.iter().position(|word| *word == "--").unwrap_or(arguments.len()));
-    command.args(options).args(["--endpoints", &format!("https://{}", cluster.client_addr(id))]);
+    command.args(options).args(["--endpoints", &format!("https://{address}")]);
     output(command.args(Certificates::arguments(security)).args(rest))
 }
 
@@ -35,10 +36,6 @@ fn refusal(cluster: &Cluster, security: &Security) -> palisade_client::Error {
     let options =
         Options { security: security.clone(), connect_timeout: Duration::from_secs(60), ..Options::default() };
     https::block_on(Client::connect(&cluster.endpoints(), options)).expect_err("no node lets it in")
-}
-
-fn said(output: &Output) -> String {
-    String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout)
 }
 
 /// Goal: a certificate of the CA, or a token of the file, opens the port; nothing else does, and the
@@ -75,7 +72,7 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
         // The Rust client and the command line say the same; the client does not try until its time is over.
         let error = refusal(&cluster, security);
         assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
-        let asked = run(&cluster, 1, security, &["status"]);
+        let asked = run(&address, security, &["status"]);
         assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
     }
     let refused = [
@@ -92,7 +89,7 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
         let error = refusal(&cluster, security);
         assert!(matches!(&error, Error::Unauthenticated { trouble } if trouble.contains(why)), "{error}");
         eventually("the operator reads it", || cluster.log(1).contains(logged).then_some(()));
-        let asked = run(&cluster, 1, security, &["status"]);
+        let asked = run(&address, security, &["status"]);
         assert!(asked.status.code() == Some(69) && said(&asked).contains(why), "{}", said(&asked));
     }
 
@@ -115,9 +112,9 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
 
     let file = ours.beside("refused.snapshot");
-    let saved = run(&cluster, 1, &ours.anonymous(), &["snapshot", "save", file.to_str().unwrap()]);
+    let saved = run(&address, &ours.anonymous(), &["snapshot", "save", file.to_str().unwrap()]);
     assert!(saved.status.code() == Some(77) && said(&saved).contains("proves no identity"), "{}", said(&saved));
-    let locked = run(&cluster, 1, &ours.anonymous(), &["lock", "k", "--", "true"]);
+    let locked = run(&address, &ours.anonymous(), &["lock", "k", "--", "true"]);
     assert!(locked.status.code() == Some(77) && said(&locked).contains("proves no identity"), "{}", said(&locked));
 
     // Two clients hold locks over WebSockets; the token of one is removed.
@@ -151,20 +148,19 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
 fn commands_work_through_a_follower() {
     let ours = Certificates::of("billing", 3);
     let cluster = Cluster::start_secured(3, &[], &ours);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
-    let client = ours.client("test");
-    let locked = run(&cluster, follower, &client, &["lock", "k", "--", "sh", "-c", "echo token $PALISADE_TOKEN"]);
+    let (leader, follower) = cluster.roles();
+    let (client, address) = (ours.client("test"), cluster.client_addr(follower));
+    let locked = run(&address, &client, &["lock", "k", "--", "sh", "-c", "echo token $PALISADE_TOKEN"]);
     assert!(said(&locked).contains("token 1"), "{}", said(&locked));
     for arguments in [&["status"][..], &["locks"], &["show", "k"], &["members", "list"]] {
-        let shown = run(&cluster, follower, &client, arguments);
+        let shown = run(&address, &client, arguments);
         assert!(shown.status.success(), "{arguments:?}: {}", said(&shown));
     }
     let file = ours.beside("snapshot");
-    let saved = run(&cluster, follower, &client, &["snapshot", "save", file.to_str().unwrap()]);
+    let saved = run(&address, &client, &["snapshot", "save", file.to_str().unwrap()]);
     assert!(saved.status.success(), "{}", said(&saved));
 
-    let redirect = https::get_unforwarded(&cluster.client_addr(follower), &client, "/v1/locks/k").unwrap();
+    let redirect = https::get_unforwarded(&address, &client, "/v1/locks/k").unwrap();
     assert_eq!(redirect.status, 307, "{}", redirect.body);
     let location = format!("https://{}/v1/locks/k", cluster.client_addr(leader));
     assert_eq!(redirect.header("location"), Some(location.as_str()));

@@ -97,8 +97,7 @@ fn revoked_token_ends_waits_at_a_follower_and_without_a_connection() {
     let tokens = ours.beside("tokens");
     std::fs::write(&tokens, format!("{line}\n{kept}\n")).unwrap();
     let cluster = Cluster::start_secured(3, &["--client-tokens", tokens.to_str().unwrap()], &ours);
-    let leader = cluster.wait_ready();
-    let follower = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, follower) = cluster.roles();
     let (leader, follower) = (cluster.client_addr(leader), cluster.client_addr(follower));
     let certified = ours.client("test");
     let queue = || {

@@ -1,6 +1,7 @@
 //! The port for nodes: a program that claims to be a node that it is not is refused with the reason,
 //! before the node believes anything that it says.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
@@ -87,8 +88,7 @@ fn stranger_on_the_peer_port_is_refused_with_the_reason_and_changes_nothing() {
     ours.trust(&others);
     let unknown = Certificates::of("billing", 3);
     let cluster = Cluster::start_secured(3, &[], &ours);
-    let leader = cluster.wait_ready();
-    let victim = cluster.ids().into_iter().find(|&id| id != leader).unwrap();
+    let (leader, victim) = cluster.roles();
     let (address, client) = (cluster.client_addr(leader), ours.client("test"));
     let grant = https::post(&address, &client, "/v1/locks/k/acquire", &json!({"ttl_ms": 600_000}).to_string());
     let grant = grant.unwrap().ok();
@@ -172,6 +172,72 @@ fn without_tls_any_program_that_reaches_the_port_acts_as_a_node() {
     assert!(cluster.log(victim).contains("a committed entry is never replaced"), "by the protocol's assertion");
 }
 
+/// The hello to node `to` of the server with this data directory, in a generation of its number that it chooses.
+fn hello_in_generation(data: &Path, number: u16, generation: u16, to: u16) -> Vec<u8> {
+    let first = Hello::between(data, number, to).frame();
+    let mut hello: palisade::peers::Hello = codec::decode(&first[8..]).unwrap();
+    hello.from = NodeId::new(number, generation);
+    let mut payload = Vec::new();
+    codec::encode_into(&hello, &mut payload);
+    frame(&payload)
+}
+
+/// Goal: with the certificate of a removed node a program is refused in every generation of its number, also in one
+/// that was no member, and changes nothing. Before the removal a node may not refuse a later generation: a replacement
+/// that the node has not heard of yet can have made it a member.
+#[test]
+fn removed_node_is_refused_in_every_generation() {
+    let ours = Certificates::of("billing", 3);
+    let mut cluster = Cluster::start_secured(3, &[], &ours);
+    let leader = cluster.wait_connected();
+    let [removed, victim] = cluster.others(leader)[..] else { unreachable!() };
+    let (address, client) = (cluster.client_addr(leader), ours.client("test"));
+    let grant = https::post(&address, &client, "/v1/locks/k/acquire", &json!({"ttl_ms": 600_000}).to_string());
+    let grant = grant.unwrap().ok();
+
+    let (certificate, data) = (ours.with(&ours, &format!("node-{removed}")), cluster.data(removed));
+    let hello = |generation, to| hello_in_generation(&data, removed, generation, to);
+    let others = [leader, victim].map(|id| (id, cluster.peer_addr(id)));
+    let greet = |generation, (to, port): &(u16, String), more: &[u8]| {
+        welcome(&https::exchange(port, &certificate, &[&hello(generation, *to)[..], more].concat()).unwrap())
+    };
+    for other in &others {
+        // What is no message ends the connection, behind the answer to the hello.
+        let welcomed = greet(1, other, &frame(b"no message at all"));
+        assert!(welcomed.is_ok(), "{welcomed:?}");
+    }
+
+    https::send(&address, &client, "DELETE", &format!("/v1/members/{removed}"), "").unwrap().ok();
+    cluster.kill(removed);
+    let before = await_applied(&cluster, leader, victim);
+    for other in &others {
+        let reason = format!("node {removed} was removed from this cluster, or came back with another data directory");
+        eventually("the node has heard of the removal", || {
+            greet(0, other, b"").is_err_and(|refusal| refusal.contains(&reason)).then_some(())
+        });
+        for generation in [1, 7] {
+            let refusal = greet(generation, other, b"").expect_err("the number was removed");
+            let reason = format!(
+                "node {removed} was removed from this cluster, and node IDs are not reused: stop the server that claims \
+                 to be node {removed}.{generation}"
+            );
+            assert!(refusal.contains(&reason), "{refusal}");
+        }
+    }
+    let pid = cluster.pid(victim).as_raw_nonzero().get();
+    let token = Token(grant["token"].as_u64().unwrap());
+    for forgery in [Forgery::NoEntry, Forgery::Break(token), Forgery::FirstEntry] {
+        let bytes = [hello(1, victim), message(&before, NodeId::new(removed, 1).0, victim, forgery)].concat();
+        // The connection ends with bytes unread, which may take the answer back.
+        let _ = https::exchange(&cluster.peer_addr(victim), &certificate, &bytes);
+    }
+    let after = cluster.status(victim).unwrap();
+    assert_eq!((after.term, &after.leader), (before.term, &before.leader), "nothing was believed");
+    let shown = https::get(&address, &client, "/v1/locks/k").unwrap().ok();
+    assert_eq!(shown["holder"]["token"], grant["token"], "the lock is still held");
+    assert!(process::lives(pid), "node {victim} was ended");
+}
+
 /// The token of lock `k`'s holder, if there is one, as the leader has it; asked for at node `id`.
 fn holder(cluster: &Cluster, id: u16) -> Option<Option<u64>> {
     let shown = http::get(&cluster.client_addr(id), "/v1/locks/k").ok().filter(|response| response.status == 200)?;
@@ -190,7 +256,7 @@ enum Forgery {
 }
 
 /// An AppendEntries for node `to`, whose status this is, from a node of the next term.
-fn message(status: &StatusView, from: u16, to: u16, forgery: Forgery) -> Vec<u8> {
+fn message(status: &StatusView, from: impl Into<u32>, to: u16, forgery: Forgery) -> Vec<u8> {
     let (term, stamp) = (Term(status.term + 1), Stamp(status.cluster_time_ms));
     let entry = |index, payload| Entry { term, index, stamp, payload };
     let (prev, entries, commit) = match forgery {

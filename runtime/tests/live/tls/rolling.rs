@@ -9,7 +9,6 @@ use parking_lot::Mutex;
 use super::rotation::Load;
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
-use crate::support::eventually;
 
 /// Goal: the steps of docs/security.md, in their order: every node gets its certificate with
 /// `--tls-optional`, then the clients use TLS, then every node is started without the option. No
@@ -35,11 +34,7 @@ fn cluster_changes_to_tls_node_by_node() {
             step.lock()[usize::from(id) - 1] = to;
             cluster.stop(id);
             cluster.restart(id);
-            cluster.wait_ready();
-            eventually("all nodes are connected", || {
-                let connected = |id| cluster.status(id)?.members.iter().all(|member| member.connected).then_some(());
-                cluster.ids().into_iter().map(connected).collect::<Option<Vec<_>>>()
-            });
+            cluster.wait_connected();
         }
     };
 

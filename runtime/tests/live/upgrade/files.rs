@@ -1,29 +1,16 @@
 //! Files that one version has written, read by the other.
 
-use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
 use palisade_client::Security;
 
 use super::{previous, this};
+use crate::audit::{keep, verify};
 use crate::support::cluster::Cluster;
-use crate::support::process::output;
 use crate::support::{http, locks};
 
 const TTL: Duration = Duration::from_secs(3600);
-
-/// Gives each node an audit log beside its data.
-fn keep_audit(_: u16, command: &mut Command) {
-    let data = command.get_args().skip_while(|flag| *flag != "--data").nth(1).map(PathBuf::from);
-    command.arg("--audit").arg(data.expect("a node has a data directory").with_extension("audit"));
-}
-
-fn verify(program: &Path, audit: &Path) {
-    let result = output(Command::new(program).args(["audit", "verify"]).arg(audit));
-    let said = String::from_utf8_lossy(&result.stdout).into_owned() + &String::from_utf8_lossy(&result.stderr);
-    assert!(result.status.success() && said.contains("the chain is whole"), "{said}");
-}
 
 /// Goal: a directory with a log, snapshots and an audit log goes from the version before to this one, back, and here
 /// again. Each start finds what all versions before it have written, and writes more, also after `kill -9`.
@@ -33,7 +20,7 @@ fn directory_goes_to_this_version_and_back() {
     // Short segments: each version begins new ones, and reads those of the other.
     let flags = ["--election-timeout", "750ms", "--segment-bytes", "4096"];
     let programs = [previous.clone()];
-    let mut cluster = Cluster::start_programs(&flags, &programs, keep_audit, Security::plain());
+    let mut cluster = Cluster::start_programs(&flags, &programs, keep, Security::plain());
     let session = locks::open_session(&cluster, "holder", TTL);
     let mut tokens = Vec::new();
     for (round, program) in [this(), previous.clone(), this()].into_iter().enumerate() {
@@ -51,7 +38,7 @@ fn directory_goes_to_this_version_and_back() {
         }
         let audit = cluster.data(1).with_extension("audit");
         for reader in [&previous, &this()] {
-            verify(reader, &audit);
+            verify(&mut Command::new(reader), &audit);
         }
         cluster.run_program(1, program);
         cluster.restart(1);

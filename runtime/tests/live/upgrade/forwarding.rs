@@ -5,7 +5,7 @@ use std::time::Duration;
 use palisade_client::Security;
 use serde_json::json;
 
-use super::{make_leader, previous, this, wait_connected};
+use super::{make_leader, previous, this};
 use crate::support::cluster::Cluster;
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http, locks, metrics};
@@ -17,7 +17,7 @@ fn followers_forward_to_leaders_of_the_other_version() {
     let Some(previous) = previous() else { return };
     let programs = [previous.clone(), this(), previous];
     let cluster = Cluster::start_programs(&["--election-timeout", "750ms"], &programs, |_, _| {}, Security::plain());
-    wait_connected(&cluster);
+    cluster.wait_connected();
     // With a session, a request that is repeated finds its own grant.
     let session = locks::open_session(&cluster, "o", Duration::from_secs(3600));
     for (follower, leader) in [(1, 2), (2, 1)] {

@@ -7,29 +7,18 @@ use palisade_client::Security;
 use serde_json::{Value, json};
 use tokio::task::block_in_place;
 
-use super::{PROTOCOLS, check_journal, make_leader, previous, spoken, this, wait_connected};
+use super::{PROTOCOLS, check_journal, make_leader, previous, spoken, this};
+use crate::snapshots::OFTEN;
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::load::Clients;
-use crate::support::process::output;
+use crate::support::process::printed;
 use crate::support::{eventually, https, metrics};
 
 const SEED: u64 = 73;
 /// In these clusters the second node runs this version, and the other two the version before.
 const OLD: u16 = 1;
 const NEW: u16 = 2;
-
-/// A snapshot for every 40 kB of log, and a log that ends soon behind it.
-const OFTEN: [&str; 8] = [
-    "--snapshot-log-bytes",
-    "40000",
-    "--segment-bytes",
-    "32768",
-    "--snapshot-margin",
-    "20",
-    "--election-timeout",
-    "750ms",
-];
 
 /// Goal: the leadership goes to and fro between nodes of both versions while clients work, and nothing that was
 /// acknowledged is lost.
@@ -46,7 +35,7 @@ async fn leadership_goes_to_and_fro_between_versions() {
             clients.get_on(50).await;
         }
     }
-    block_in_place(|| wait_connected(&cluster));
+    block_in_place(|| cluster.wait_connected());
     let journal = clients.finish().await;
     block_in_place(|| check_journal(&cluster, &journal));
 }
@@ -85,7 +74,7 @@ async fn snapshots_are_sent_between_versions() {
                         .then_some(())
                 });
                 cluster.restart(to);
-                let leader = wait_connected(&cluster);
+                let leader = cluster.wait_connected();
                 let goal = cluster.status(leader).expect("the leader answers").applied;
                 eventually("the node has caught up", || {
                     cluster.status(to).filter(|status| status.applied >= goal).map(drop)
@@ -105,15 +94,11 @@ fn commands_of_both_versions_ask_nodes_of_both() {
     let programs = [previous.clone(), this(), previous.clone()];
     let flags = ["--election-timeout", "750ms"];
     let cluster = Cluster::start_programs(&flags, &programs, |_, _| {}, Security::plain());
-    wait_connected(&cluster);
+    cluster.wait_connected();
     make_leader(&cluster, NEW);
-    wait_connected(&cluster);
+    cluster.wait_connected();
     let asked = cluster.endpoints().join(",");
-    let said = |program: &Path, args: &[&str]| {
-        let result = output(Command::new(program).args(args).args(["--endpoints", &asked]));
-        assert!(result.status.success(), "{}", String::from_utf8_lossy(&result.stderr));
-        String::from_utf8(result.stdout).unwrap()
-    };
+    let said = |program: &Path, args: &[&str]| printed(Command::new(program).args(args).args(["--endpoints", &asked]));
     // Whichever node leads, an operator sees which ones are upgraded.
     let ours = env!("CARGO_PKG_VERSION");
     let status = said(&this(), &["status"]);
@@ -153,7 +138,7 @@ fn versions_meet_with_tls() {
     let (programs, adjust) = ([previous.clone(), this(), previous], ours.adjust());
     let flags = ["--election-timeout", "750ms"];
     let cluster = Cluster::start_programs(&flags, &programs, adjust, ours.client("test"));
-    wait_connected(&cluster);
+    cluster.wait_connected();
     assert_eq!(spoken(&cluster, NEW, OLD), Some((PROTOCOLS[0], None)));
     let post = |id: u16, path: &str, body: &Value| {
         eventually(&format!("node {id} serves a POST to {path}"), || {

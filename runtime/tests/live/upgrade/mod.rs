@@ -13,6 +13,7 @@ use palisade_client::wire::{LockPage, StatusView};
 
 use crate::support::cluster::Cluster;
 use crate::support::journal::Journal;
+use crate::support::locks::read;
 use crate::support::{eventually, http};
 
 /// Names the program of the version before.
@@ -35,21 +36,12 @@ fn this() -> PathBuf {
     PathBuf::from(env!("CARGO_BIN_EXE_palisade"))
 }
 
-/// Waits until all running nodes know one leader, and each has connections from all others.
-fn wait_connected(cluster: &Cluster) -> u16 {
-    eventually("all nodes are connected", || {
-        let connected = |id| cluster.status(id)?.members.iter().all(|member| member.connected).then_some(());
-        cluster.running().into_iter().map(connected).collect::<Option<Vec<_>>>()
-    });
-    cluster.wait_ready()
-}
-
 /// Stops node `id`, and starts it with this program on its data.
 fn change_program(cluster: &mut Cluster, id: u16, program: PathBuf) {
     cluster.stop(id);
     cluster.run_program(id, program);
     cluster.restart(id);
-    wait_connected(cluster);
+    cluster.wait_connected();
 }
 
 /// Transfers leadership to node `id`, however often other nodes take it.
@@ -75,10 +67,7 @@ fn spoken(cluster: &Cluster, id: u16, other: u16) -> Option<(u16, Option<String>
 /// What the clients were told is what each node has.
 fn check_journal(cluster: &Cluster, journal: &Journal) {
     for id in cluster.ids() {
-        let page = eventually("the node lists all locks", || {
-            let answer = http::get(&cluster.client_addr(id), "/v1/locks?limit=1000").ok()?;
-            (answer.status == 200).then_some(answer.body)
-        });
+        let page = read(&[cluster.client_addr(id)], "/v1/locks?limit=1000");
         let page: LockPage = serde_json::from_str(&page).expect("a page of locks");
         journal.check(&page.locks);
     }

@@ -10,7 +10,7 @@ use parking_lot::Mutex;
 use tokio::task::{JoinHandle, block_in_place};
 use tokio::time::{sleep, timeout};
 
-use super::{PROTOCOLS, change_program, check_journal, previous, spoken, this, wait_connected};
+use super::{PROTOCOLS, change_program, check_journal, previous, spoken, this};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 use crate::support::load::{Clients, GIVE_UP, options};
@@ -53,9 +53,9 @@ async fn cluster_is_upgraded_node_by_node_and_taken_back() {
 
     for to in [this(), previous.clone()] {
         let mut changed = BTreeSet::new();
-        let leader = block_in_place(|| wait_connected(&cluster));
+        let leader = block_in_place(|| cluster.wait_connected());
         // The leader is the last one: it transfers leadership when it is stopped.
-        for id in cluster.ids().into_iter().filter(|&id| id != leader).chain([leader]) {
+        for id in cluster.others(leader).into_iter().chain([leader]) {
             clients.get_on(50).await;
             block_in_place(|| {
                 beat(&cluster);
