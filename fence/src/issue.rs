@@ -46,14 +46,9 @@ pub enum IssueError {
     Key,
 }
 
-/// Signs a message.
-type Implementation = dyn Fn(&[u8]) -> [u8; 64] + Send + Sync;
-
 /// A key that signs grants, and its certificate.
 pub struct Signer {
     key: SigningKey,
-    /// Signs in the key's place, if there is one.
-    implementation: Option<Box<Implementation>>,
     id: KeyId,
     certificate: Certificate,
     /// The end of every signed token: `.` and the certificate in base64url.
@@ -108,7 +103,7 @@ impl RootKey {
 impl Signer {
     fn of(key: SigningKey, certificate: Certificate, certificate_text: &str) -> Signer {
         let id = KeyId::of(&certificate.public_key);
-        Signer { key, implementation: None, id, certificate, certificate_text: format!(".{certificate_text}") }
+        Signer { key, id, certificate, certificate_text: format!(".{certificate_text}") }
     }
 
     /// The signer of this secret and certificate. The root's signature is not checked here: a
@@ -124,17 +119,6 @@ impl Signer {
 
     pub(crate) fn parts(&self) -> ([u8; 32], &str) {
         (self.key.to_bytes(), &self.certificate_text[1..])
-    }
-
-    /// Lets another implementation of Ed25519 sign, which is made of the secret. A signature depends on nothing but
-    /// the secret and the message (RFC 8032, section 5.1.6), so every implementation computes the same.
-    #[must_use]
-    pub fn signing_by<I>(self, implementation: impl FnOnce(&[u8; 32]) -> I) -> Signer
-    where
-        I: Fn(&[u8]) -> [u8; 64] + Send + Sync + 'static,
-    {
-        let implementation = implementation(self.key.as_bytes());
-        Signer { implementation: Some(Box::new(implementation)), ..self }
     }
 
     /// The key's ID.
@@ -161,12 +145,8 @@ impl Signer {
     #[doc(hidden)]
     pub fn sign_grant(&self, grant: &Grant) -> String {
         let mut bytes = grant_bytes(self.id, grant);
-        let message = [GRANT_DOMAIN, &bytes].concat();
-        let signature = match &self.implementation {
-            Some(sign) => sign(&message),
-            None => self.key.sign(&message).to_bytes(),
-        };
-        bytes.extend(signature);
+        let signature = self.key.sign(&[GRANT_DOMAIN, &bytes].concat());
+        bytes.extend(signature.to_bytes());
         let mut text = String::with_capacity(PREFIX.len() + bytes.len() * 4 / 3 + 2 + self.certificate_text.len());
         text.push_str(PREFIX);
         text.push_str(&encode_text(&bytes));

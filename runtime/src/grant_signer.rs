@@ -17,9 +17,6 @@ use palisade_client::wire::Acquired;
 use palisade_fence::{KeyFileError, Signer, unix_time};
 use tokio::task::spawn_blocking;
 use tokio::time::sleep;
-use tokio_rustls::rustls::SignatureScheme;
-use tokio_rustls::rustls::crypto::ring::sign::any_eddsa_type;
-use tokio_rustls::rustls::pki_types::PrivatePkcs8KeyDer;
 use tracing::{error, info, warn};
 
 use crate::limits::RESTORE_GAP;
@@ -34,10 +31,6 @@ const WARN_BEFORE: u64 = 7 * 86_400;
 const WARN_EVERY: Duration = Duration::from_secs(6 * 3600);
 /// How often the log repeats what keeps grants from being signed, or a new file from being used.
 const FAULT_EVERY: Duration = Duration::from_secs(60);
-
-/// An Ed25519 key in PKCS #8, up to the secret's 32 bytes (RFC 8410, section 7).
-const PKCS8: [u8; 16] =
-    [0x30, 0x2E, 0x02, 0x01, 0x00, 0x30, 0x05, 0x06, 0x03, 0x2B, 0x65, 0x70, 0x04, 0x22, 0x04, 0x20];
 
 /// Why a node cannot sign with the key that it was given.
 #[derive(Debug, thiserror::Error)]
@@ -101,7 +94,7 @@ pub fn open(path: &Path, cluster: &str, restored: bool) -> Result<Arc<GrantSigne
 /// # Errors
 /// If the key must not sign for this cluster.
 pub fn check(path: &Path, cluster: Option<&str>, restored: bool) -> Result<Signer, SigningError> {
-    let signer = signing_as_tls(Signer::load(path)?);
+    let signer = Signer::load(path)?;
     let (certificate, path) = (signer.certificate(), path.to_owned());
     if let Some(cluster) = cluster.filter(|&cluster| cluster != certificate.cluster) {
         let (certified, cluster) = (certificate.cluster.clone(), cluster.to_owned());
@@ -111,19 +104,6 @@ pub fn check(path: &Path, cluster: Option<&str>, restored: bool) -> Result<Signe
         return Err(SigningError::Epoch { path });
     }
     Ok(signer)
-}
-
-/// Lets the library sign that signs for TLS: it takes half the time of the one that resources verify with.
-fn signing_as_tls(signer: Signer) -> Signer {
-    signer.signing_by(|secret| {
-        let key = PrivatePkcs8KeyDer::from([&PKCS8[..], secret].concat());
-        let key = any_eddsa_type(&key).expect("every 32 bytes are a secret of Ed25519");
-        let key = key.choose_scheme(&[SignatureScheme::ED25519]).expect("the key is one of Ed25519");
-        move |message| {
-            let signature = key.sign(message).expect("a key in memory signs every message");
-            signature.try_into().expect("a signature of Ed25519 has 64 bytes")
-        }
-    })
 }
 
 /// Looks at the key's file again and again.
@@ -232,14 +212,6 @@ mod tests {
         let mut verifier = Verifier::new("billing", [root]).with_clock(Clock::At(END - 1));
         let grant = verifier.verify("report", &signed(0, 7).unwrap()).unwrap();
         assert_eq!((grant.token, grant.session), (7, 3));
-    }
-
-    /// Goal: both implementations sign alike.
-    #[test]
-    fn signature_is_that_of_the_library_that_verifies() {
-        let terms = Terms { cluster: "billing".into(), epoch: 1, not_before: END - 10, not_after: END };
-        let signer = || RootKey::from_seed([1; 32]).issue([2; 32], &terms).unwrap();
-        assert_eq!(signing_as_tls(signer()).sign("report", 7, 3), signer().sign("report", 7, 3));
     }
 
     /// Goal: a cluster that was restored more often than its key's epoch says signs nothing, so that
