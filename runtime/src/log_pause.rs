@@ -1,6 +1,6 @@
-//! Limits how often the log repeats a line. What goes wrong once a second (a peer that refuses this
-//! node, connections above a limit) is logged at once, and then at intervals with the number of
-//! repetitions.
+//! Limits how often the log, or the audit log, repeats a line. What goes wrong once a second (a peer
+//! that refuses this node, connections above a limit) is logged at once, and then at intervals with
+//! the number of repetitions.
 
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
@@ -9,10 +9,24 @@ use crate::sync::Mutex;
 
 /// Maximum number of different lines that are remembered: others may make them up.
 const LINES: usize = 64;
+/// The same where each line is of a client that has proved its name, so that a client cannot make them up.
+const LINES_OF_CLIENTS: usize = 4096;
 
 /// The lines that were logged lately.
-#[derive(Debug, Default)]
-pub(crate) struct LogPause(Mutex<BTreeMap<String, Logged>>);
+#[derive(Debug)]
+pub(crate) struct LogPause {
+    lines: Mutex<BTreeMap<String, Logged>>,
+    /// Maximum number of lines.
+    most: usize,
+    /// Whether a line beyond them is logged each time, or never.
+    logs_beyond: bool,
+}
+
+impl Default for LogPause {
+    fn default() -> LogPause {
+        LogPause { lines: Mutex::default(), most: LINES, logs_beyond: false }
+    }
+}
 
 #[derive(Debug)]
 struct Logged {
@@ -29,10 +43,15 @@ impl Logged {
 }
 
 impl LogPause {
+    /// Leaves out no line because many others were logged before it.
+    pub(crate) fn of_clients() -> LogPause {
+        LogPause { most: LINES_OF_CLIENTS, logs_beyond: true, ..LogPause::default() }
+    }
+
     /// Counts an event that this line describes. Returns whether to log it: with the number of
     /// repetitions since it was last logged, if that was `pause` ago or never.
     pub(crate) fn due(&self, line: &str, pause: Duration, now: Instant) -> Option<u64> {
-        let mut lines = self.0.lock();
+        let mut lines = self.lines.lock();
         if let Some(logged) = lines.get_mut(line) {
             if logged.is_recent(now) {
                 logged.repeats += 1;
@@ -40,11 +59,11 @@ impl LogPause {
             }
             return Some(std::mem::replace(logged, Logged { at: now, pause, repeats: 0 }).repeats);
         }
-        if lines.len() >= LINES {
+        if lines.len() >= self.most {
             lines.retain(|_, logged| logged.is_recent(now));
         }
-        if lines.len() >= LINES {
-            return None;
+        if lines.len() >= self.most {
+            return self.logs_beyond.then_some(0);
         }
         lines.insert(line.to_owned(), Logged { at: now, pause, repeats: 0 });
         Some(0)
@@ -73,7 +92,16 @@ mod tests {
     fn invented_lines_take_no_memory() {
         let (pauses, start) = (LogPause::default(), Instant::now());
         let logged = (0..10_000).filter(|line| pauses.due(&line.to_string(), PAUSE, start).is_some()).count();
-        assert_eq!((logged, pauses.0.lock().len()), (LINES, LINES));
+        assert_eq!((logged, pauses.lines.lock().len()), (LINES, LINES));
         assert_eq!(pauses.due("later", PAUSE, start + PAUSE), Some(0), "old lines make room");
+    }
+    /// Goal: no line of a client that has proved its name is left out because many others were logged before it.
+    #[test]
+    fn lines_of_clients_beyond_those_remembered_are_logged() {
+        let (pauses, start) = (LogPause::of_clients(), Instant::now());
+        let due = |line: usize| pauses.due(&line.to_string(), PAUSE, start);
+        let logged = (0..2 * LINES_OF_CLIENTS).filter(|&line| due(line) == Some(0)).count();
+        assert_eq!((logged, pauses.lines.lock().len()), (2 * LINES_OF_CLIENTS, LINES_OF_CLIENTS));
+        assert_eq!(due(0), None, "a remembered line is not repeated");
     }
 }

@@ -12,7 +12,6 @@ mod chain;
 mod clock;
 mod files;
 mod record;
-mod refusals;
 mod trail;
 pub mod verify;
 mod writer;
@@ -34,8 +33,8 @@ pub use self::trail::{Clients, Trail};
 use self::clock::Moment;
 use self::files::Files;
 use self::record::{Cluster, Record};
-use self::refusals::Refusals;
 use self::writer::{Message, Writer};
+use crate::log_pause::LogPause;
 use crate::metrics::Metrics;
 use crate::storage::{Disk, Identity};
 use crate::sync::Mutex;
@@ -46,6 +45,8 @@ const WAITING: usize = 1 << 16;
 const MESSAGES: usize = 1 << 12;
 /// How long an intent may take to become durable.
 const INTENT_TIMEOUT: Duration = Duration::from_secs(5);
+/// Minimum time between two records of the same refusal.
+const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
 
 /// Why the audit log of a node cannot be opened.
 #[derive(Debug, thiserror::Error)]
@@ -107,14 +108,15 @@ struct Shared {
     /// Records that did not fit into the channel, and that no record has told yet.
     lost: AtomicU64,
     failure: Mutex<Option<String>>,
-    /// Those that were recorded lately.
-    refusals: Refusals,
+    /// Keeps a client that repeats what it may not do from filling the disk: while the audit log cannot be written,
+    /// operators can do nothing administrative.
+    refusals: LogPause,
 }
 
 impl Shared {
     fn new(metrics: Arc<Metrics>) -> Arc<Shared> {
         let (waiting, lost) = (AtomicUsize::new(0), AtomicU64::new(0));
-        Arc::new(Shared { metrics, waiting, lost, failure: Mutex::default(), refusals: Refusals::default() })
+        Arc::new(Shared { metrics, waiting, lost, failure: Mutex::default(), refusals: LogPause::of_clients() })
     }
 
     fn taken(&self, records: usize) {
@@ -178,7 +180,7 @@ impl Audit {
     /// Records that this node refused a client's request. While `what` names the client and what was refused to it as
     /// a recent record does, the refusal is only counted, for the next record.
     pub fn refused(&self, client: Client, what: &str, why: &str) {
-        if let Some(repeats) = self.shared.refusals.due(what, Instant::now()) {
+        if let Some(repeats) = self.shared.refusals.due(what, REFUSAL_PAUSE, Instant::now()) {
             self.send(vec![Record::Refused { why: why.to_owned(), repeats, client }]);
         }
     }

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use super::{SMALL, Worker};
 use crate::support::certificates::Certificates;
-use crate::support::cluster::Cluster;
+use crate::support::cluster::{CALM, Cluster};
 use crate::support::process::{self, palisade};
 use crate::support::{eventually, http, https, metrics, ports};
 
@@ -152,6 +152,28 @@ fn silent_strangers_leave_connections_to_certified_clients() {
     // The node accepts it after all of those.
     https::get(&address, &ours.client("test"), "/healthz").unwrap().ok();
     drop(silent);
+}
+
+/// Goal: clients that use up their connections leave some to operators, at the address for administration.
+#[test]
+fn clients_leave_connections_to_operators() {
+    let admin = format!("127.0.0.1:{}", ports::free(1)[0]);
+    let given = admin.clone();
+    let adjust = move |_, command: &mut Command| {
+        command.args(["--admin-addr", &given]);
+        // Enough for operators whose connections are just being closed.
+        limit(command, 3 * LIMIT);
+    };
+    let cluster = Cluster::start_adjusted(1, &CALM, adjust);
+    let address = cluster.client_addr(cluster.wait_ready());
+    // Each client has a part of the connections, and together they have all.
+    let silent = (0..CONNECTIONS).map(|number| http::connect_from(&format!("127.0.0.{}", 70 + number % 20), &address));
+    let _silent: Vec<TcpStream> = silent.collect();
+    eventually("the last of them are closed", || {
+        (metrics::value(&admin, "palisade_client_connections_refused_total") > 0.0).then_some(())
+    });
+    http::get(&address, "/healthz").expect_err("clients have no connection left");
+    http::get(&admin, "/healthz").unwrap().ok();
 }
 
 /// Goal: a client that reads a snapshot slowly holds one more descriptor; only so many clients may.
