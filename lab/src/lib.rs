@@ -13,15 +13,18 @@
 //! | [`history`] | histories of several processes on one clock, for the checkers of `conformance` |
 //! | [`report`] | figures as CSV and JSON, plots as SVG, pages as Markdown |
 //! | [`metrics`] | the metrics that every program of the lab serves |
+//! | `http`, `text` | an HTTP client; errors and keys as text |
 
 pub mod contend;
 pub mod dlock;
 pub mod experiments;
 pub mod generate;
 pub mod history;
+mod http;
 pub mod metrics;
 pub mod report;
 pub mod resource;
 pub mod servers;
 pub mod stores;
+mod text;
 pub mod worker;

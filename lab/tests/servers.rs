@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 
 use palisade_lab::servers::{self, Cluster, Durability, Error, Identity, Kind, Options, Stopped};
 
-use self::support::skip;
+use self::support::installed;
 
 mod support;
 #[path = "servers/up.rs"]
@@ -21,15 +21,7 @@ mod up;
 
 /// Starts the servers; none if they are not installed here.
 async fn started(kind: Kind, options: &Options) -> Option<Cluster> {
-    let reason = match servers::start(kind, options).await {
-        Ok(cluster) => return Some(cluster),
-        Err(error @ Error::Missing(_)) => error.to_string(),
-        // The object store's packages come from PyPI at the first use.
-        Err(error @ Error::Setup { .. }) if kind == Kind::Objects => error.to_string(),
-        Err(error) => panic!("{kind}: {error}"),
-    };
-    skip(&kind.to_string(), &reason);
-    None
+    installed(kind.name(), servers::start(kind, options).await)
 }
 
 fn processes(cluster: &Cluster) -> Vec<Identity> {

@@ -10,21 +10,14 @@ use palisade_lab::servers::{self, Error, Options, missing};
 use palisade_lab::stores::objects::Objects;
 use palisade_lab::stores::{Answer, Kind, StoreServer, Value};
 
-use self::support::skip;
+use self::support::{installed, skip};
 
 mod support;
 
 /// Starts the store; none if it is not installed here.
 async fn started(kind: Kind) -> Option<StoreServer> {
-    let reason = match StoreServer::start(kind, &Options { allow_tmpfs: true, ..Options::default() }).await {
-        Ok(running) => return Some(running),
-        Err(error @ Error::Missing(_)) => error.to_string(),
-        // The object store's packages come from PyPI at the first use.
-        Err(error @ Error::Setup { .. }) if kind == Kind::Objects => error.to_string(),
-        Err(error) => panic!("{kind}: {error}"),
-    };
-    skip(kind.name(), &reason);
-    None
+    let options = Options { allow_tmpfs: true, ..Options::default() };
+    installed(kind.name(), StoreServer::start(kind, &options).await)
 }
 
 fn is_accepted(answer: Answer) -> bool {

@@ -48,6 +48,27 @@ pub enum Release {
     },
 }
 
+impl Release {
+    /// What a release did. It also ends the operation in the history.
+    pub(crate) fn recorded(pending: Pending, released: Result<Released, Error>) -> Release {
+        match released {
+            Ok(Released::Done) => {
+                pending.ok(Answer::Released);
+                Release::Done
+            }
+            Ok(Released::NotOwner) => {
+                pending.fail(Refusal::NotHolder);
+                Release::NotOwner
+            }
+            Err(error) => {
+                let error = error.to_string();
+                pending.info(&error);
+                Release::Failed { error }
+            }
+        }
+    }
+}
+
 /// What became of an arrival. Times are in microseconds since the start of the run.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Attempt {
@@ -177,21 +198,10 @@ impl Contender {
         let pending = self.recorder.invoke(client, call);
         let released = handle.release().await;
         self.metrics.held_seconds.observe(granted.elapsed().as_secs_f64());
-        match released {
-            Ok(Released::Done) => {
-                pending.ok(Answer::Released);
-                Release::Done
-            }
-            Ok(Released::NotOwner) => {
-                pending.fail(Refusal::NotHolder);
-                self.metrics.not_owner.inc();
-                Release::NotOwner
-            }
-            Err(error) => {
-                let error = error.to_string();
-                pending.info(&error);
-                Release::Failed { error }
-            }
+        let release = Release::recorded(pending, released);
+        if release == Release::NotOwner {
+            self.metrics.not_owner.inc();
         }
+        release
     }
 }

@@ -31,7 +31,6 @@ use self::summary::{Latency, Summary};
 use crate::dlock::tokens::Tokens;
 use crate::dlock::{self, Backend};
 use crate::history::{self, Judgement};
-use crate::metrics::Metrics;
 use crate::report::table::{Table, ms};
 
 /// Contenders for one key or several: attempts arrive at an offered rate, whether earlier ones have ended or not.
@@ -132,10 +131,7 @@ impl Command {
                 self.backend
             ));
         }
-        let metrics = Arc::new(Metrics::default());
-        if let Some(addr) = &self.metrics {
-            crate::worker::serve_metrics(addr, metrics.clone()).await?;
-        }
+        let metrics = crate::worker::serve_metrics(self.metrics.as_deref()).await?;
         let recorder = self.history.as_deref().map_or_else(|| Ok(history::discard()), history::record_to)?;
         let locks = dlock::connect(self.backend, &self.endpoints, &self.options).map_err(|error| error.to_string())?;
         let contender = Arc::new(Contender {
@@ -283,18 +279,9 @@ pub fn describe(summary: &Summary) -> String {
 /// All attempts as CSV.
 #[must_use]
 pub fn csv(attempts: &[Attempt]) -> String {
-    let mut table = Table::new(&[
-        "number",
-        "key",
-        "intended_us",
-        "arrived_us",
-        "ended_us",
-        "finished_us",
-        "outcome",
-        "token",
-        "release",
-        "error",
-    ]);
+    let mut table = Table::of(
+        "number | key | intended_us | arrived_us | ended_us | finished_us | outcome | token | release | error",
+    );
     for attempt in attempts {
         let (outcome, token, error) = match &attempt.outcome {
             Outcome::Granted { token } => ("granted", token.to_string(), ""),

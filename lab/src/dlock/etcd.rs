@@ -21,7 +21,7 @@ use etcd_client::{
 };
 use futures_util::future::BoxFuture;
 
-use super::cleanup::{Patience, Undo};
+use super::cleanup::Patience;
 use super::etcd_lease::{Cluster, Connection, lease_id, queue};
 use super::tokens::Tokens;
 use super::{Error, Handle, Held, Locks, Options, Released, Request};
@@ -55,10 +55,7 @@ impl Etcd {
         let patience = Patience::new(request);
         let connection = self.cluster.connection().await?;
         let id = lease_id();
-        let undo = {
-            let cluster = self.cluster.clone();
-            Undo::new(move || Box::pin(async move { cluster.undo(id).await }))
-        };
+        let undo = self.cluster.undo_grant(id);
         let sent = Instant::now();
         let lease = self.cluster.grant(&connection, id, request.ttl).await?;
         let keeper = self.cluster.keep(&connection, lease, sent);

@@ -13,7 +13,7 @@ use etcd_client::{Client, ConnectOptions, Error as EtcdError, LeaseGrantOptions}
 use parking_lot::Mutex;
 use rand::Rng;
 
-use super::cleanup::{Background, within};
+use super::cleanup::{Background, Undo, within};
 use super::pool::{Pool, Pooled};
 use super::{Error, Options};
 
@@ -160,9 +160,15 @@ impl Cluster {
         }
     }
 
+    /// Revokes the lease of an acquire that fails or is cancelled.
+    pub(super) fn undo_grant(&self, id: i64) -> Undo {
+        let cluster = self.clone();
+        Undo::new(move || Box::pin(async move { cluster.undo(id).await }))
+    }
+
     /// Revokes what a cancelled acquire may have left. A grant that is still on its way is revoked when it has arrived:
     /// at the latest it ends with its TTL.
-    pub(super) async fn undo(&self, id: i64) {
+    async fn undo(&self, id: i64) {
         if let Ok(connection) = self.connection().await
             && let Ok(false) = self.revoke(&connection, id).await
         {

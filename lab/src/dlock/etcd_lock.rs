@@ -16,7 +16,7 @@ use std::time::{Duration, Instant};
 use etcd_client::{Client, GetOptions, LockOptions};
 use futures_util::future::BoxFuture;
 
-use super::cleanup::{Patience, Undo};
+use super::cleanup::Patience;
 use super::etcd_lease::{Cluster, Connection, lease_id, queue};
 use super::{Error, Handle, Held, Locks, Options, Released, Request};
 
@@ -44,10 +44,7 @@ impl EtcdLock {
             return Err(patience.timeout(key));
         }
         let id = lease_id();
-        let undo = {
-            let cluster = self.cluster.clone();
-            Undo::new(move || Box::pin(async move { cluster.undo(id).await }))
-        };
+        let undo = self.cluster.undo_grant(id);
         let sent = Instant::now();
         let lease = self.cluster.grant(&connection, id, request.ttl).await?;
         let keeper = self.cluster.keep(&connection, lease, sent);

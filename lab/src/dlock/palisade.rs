@@ -27,9 +27,9 @@ use serde_json::json;
 
 use self::cluster::{Cluster, Exchange, Session};
 use super::cleanup::{Patience, Undo};
-use super::http::encode;
 use super::redis_node::millis;
 use super::{Error, Handle, Held, Locks, Options, Released, Request};
+use crate::text::path_segment;
 
 const NAME: &str = "palisade";
 /// Locks in a Palisade cluster.
@@ -89,7 +89,7 @@ impl Palisade {
         };
         let leased_at = Arc::new(Mutex::new(session.leased_at));
         let keeper = self.cluster.keep(&session, Arc::clone(&leased_at));
-        let path = format!("/v1/locks/{}/acquire", encode(key));
+        let path = format!("/v1/locks/{}/acquire", path_segment(key));
         loop {
             let sent = Instant::now();
             let body =
@@ -162,7 +162,7 @@ impl Held for Taken {
 
     fn release(&mut self) -> BoxFuture<'_, Result<Released, Error>> {
         Box::pin(async move {
-            let path = format!("/v1/locks/{}/release", encode(&self.key));
+            let path = format!("/v1/locks/{}/release", path_segment(&self.key));
             let body = || Some(json!({ "session": self.session.id, "token": self.fence }));
             let Exchange { answer, attempts } = self.cluster.ask(Method::POST, &path, body, Duration::ZERO).await?;
             let outcome = match (answer.status, answer.code()) {

@@ -14,6 +14,7 @@ use zookeeper_client::{Acls, Client, CreateMode, Error as ZkError, SessionInfo};
 
 use super::cleanup::Patience;
 use super::{Error, Released};
+use crate::text::percent_encoded;
 
 const NAME: &str = "zookeeper";
 /// The parent of all locks.
@@ -38,14 +39,7 @@ pub(super) struct Node {
 
 /// The parent node of a key's queue. A node's name must not contain a slash, so the key is percent-encoded.
 pub(super) fn parent(key: &str) -> String {
-    let mut path = format!("{ROOT}/key:");
-    for byte in key.bytes() {
-        match byte {
-            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'.' | b':' => path.push(char::from(byte)),
-            _ => path.push_str(&format!("%{byte:02X}")),
-        }
-    }
-    path
+    format!("{ROOT}/key:{}", percent_encoded(key, b"-_.:"))
 }
 
 /// The number that ZooKeeper put behind a node's name.

@@ -13,7 +13,7 @@ use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 
 pub use self::jobs::{Grant, Job, Wrote, tokens_not_above, whole};
 use crate::contend::attempt::Release;
-use crate::dlock::{Error, Handle, Locks, Released, Request};
+use crate::dlock::{Error, Handle, Locks, Request};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::resource::client::{self, Client as Resource};
 use crate::resource::log::Op;
@@ -153,21 +153,7 @@ impl Clients {
         let call = Call::Release { keys: Key::from(self.key.as_str()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&Client::from(job.owner.as_str()), call);
         job.release_us = Some(self.now());
-        job.release = Some(match handle.release().await {
-            Ok(Released::Done) => {
-                pending.ok(Answer::Released);
-                Release::Done
-            }
-            Ok(Released::NotOwner) => {
-                pending.fail(Refusal::NotHolder);
-                Release::NotOwner
-            }
-            Err(error) => {
-                let error = error.to_string();
-                pending.info(&error);
-                Release::Failed { error }
-            }
-        });
+        job.release = Some(Release::recorded(pending, handle.release().await));
         job
     }
 

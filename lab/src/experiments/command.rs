@@ -163,7 +163,7 @@ impl Run {
             let signing = self.signed.then(Signing::create).transpose()?.map(Arc::new);
             let options =
                 servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(name) };
-            let cluster = servers::start(kind(backend), &options).await.map_err(|error| error.to_string())?;
+            let cluster = servers::start(Kind::of(backend), &options).await.map_err(|error| error.to_string())?;
             let cluster = Arc::new(cluster);
             let context = Context { signing, ..self.context(backend, &cluster) };
             let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
@@ -203,7 +203,7 @@ impl Run {
         let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
         let window_text = humantime::format_duration(window);
         let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
-        let kinds = self.backend.iter().copied().map(kind).collect();
+        let kinds = self.backend.iter().copied().map(Kind::of).collect();
         let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
         let save = |runs: Vec<OneRun<peers::Figures>>| {
             let mut results = Results { runs: Vec::new() };
@@ -286,17 +286,6 @@ fn backends(name: &str) -> Vec<Backend> {
         _ => true,
     };
     Backend::ALL.into_iter().filter(fits).collect()
-}
-
-/// The servers of a lock service.
-fn kind(backend: Backend) -> Kind {
-    match backend {
-        Backend::Redis => Kind::Redis,
-        Backend::Redlock => Kind::Redlock,
-        Backend::Etcd | Backend::EtcdLock => Kind::Etcd,
-        Backend::ZooKeeper => Kind::Zookeeper,
-        Backend::Palisade => Kind::Palisade,
-    }
 }
 
 /// Says what was predicted and seen; returns whether all predictions held.

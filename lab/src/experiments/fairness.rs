@@ -168,17 +168,11 @@ is other work that ran beside the experiment.
 }
 
 fn order(results: &Results<Figures>) -> String {
-    let apart = format!("at least {} ms apart", MARGIN.as_millis());
-    let mut table = Table::new(&[
-        "backend",
-        "waiters",
-        "granted",
-        "overtakings",
-        &apart,
-        "attempts overtaken",
-        "one of them, times",
-        "longest wait, grants",
-    ]);
+    let mut table = Table::of(&format!(
+        "backend | waiters | granted | overtakings | at least {} ms apart | attempts overtaken | one of them, times | \
+         longest wait, grants",
+        MARGIN.as_millis()
+    ));
     for Run { backend, figures, .. } in lines(results) {
         let (summary, order) = (&figures.summary, &figures.summary.order);
         table.row([
@@ -196,9 +190,8 @@ fn order(results: &Results<Figures>) -> String {
 }
 
 fn waits(results: &Results<Figures>) -> String {
-    let head =
-        ["backend", "p50, ms", "p99, ms", "longest, ms", "timeouts", "errors", "violations", "load average before"];
-    let mut table = Table::new(&head);
+    let mut table =
+        Table::of("backend | p50, ms | p99, ms | longest, ms | timeouts | errors | violations | load average before");
     for Run { backend, figures, .. } in lines(results) {
         let summary = &figures.summary;
         table.row([
@@ -236,7 +229,7 @@ fn lines(results: &Results<Figures>) -> Vec<&Run<Figures>> {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "grant", "arrival"]);
+    let mut table = Table::of("backend | grant | arrival");
     for run in &results.runs {
         for (grant, arrival) in (1..).zip(&run.figures.grants) {
             let grant: u64 = grant;

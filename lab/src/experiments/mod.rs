@@ -22,7 +22,7 @@
 //! | `command` | `palisade-lab run`: its flags, and what it starts and writes |
 //! | [`contenders`] | contenders of this process, for `contention` and `fairness` |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
-//! | `lanes` | the lane of a client in a timeline |
+//! | `lanes` | the lanes of clients and workers in timelines |
 //! | [`steps`] | clients as processes that do one step at a time |
 //! | [`processes`] | the resource and the workers, as processes of their own |
 

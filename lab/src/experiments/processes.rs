@@ -1,6 +1,7 @@
 //! The resource and the workers of an experiment, as processes of their own: only a process can be
 //! stopped or killed. All of them end with the values that stand for them.
 
+use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
@@ -114,7 +115,7 @@ impl Worker {
     ///
     /// # Errors
     /// It does not start.
-    pub fn start(context: &Context, owner: &str, flags: &[String]) -> Result<Worker, String> {
+    pub fn start(context: &Context, owner: &str, flags: &[impl AsRef<OsStr>]) -> Result<Worker, String> {
         Worker::start_as("worker", context, owner, flags)
     }
 
@@ -122,7 +123,7 @@ impl Worker {
     ///
     /// # Errors
     /// It does not start.
-    pub fn start_as(name: &str, context: &Context, owner: &str, flags: &[String]) -> Result<Worker, String> {
+    pub fn start_as(name: &str, context: &Context, owner: &str, flags: &[impl AsRef<OsStr>]) -> Result<Worker, String> {
         let mut command = program()?;
         command.args([name, "--backend", context.backend.name(), "--endpoints", &context.endpoints.join(",")]);
         command.args(["--owner", owner]).args(flags);

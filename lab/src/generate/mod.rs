@@ -57,10 +57,7 @@ impl Command {
     /// # Errors
     /// The servers cannot be reached.
     pub async fn run(self) -> Result<ExitCode, String> {
-        let metrics = Arc::new(Metrics::default());
-        if let Some(addr) = &self.metrics {
-            crate::worker::serve_metrics(addr, metrics.clone()).await?;
-        }
+        let metrics = crate::worker::serve_metrics(self.metrics.as_deref()).await?;
         let fill = Fill {
             backend: self.backend,
             endpoints: self.endpoints,

@@ -133,7 +133,7 @@ impl<T> Results<T> {
     /// What was run on what, as a table.
     #[must_use]
     pub fn setups(&self) -> String {
-        let mut table = Table::new(&["backend", "servers", "commit", "machine", "disk of the servers"]);
+        let mut table = Table::of("backend | servers | commit | machine | disk of the servers");
         for run in &self.runs {
             let setup = &run.setup;
             let commit = format!("`{}`{}", setup.commit, if setup.dirty { ", dirty" } else { "" });
@@ -153,7 +153,7 @@ impl<T> Results<T> {
     /// All predictions with their outcomes, as a table.
     #[must_use]
     pub fn predictions(&self) -> String {
-        let mut table = Table::new(&["backend", "predicted", "seen", ""]);
+        let mut table = Table::of("backend | predicted | seen | ");
         for run in &self.runs {
             for Prediction { predicted, seen, holds } in &run.predictions {
                 let holds = if *holds { "as predicted" } else { "**not as predicted**" };

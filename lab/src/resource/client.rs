@@ -2,16 +2,13 @@
 
 use std::time::Duration;
 
-use http_body_util::{BodyExt, Full};
-use hyper::body::Bytes;
-use hyper::{Method, StatusCode};
-use hyper_util::client::legacy::Client as Http;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
+use hyper::{Method, Request, StatusCode};
 use serde::Deserialize;
 
 use super::api::{CLIENT, SIGNED_TOKEN, TOKEN};
 use super::log::Op;
+use crate::http::Http;
+use crate::text::path_segment;
 
 /// How long the resource may take to answer.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -19,7 +16,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// A client of one resource.
 #[derive(Debug, Clone)]
 pub struct Client {
-    http: Http<HttpConnector, Full<Bytes>>,
+    http: Http,
     url: String,
     /// The name in the resource's history.
     name: String,
@@ -93,8 +90,7 @@ impl Client {
         let url = url.trim_end_matches('/');
         let host = url.strip_prefix("http://").filter(|host| !host.is_empty() && !host.contains('/'));
         host.ok_or_else(|| format!("the resource's URL is {url}; it must be http://HOST:PORT"))?;
-        let http = Http::builder(TokioExecutor::new()).build_http();
-        Ok(Client { http, url: url.to_owned(), name: name.to_owned() })
+        Ok(Client { http: Http::keeping_connections(), url: url.to_owned(), name: name.to_owned() })
     }
 
     /// Writes a key's value.
@@ -110,8 +106,8 @@ impl Client {
         body: &str,
     ) -> Result<Answer, String> {
         let (method, path) = match op {
-            Op::Put => (Method::PUT, format!("/r/{}", encoded(key))),
-            Op::Append => (Method::POST, format!("/r/{}/append", encoded(key))),
+            Op::Put => (Method::PUT, format!("/r/{}", path_segment(key))),
+            Op::Append => (Method::POST, format!("/r/{}/append", path_segment(key))),
         };
         let (status, text) = self.ask(method, &path, Some(token.into()), body).await?;
         let unclear = |error: serde_json::Error| format!("{}{path} answered {status} with {text}: {error}", self.url);
@@ -137,7 +133,7 @@ impl Client {
     /// # Errors
     /// The resource could not be reached or has answered with an error.
     pub async fn read(&self, key: &str) -> Result<Option<Value>, String> {
-        let path = format!("/r/{}", encoded(key));
+        let path = format!("/r/{}", path_segment(key));
         let (status, text) = self.ask(Method::GET, &path, None, "").await?;
         match status {
             StatusCode::OK => serde_json::from_str(&text).map(Some).map_err(|error| format!("{}: {error}", self.url)),
@@ -164,33 +160,16 @@ impl Client {
         token: Option<Token<'_>>,
         body: &str,
     ) -> Result<(StatusCode, String), String> {
-        let mut request = hyper::Request::builder().method(method).uri(format!("{}{path}", self.url));
+        let mut request = Request::builder().method(method).uri(format!("{}{path}", self.url));
         if let Some(token) = token {
             request = request.header(TOKEN, token.number).header(CLIENT, &self.name);
             if let Some(signed) = token.signed {
                 request = request.header(SIGNED_TOKEN, signed);
             }
         }
-        let request = request.body(Full::from(body.to_owned())).map_err(|error| format!("{}: {error}", self.url))?;
-        let answer = async {
-            let response = self.http.request(request).await.map_err(|error| format!("{}: {error:?}", self.url))?;
-            let status = response.status();
-            let body = response.into_body().collect().await.map_err(|error| format!("{}: {error}", self.url))?;
-            Ok((status, String::from_utf8_lossy(&body.to_bytes()).into_owned()))
-        };
-        let late = |_| format!("the resource {} has not answered for {TIMEOUT:?}", self.url);
-        tokio::time::timeout(TIMEOUT, answer).await.map_err(late)?
+        let reply = tokio::time::timeout(TIMEOUT, self.http.send(request, body.to_owned())).await;
+        let reply = reply.map_err(|_| format!("the resource {} has not answered for {TIMEOUT:?}", self.url))?;
+        let reply = reply.map_err(|error| format!("{}: {error}", self.url))?;
+        Ok((reply.status, reply.text()))
     }
-}
-
-/// A key as a segment of a path.
-fn encoded(key: &str) -> String {
-    key.bytes().fold(String::new(), |mut text, byte| {
-        if byte.is_ascii_alphanumeric() || b"-._~".contains(&byte) {
-            text.push(char::from(byte));
-        } else {
-            text.push_str(&format!("%{byte:02X}"));
-        }
-        text
-    })
 }

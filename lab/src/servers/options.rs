@@ -4,6 +4,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::time::Duration;
 
+use crate::dlock::Backend;
+
 /// The kinds of servers.
 #[derive(
     Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, clap::ValueEnum, serde::Serialize, serde::Deserialize,
@@ -30,6 +32,18 @@ impl Kind {
     /// All kinds, in the order in which `up all` starts them.
     pub const ALL: [Self; 7] =
         [Self::Redis, Self::Redlock, Self::Etcd, Self::Zookeeper, Self::Postgres, Self::Objects, Self::Palisade];
+
+    /// The servers of a lock service.
+    #[must_use]
+    pub fn of(backend: Backend) -> Self {
+        match backend {
+            Backend::Redis => Self::Redis,
+            Backend::Redlock => Self::Redlock,
+            Backend::Etcd | Backend::EtcdLock => Self::Etcd,
+            Backend::ZooKeeper => Self::Zookeeper,
+            Backend::Palisade => Self::Palisade,
+        }
+    }
 
     /// The name on the command line, and of the directory.
     #[must_use]

@@ -129,14 +129,3 @@ async fn in_time<T>(store: &str, what: impl Future<Output = Result<T, String>>) 
     let done = tokio::time::timeout(TIMEOUT, what).await;
     done.unwrap_or_else(|_| Err(format!("{store} has not answered within {TIMEOUT:?}; look at its log")))
 }
-
-/// An error with its causes: clients keep the reason below a general text.
-fn chain(error: &dyn std::error::Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {error}"));
-        cause = error.source();
-    }
-    text
-}

@@ -26,38 +26,26 @@
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use http_body_util::{BodyExt, Full, Limited};
 use hyper::body::Bytes;
 use hyper::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
 use hyper::{Method, Request, StatusCode};
-use hyper_util::client::legacy::Client;
-use hyper_util::client::legacy::connect::HttpConnector;
-use hyper_util::rt::TokioExecutor;
 use rusty_s3::{Bucket, Credentials, S3Action, UrlStyle};
 
-use super::{Answer, Kind, Store, Value, chain, in_time};
+use super::{Answer, Kind, Store, Value, in_time};
+use crate::http::{Http, Reply};
 use crate::resource::rule::Fence;
 use crate::servers::objects::{ACCESS_KEY, BUCKET, REGION, SECRET_KEY};
 
 /// How long a signature is valid: longer than a request may take.
 const SIGNED_FOR: Duration = Duration::from_secs(300);
-/// The longest object that is read, in bytes.
-const LONGEST: usize = 16 << 20;
 
 /// A client of the bucket.
 #[derive(Debug)]
 pub struct Objects {
-    http: Client<HttpConnector, Full<Bytes>>,
+    http: Http,
     bucket: Bucket,
     credentials: Credentials,
     address: String,
-}
-
-/// What the store answered.
-struct Reply {
-    status: StatusCode,
-    etag: Option<String>,
-    body: Bytes,
 }
 
 /// An object with the name of its content.
@@ -79,7 +67,7 @@ impl Objects {
         let endpoint = format!("http://{address}").parse().map_err(|error| wrong(&error))?;
         let bucket = Bucket::new(endpoint, UrlStyle::Path, BUCKET, REGION).map_err(|error| wrong(&error))?;
         // The store closes each connection after its answer.
-        let http = Client::builder(TokioExecutor::new()).pool_max_idle_per_host(0).build_http();
+        let http = Http::closing_connections();
         Ok(Objects { http, bucket, credentials: Credentials::new(ACCESS_KEY, SECRET_KEY), address: address.to_owned() })
     }
 
@@ -94,7 +82,8 @@ impl Objects {
             StatusCode::OK => {
                 let wrong = |what: &dyn std::fmt::Display| format!("the object {key} is not a fenced value: {what}");
                 let value = serde_json::from_slice(&reply.body).map_err(|error| wrong(&error))?;
-                let etag = reply.etag.ok_or_else(|| wrong(&"the store sends no ETag"))?;
+                let etag = reply.headers.get(ETAG).and_then(|etag| etag.to_str().ok());
+                let etag = etag.ok_or_else(|| wrong(&"the store sends no ETag"))?.to_owned();
                 Ok(Some(Tagged { value, etag }))
             }
             StatusCode::NOT_FOUND => Ok(None),
@@ -153,22 +142,17 @@ impl Objects {
         condition: Option<(HeaderName, &str)>,
         body: Bytes,
     ) -> Result<Reply, String> {
-        let failed = |error: &dyn std::fmt::Display| format!("the object store at {}: {error}", self.address);
         let mut request = Request::builder().method(method).uri(url);
         if let Some((name, value)) = condition {
             request = request.header(name, value);
         }
-        let request = request.body(Full::new(body)).map_err(|error| failed(&error))?;
-        let response = self.http.request(request).await.map_err(|error| failed(&chain(&error)))?;
-        let status = response.status();
-        let etag = response.headers().get(ETAG).and_then(|etag| Some(etag.to_str().ok()?.to_owned()));
-        let body = Limited::new(response.into_body(), LONGEST).collect().await.map_err(|error| failed(&error))?;
-        Ok(Reply { status, etag, body: body.to_bytes() })
+        let reply = self.http.send(request, body).await;
+        reply.map_err(|error| format!("the object store at {}: {error}", self.address))
     }
 
     fn unclear(&self, method: &str, key: &str, reply: &Reply) -> String {
-        let text = String::from_utf8_lossy(&reply.body);
-        format!("the object store at {} answers {method} {key} with {}: {}", self.address, reply.status, text.trim())
+        let (status, text) = (reply.status, reply.text());
+        format!("the object store at {} answers {method} {key} with {status}: {}", self.address, text.trim())
     }
 }
 

@@ -20,8 +20,9 @@ use futures_util::future::BoxFuture;
 use tokio::task::JoinHandle;
 use tokio_postgres::NoTls;
 
-use super::{Answer, Kind, Store, Value, chain, in_time};
+use super::{Answer, Kind, Store, Value, in_time};
 use crate::resource::rule::Fence;
+use crate::text::chain;
 
 const TABLE: &str = "CREATE TABLE IF NOT EXISTS fenced (
     key text PRIMARY KEY,

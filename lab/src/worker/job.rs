@@ -12,9 +12,10 @@ use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 use super::event::{Event, Printer, micros, millis};
 use super::pause::{How, pause};
 use super::renewal::{Renewed, Renewer};
+use super::target::Target;
 use crate::dlock::{Error, Handle, Locks, Released, Request};
 use crate::metrics::Metrics;
-use crate::resource::client::{self, Client as Resource, Token};
+use crate::resource::client::{self, Token};
 use crate::resource::log::Op;
 
 /// What a worker does with each lock.
@@ -45,8 +46,8 @@ pub struct Plan {
 pub struct Worker {
     /// The lock service.
     pub locks: Arc<dyn Locks>,
-    /// The resource; none: the worker only holds the lock.
-    pub resource: Option<Resource>,
+    /// What it writes to; none: the worker only holds the lock.
+    pub target: Option<Target>,
     /// Prints what happens.
     pub printer: Printer,
     /// Counts what happens.
@@ -143,17 +144,14 @@ impl Worker {
     async fn use_lock(&self, job: u64, plan: &Plan, shown: Token<'_>, renewed: &Renewed) -> Result<(), String> {
         let token = shown.number;
         let line = line(&plan.request.owner, job, token);
-        if let (Some(resource), true) = (&self.resource, plan.fenced_read) {
-            match self.access(job, resource, plan, shown, (Op::Append, "")).await? {
+        if let (Some(target), true) = (&self.target, plan.fenced_read) {
+            match self.access(job, target, plan, shown, (Op::Append, "")).await? {
                 client::Answer::Accepted { .. } => {}
                 refused => return self.wrote(job, token, refused),
             }
         }
-        let mut body = match (&self.resource, plan.op) {
-            (Some(resource), Op::Put) => {
-                let value = resource.read(&plan.key).await.map_err(|error| self.failed(job, error))?;
-                value.map(|value| value.value).unwrap_or_default()
-            }
+        let mut body = match (&self.target, plan.op) {
+            (Some(target), Op::Put) => target.read(&plan.key).await.map_err(|error| self.failed(job, error))?,
             _ => String::new(),
         };
         body.push_str(&line);
@@ -171,8 +169,8 @@ impl Worker {
         if plan.pause_after_check {
             self.pause(job, plan).await?;
         }
-        let Some(resource) = &self.resource else { return Ok(()) };
-        let answer = self.access(job, resource, plan, shown, (plan.op, &body)).await?;
+        let Some(target) = &self.target else { return Ok(()) };
+        let answer = self.access(job, target, plan, shown, (plan.op, &body)).await?;
         self.wrote(job, token, answer)
     }
 
@@ -195,18 +193,18 @@ impl Worker {
         Ok(())
     }
 
-    /// Writes to the resource with the token, and records it.
+    /// Writes to the target with the token, and records it.
     async fn access(
         &self,
         job: u64,
-        resource: &Resource,
+        target: &Target,
         plan: &Plan,
         token: Token<'_>,
         (op, body): (Op, &str),
     ) -> Result<client::Answer, String> {
         let call = Call::write(Key::from(plan.key.as_str()), token.number);
         let pending = self.recorder.recorder.invoke(&self.recorder.client, call);
-        let answer = resource.write(&plan.key, op, token, body).await;
+        let answer = target.write(&plan.key, op, token, body).await;
         match &answer {
             Ok(client::Answer::Accepted { .. }) => {
                 pending.ok(Answer::Accepted);

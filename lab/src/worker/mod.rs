@@ -6,11 +6,13 @@
 //! | [`job`] | acquire, read, work, pause, write, release |
 //! | [`pause`] | sleeping, and being stopped |
 //! | [`renewal`] | renewing in the background |
+//! | [`target`] | what a worker writes to |
 
 pub mod event;
 pub mod job;
 pub mod pause;
 pub mod renewal;
+pub mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -25,6 +27,7 @@ use self::event::Printer;
 use self::job::{Plan, Records, Worker};
 use self::pause::How;
 pub use self::pause::StopParent;
+use self::target::Target;
 use crate::dlock::{self, Backend, Request};
 use crate::history;
 use crate::metrics::Metrics;
@@ -106,17 +109,14 @@ impl Command {
     /// A flag does not fit, or an address or file is not usable.
     pub async fn run(self) -> Result<ExitCode, String> {
         let owner = self.owner.clone().unwrap_or_else(|| format!("worker-{}", std::process::id()));
-        let metrics = Arc::new(Metrics::default());
-        if let Some(addr) = &self.metrics {
-            serve_metrics(addr, metrics.clone()).await?;
-        }
+        let metrics = serve_metrics(self.metrics.as_deref()).await?;
         let resource = self.resource.as_deref().map(|url| Resource::new(url, &owner)).transpose()?;
         let recorder = self.history.as_deref().map_or_else(|| Ok(history::discard()), history::record_to)?;
         let locks = dlock::connect(self.backend, &self.endpoints, &self.options).map_err(|error| error.to_string())?;
         let client = Client::from(owner.as_str());
         let worker = Worker {
             locks,
-            resource,
+            target: resource.map(Target::Resource),
             printer: Printer::new(),
             metrics,
             recorder: Records { recorder: recorder.clone(), client },
@@ -148,17 +148,20 @@ impl Command {
     }
 }
 
-/// Serves `GET /metrics` in the background.
-pub(crate) async fn serve_metrics(addr: &str, metrics: Arc<Metrics>) -> Result<(), String> {
+/// A program's metrics; `GET /metrics` is served in the background, if there is an address for it.
+pub(crate) async fn serve_metrics(addr: Option<&str>) -> Result<Arc<Metrics>, String> {
     use axum::http::header::CONTENT_TYPE;
+    let metrics = Arc::new(Metrics::default());
+    let Some(addr) = addr else { return Ok(metrics) };
     let listener = tokio::net::TcpListener::bind(addr)
         .await
         .map_err(|error| format!("cannot serve the metrics at {addr}: {error}; name another address"))?;
+    let served = metrics.clone();
     let text = move || {
-        let metrics = metrics.clone();
+        let metrics = served.clone();
         async move { ([(CONTENT_TYPE, crate::resource::api::CONTENT_TYPE)], metrics.text()) }
     };
     let router = axum::Router::new().route("/metrics", axum::routing::get(text));
     tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(())
+    Ok(metrics)
 }

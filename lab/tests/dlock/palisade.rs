@@ -2,11 +2,11 @@
 
 use std::time::Duration;
 
-use palisade_lab::dlock::{Backend, Connections, Options, Released, Renewal};
+use palisade_lab::dlock::{Backend, Released};
 
 use crate::entries::entries;
 use crate::suite::{self, suite};
-use crate::support::{MINUTE, SHORT, acquire, assert_held, bench, eventually, request};
+use crate::support::{MINUTE, acquire, bench, eventually, request};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn palisade_keeps_the_rules() {
@@ -18,21 +18,7 @@ async fn palisade_keeps_the_rules() {
 #[tokio::test(flavor = "multi_thread")]
 async fn the_usual_client_keeps_its_locks() {
     let Some(bench) = bench(Backend::Palisade).await else { return };
-    for connections in [Connections::Own, Connections::Shared(2)] {
-        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..bench.patient() });
-        suite::exclusion_with_growing_tokens(&bench, &locks, &format!("usual-{connections}")).await;
-        suite::a_wait_ends_in_time(&bench, &*locks).await;
-        suite::a_cancelled_waiter_leaves_nothing(&bench, &locks).await;
-        suite::a_cancelled_acquire_releases_what_it_was_granted(&bench, &*locks).await;
-        let mut handle = acquire(&*locks, "usual", "holder", SHORT).await;
-        tokio::time::sleep(handle.ttl() * 2).await;
-        assert_held(&*locks, "usual").await;
-        assert!(handle.renew().await.unwrap());
-        assert_eq!(handle.release().await.unwrap(), Released::Done);
-        let handle = acquire(&*locks, "usual", "holder", MINUTE).await;
-        drop(handle);
-        eventually("entries after the handle was dropped", 0, || entries(&bench, "usual")).await;
-    }
+    suite::automatic_renewals(&bench).await;
 }
 
 /// Waiters and their holder outlive the leader.

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::Poll;
 use std::time::{Duration, Instant};
 
-use palisade_lab::dlock::{Connections, Error, Locks, Options, Released};
+use palisade_lab::dlock::{Connections, Error, Locks, Options, Released, Renewal};
 
 use crate::entries::{entries, queues};
 use crate::support::{Bench, MINUTE, SHORT, SOON, acquire, assert_held, eventually, request};
@@ -30,8 +30,29 @@ pub(crate) async fn suite(bench: &Bench) {
     a_server_that_goes_away_is_named(bench).await;
 }
 
+/// The rules for leases that the backend's client renews by itself: a lock outlives its TTL, and goes when its handle is
+/// dropped.
+pub(crate) async fn automatic_renewals(bench: &Bench) {
+    for connections in [Connections::Own, Connections::Shared(2)] {
+        let locks = bench.locks_with(&Options { renewal: Renewal::Automatic, connections, ..bench.patient() });
+        exclusion_with_growing_tokens(bench, &locks, &format!("automatic-{connections}")).await;
+        a_wait_ends_in_time(bench, &*locks).await;
+        a_cancelled_waiter_leaves_nothing(bench, &locks).await;
+        a_cancelled_acquire_releases_what_it_was_granted(bench, &*locks).await;
+        let mut handle = acquire(&*locks, "automatic", "holder", SHORT).await;
+        // A server may notice the end of a lease late.
+        tokio::time::sleep(handle.ttl() * 2 + Duration::from_secs(1)).await;
+        assert_held(&*locks, "automatic").await;
+        assert!(handle.renew().await.unwrap());
+        assert_eq!(handle.release().await.unwrap(), Released::Done);
+        let handle = acquire(&*locks, "automatic", "holder", MINUTE).await;
+        drop(handle);
+        eventually("entries after the handle was dropped", 0, || entries(bench, "automatic")).await;
+    }
+}
+
 /// Eight contenders: never two holders, and every grant has a higher token than the one before.
-pub(crate) async fn exclusion_with_growing_tokens(bench: &Bench, locks: &Arc<dyn Locks>, how: &str) {
+async fn exclusion_with_growing_tokens(bench: &Bench, locks: &Arc<dyn Locks>, how: &str) {
     let key = format!("exclusion-{how}");
     let inside = Arc::new(AtomicUsize::new(0));
     let tokens = Arc::new(parking_lot::Mutex::new(Vec::new()));
@@ -61,7 +82,7 @@ pub(crate) async fn exclusion_with_growing_tokens(bench: &Bench, locks: &Arc<dyn
 }
 
 /// A wait of zero and a wait of 300 ms end long before the lock does, and leave nothing; other keys are free.
-pub(crate) async fn a_wait_ends_in_time(bench: &Bench, locks: &dyn Locks) {
+async fn a_wait_ends_in_time(bench: &Bench, locks: &dyn Locks) {
     let holder = acquire(locks, "wait", "holder", MINUTE).await;
     assert_eq!((holder.key(), holder.owner()), ("wait", "holder"));
     assert!(holder.ttl() >= MINUTE.min(Duration::from_secs(20)), "{:?}", holder.ttl());
@@ -128,7 +149,7 @@ async fn an_owner_that_comes_back_does_not_release_its_own_later_lock(locks: &dy
 }
 
 /// A waiter that is cancelled leaves the queue; the one behind it is granted the lock.
-pub(crate) async fn a_cancelled_waiter_leaves_nothing(bench: &Bench, locks: &Arc<dyn Locks>) {
+async fn a_cancelled_waiter_leaves_nothing(bench: &Bench, locks: &Arc<dyn Locks>) {
     let holder = acquire(&**locks, "cancel", "holder", MINUTE).await;
     let waiter = |owner: &'static str| {
         let locks = Arc::clone(locks);
@@ -159,7 +180,7 @@ fn with_waiters(bench: &Bench, holder: usize) -> impl Fn(usize) -> usize {
 
 /// Acquires of a free key that are dropped at every point at which they wait: whatever they were granted is released, long
 /// before its TTL.
-pub(crate) async fn a_cancelled_acquire_releases_what_it_was_granted(bench: &Bench, locks: &dyn Locks) {
+async fn a_cancelled_acquire_releases_what_it_was_granted(bench: &Bench, locks: &dyn Locks) {
     let mut cancelled = 0;
     for round in 0..60 {
         let request = request("hasty", MINUTE, MINUTE);

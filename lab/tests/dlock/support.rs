@@ -7,7 +7,7 @@ use palisade_lab::dlock::{Backend, Error, Handle, Locks, Options, Request, conne
 use palisade_lab::servers::{self, Cluster, Kind};
 use tokio::sync::{Semaphore, SemaphorePermit};
 
-use crate::skipped::skip;
+use crate::skipped::installed;
 
 /// Two tests at a time: the machine is small, and the rules are about time.
 static TURNS: Semaphore = Semaphore::const_new(2);
@@ -19,16 +19,6 @@ pub(crate) struct Bench {
     _turn: SemaphorePermit<'static>,
 }
 
-fn kind(backend: Backend) -> Kind {
-    match backend {
-        Backend::Palisade => Kind::Palisade,
-        Backend::Redis => Kind::Redis,
-        Backend::Redlock => Kind::Redlock,
-        Backend::Etcd | Backend::EtcdLock => Kind::Etcd,
-        Backend::ZooKeeper => Kind::Zookeeper,
-    }
-}
-
 /// Starts the backend's servers. `None`, and a line on standard error that no capture hides, if their packages are missing;
 /// with `LAB_REQUIRE=all` that is a failure.
 pub(crate) async fn bench(backend: Backend) -> Option<Bench> {
@@ -37,14 +27,8 @@ pub(crate) async fn bench(backend: Backend) -> Option<Bench> {
 
 pub(crate) async fn bench_with(backend: Backend, options: servers::Options) -> Option<Bench> {
     let turn = TURNS.acquire().await.expect("the semaphore is never closed");
-    match servers::start(kind(backend), &servers::Options { allow_tmpfs: true, ..options }).await {
-        Ok(cluster) => Some(Bench { cluster, backend, _turn: turn }),
-        Err(error @ servers::Error::Missing(_)) => {
-            skip(&backend.to_string(), &error);
-            None
-        }
-        Err(error) => panic!("the servers of {backend} were not started: {error}"),
-    }
+    let started = servers::start(Kind::of(backend), &servers::Options { allow_tmpfs: true, ..options }).await;
+    installed(backend.name(), started).map(|cluster| Bench { cluster, backend, _turn: turn })
 }
 
 impl Bench {

@@ -118,19 +118,10 @@ fn testable(results: &Results<Figures>) -> impl Iterator<Item = &Run<Figures>> {
 
 /// A row for each backend, case and rule.
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "clocks",
-        "fence",
-        "rounds",
-        "two holders",
-        "stale writes",
-        "409",
-        "corrupted values",
-        "violations, service",
-        "violations, resource",
-        "waited, median, ms",
-    ]);
+    let mut table = Table::of(
+        "backend | clocks | fence | rounds | two holders | stale writes | 409 | corrupted values | \
+         violations, service | violations, resource | waited, median, ms",
+    );
     for Run { backend, figures, .. } in testable(results) {
         for case in ClockCase::all(figures.servers) {
             for fence in [Fence::Off, Fence::On] {
@@ -164,7 +155,7 @@ fn summary(results: &Results<Figures>) -> String {
 
 /// The clocks of each backend's servers, with the largest difference between what was set and seen.
 fn clocks(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "times that clocks were set", "largest error of what servers show, s", ""]);
+    let mut table = Table::of("backend | times that clocks were set | largest error of what servers show, s | ");
     for Run { backend, figures, .. } in &results.runs {
         let moved: Vec<_> =
             figures.rounds.iter().flat_map(|round| &round.clocks).filter(|clock| clock.set_ms != 0).collect();
@@ -185,19 +176,10 @@ fn clocks(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "clocks",
-        "round",
-        "fence",
-        "offsets_set_ms",
-        "offsets_seen_ms",
-        "two_holders",
-        "waited_ms",
-        "stale_accepted",
-        "stale_rejections",
-        "whole",
-    ]);
+    let mut table = Table::of(
+        "backend | clocks | round | fence | offsets_set_ms | offsets_seen_ms | two_holders | waited_ms | \
+         stale_accepted | stale_rejections | whole",
+    );
     for Run { backend, figures, .. } in &results.runs {
         for round in &figures.rounds {
             let list = |of: &dyn Fn(&Clock) -> i64| {

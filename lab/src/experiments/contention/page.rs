@@ -103,7 +103,7 @@ Errors:
 }
 
 fn machine(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "load average before the run", "arrivals for, s", "cold contenders"]);
+    let mut table = Table::of("backend | load average before the run | arrivals for, s | cold contenders");
     for run in &results.runs {
         let Figures { load_average, duration_us, cold, cold_error, .. } = &run.figures;
         let cold = cold_error.as_ref().map_or_else(|| cold.to_string(), |error| format!("{cold}: {error}"));
@@ -114,15 +114,10 @@ fn machine(results: &Results<Figures>) -> String {
 }
 
 fn parts(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "rounds that did not fail",
-        "acquire p50, ms",
-        "acquire p99, ms",
-        "work p50, ms",
-        "release p50, ms",
-        "ceiling, hand-overs a second",
-    ]);
+    let mut table = Table::of(
+        "backend | rounds that did not fail | acquire p50, ms | acquire p99, ms | work p50, ms | release p50, ms | \
+         ceiling, hand-overs a second",
+    );
     for run in &results.runs {
         let figures = &run.figures;
         table.row([
@@ -139,22 +134,10 @@ fn parts(results: &Results<Figures>) -> String {
 }
 
 fn cases(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "contenders",
-        "hand-overs a second",
-        "of the ceiling",
-        "p50, ms",
-        "p99, ms",
-        "p999, ms",
-        "granted",
-        "timeouts",
-        "errors",
-        "overflow",
-        "generator, ms",
-        "violations",
-        "enough",
-    ]);
+    let mut table = Table::of(
+        "backend | contenders | hand-overs a second | of the ceiling | p50, ms | p99, ms | p999, ms | granted | \
+         timeouts | errors | overflow | generator, ms | violations | enough",
+    );
     for run in &results.runs {
         let enough = run.figures.enough();
         for case in &run.figures.cases {
@@ -182,7 +165,7 @@ fn cases(results: &Results<Figures>) -> String {
 }
 
 fn errors(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "contenders", "server", "times", "error"]);
+    let mut table = Table::of("backend | contenders | server | times | error");
     let mut none = true;
     for run in &results.runs {
         for case in &run.figures.cases {
@@ -209,24 +192,10 @@ fn errors(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "contenders",
-        "handovers_per_second",
-        "ceiling_per_second",
-        "p50_us",
-        "p99_us",
-        "p999_us",
-        "max_us",
-        "ended_p99_us",
-        "arrivals",
-        "granted",
-        "timeouts",
-        "failed",
-        "failed_releases",
-        "overflow",
-        "elapsed_us",
-    ]);
+    let mut table = Table::of(
+        "backend | contenders | handovers_per_second | ceiling_per_second | p50_us | p99_us | p999_us | max_us | \
+         ended_p99_us | arrivals | granted | timeouts | failed | failed_releases | overflow | elapsed_us",
+    );
     for run in &results.runs {
         for case in &run.figures.cases {
             let summary = &case.summary;

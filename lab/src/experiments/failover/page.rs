@@ -122,14 +122,8 @@ fn queue_us(round: &Round, contest: &Contest) -> Option<u64> {
 }
 
 fn gaps(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "case",
-        "rounds",
-        "gap, median, ms",
-        "gap, maximum, ms",
-        "queue, first grant, maximum, ms",
-    ]);
+    let mut table =
+        Table::of("backend | case | rounds | gap, median, ms | gap, maximum, ms | queue, first grant, maximum, ms");
     for run in &results.runs {
         for case in FailoverCase::ALL {
             let mut gaps: Vec<_> = rounds(&run.figures, case).map(|round| round.gap_us).collect();
@@ -151,20 +145,10 @@ fn gaps(results: &Results<Figures>) -> String {
 }
 
 fn locks(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "case",
-        "locks held over the kill",
-        "lost locks",
-        "waiters",
-        "left out",
-        "overtakings",
-        "tokens not above earlier ones",
-        "409",
-        "corrupted values",
-        "violations, service",
-        "violations, resource",
-    ]);
+    let mut table = Table::of(
+        "backend | case | locks held over the kill | lost locks | waiters | left out | overtakings | \
+         tokens not above earlier ones | 409 | corrupted values | violations, service | violations, resource",
+    );
     for run in &results.runs {
         for case in FailoverCase::ALL {
             let contests: Vec<_> = rounds(&run.figures, case).flat_map(|round| &round.contests).collect();
@@ -201,7 +185,7 @@ fn loss(results: &Results<Figures>) -> String {
     else {
         return "No lock was lost with the fence on.\n".to_owned();
     };
-    let mut table = Table::new(&["client", "token", "granted, ms", "asked for the release, ms", "write"]);
+    let mut table = Table::of("client | token | granted, ms | asked for the release, ms | write");
     let since = |at: Option<u64>| {
         at.map_or_else(String::new, |at| match at >= kill_us {
             true => ms(at - kill_us),
@@ -232,20 +216,10 @@ fn loss(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "case",
-        "round",
-        "fence",
-        "killed",
-        "grants",
-        "gap_ms",
-        "queue_first_grant_ms",
-        "lost",
-        "overtakings",
-        "tokens_not_above",
-        "whole",
-    ]);
+    let mut table = Table::of(
+        "backend | case | round | fence | killed | grants | gap_ms | queue_first_grant_ms | lost | overtakings | \
+         tokens_not_above | whole",
+    );
     for run in &results.runs {
         for round in &run.figures.rounds {
             for contest in &round.contests {

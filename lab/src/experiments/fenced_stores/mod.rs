@@ -14,9 +14,10 @@ pub use race::{Race, WRITERS, races};
 use serde::{Deserialize, Serialize};
 pub use worker::Command as StoreWorker;
 
+use super::pause::{PAUSE_MS, ROUNDS, TTL_MS, two_workers};
 use super::processes::Worker;
-use super::{Context, Found, path_text, scratch};
-use crate::history::{Judgement, merge};
+use super::{Context, Found, scratch};
+use crate::history::Judgement;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers;
@@ -25,9 +26,6 @@ use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
 
-const TTL_MS: u64 = 2_000;
-const PAUSE_MS: u64 = 5_000;
-const ROUNDS: u64 = 3;
 /// Races of one store under one rule, for each round.
 const RACES: u64 = 10;
 
@@ -147,21 +145,11 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
 async fn one(context: &Context, store: &StoreServer, how: How, fence: Fence, round: u64) -> Result<Round, String> {
     let directory = scratch()?;
     let key = format!("{}-{how:?}-{fence:?}-{round}", store.kind()).to_lowercase();
-    let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
-    let start = |owner: &str, history, more: &[&str]| -> Result<Worker, String> {
-        let (ttl, fence) = (format!("{TTL_MS}ms"), fence.name());
-        let flags = ["--store", store.kind().name(), "--store-address", store.address(), "--key", &key];
-        let flags = flags.into_iter().chain(["--ttl", &ttl, "--fence", fence, "--history", path_text(history)?]);
-        let flags: Vec<_> = flags.chain(more.iter().copied()).map(str::to_owned).collect();
-        Worker::start_as("store-worker", context, owner, &flags)
-    };
-    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), how.name());
-    let mut a = start("a", &a_history, &["--pause", &pause, "--pause-how", how_flag])?;
-    a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;
-    let b = start("b", &b_history, &[])?;
-    let (a, b) = tokio::try_join!(a.finish(), b.finish())?;
+    let (name, address) = (store.kind().name(), store.address());
+    let own = ["--store", name, "--store-address", address, "--key", &key, "--fence", fence.name()];
+    let start = |owner: &str, flags: &[&str]| Worker::start_as("store-worker", context, owner, &[&own, flags].concat());
+    let (a, b, history) = two_workers(directory.path(), how, start).await?;
     let stored = store.open().await?.read(&key).await?;
-    let history = merge(&[&a_history, &b_history])?;
     let writes = history.operations.iter().filter(|operation| matches!(operation.call, Call::Access { .. })).count();
     if writes != 2 {
         return Err(format!("the workers of {key} have recorded {writes} writes instead of 2"));

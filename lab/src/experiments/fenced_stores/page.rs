@@ -1,7 +1,7 @@
 //! The page of experiment `fenced-stores`.
 
+use super::super::lanes::{PausedRound, paused_rounds};
 use super::{Figures, RACES, Race, Round, WRITERS};
-use crate::report::plot::{BAD, COLOURS, GOOD, GREY, Lane, timeline};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
@@ -117,7 +117,7 @@ token, which the late write always did.
 }
 
 fn stores(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["store", "server", "in the run of"]);
+    let mut table = Table::of("store | server | in the run of");
     for kind in Kind::ALL {
         let mut versions: Vec<(&str, Vec<&str>)> = Vec::new();
         for run in &results.runs {
@@ -137,18 +137,10 @@ fn stores(results: &Results<Figures>) -> String {
 
 /// The rounds of each case, added up.
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "lock",
-        "store",
-        "pause",
-        "fence",
-        "rounds",
-        "accepted writes",
-        "stale writes",
-        "refused writes",
-        "whole values",
-        "violations",
-    ]);
+    let mut table = Table::of(
+        "lock | store | pause | fence | rounds | accepted writes | stale writes | refused writes | whole values | \
+         violations",
+    );
     for run in &results.runs {
         for (store, how, fence) in cases(run) {
             let rounds: Vec<_> = case(run, store, how, fence).collect();
@@ -171,7 +163,7 @@ fn summary(results: &Results<Figures>) -> String {
 }
 
 fn values(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["lock", "store", "fence", "accepted tokens, in order", "stored token", "value", ""]);
+    let mut table = Table::of("lock | store | fence | accepted tokens, in order | stored token | value | ");
     for run in &results.runs {
         for (store, _, fence) in cases(run).into_iter().filter(|(_, how, _)| *how == How::Stop) {
             let Some(round) = case(run, store, How::Stop, fence).next() else { continue };
@@ -195,18 +187,10 @@ fn values(results: &Results<Figures>) -> String {
 }
 
 fn raced(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "in the run of",
-        "store",
-        "fence",
-        "races",
-        "accepted writes",
-        "refused writes",
-        "lost swaps",
-        "highest token stayed",
-        "late write refused",
-        "races with violations",
-    ]);
+    let mut table = Table::of(
+        "in the run of | store | fence | races | accepted writes | refused writes | lost swaps | \
+         highest token stayed | late write refused | races with violations",
+    );
     for run in &results.runs {
         for store in Kind::ALL {
             for fence in [Fence::Off, Fence::On] {
@@ -235,24 +219,10 @@ fn raced(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "store",
-        "pause",
-        "fence",
-        "round",
-        "a_token",
-        "b_token",
-        "a_paused_ms",
-        "b_waited_ms",
-        "a_write",
-        "stored_token",
-        "stale_write",
-        "whole",
-        "violations_store",
-        "violations_service",
-        "value",
-    ]);
+    let mut table = Table::of(
+        "backend | store | pause | fence | round | a_token | b_token | a_paused_ms | b_waited_ms | a_write | \
+         stored_token | stale_write | whole | violations_store | violations_service | value",
+    );
     for run in &results.runs {
         for round in &run.figures.rounds {
             let granted = |lines: &[Line]| {
@@ -295,18 +265,10 @@ fn csv(results: &Results<Figures>) -> String {
 }
 
 fn races_csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "store",
-        "fence",
-        "accepted",
-        "refused",
-        "lost_swaps",
-        "stored_token",
-        "value_fits",
-        "late_refused",
-        "violations",
-    ]);
+    let mut table = Table::of(
+        "backend | store | fence | accepted | refused | lost_swaps | stored_token | value_fits | late_refused | \
+         violations",
+    );
     for run in &results.runs {
         for race in &run.figures.races {
             table.row([
@@ -328,46 +290,13 @@ fn races_csv(results: &Results<Figures>) -> String {
 
 /// The first round with a stop of each store.
 fn plot(run: &Run<Figures>) -> String {
-    let mut lanes = Vec::new();
-    let mut end: f64 = 1.0;
-    for (store, how, fence) in cases(run).into_iter().filter(|(_, how, _)| *how == How::Stop) {
-        let Some(round) = case(run, store, how, fence).next() else { continue };
-        let origin = round.a.first().map_or(0, |line| line.clock_us);
-        for (owner, lines) in [("a", &round.a), ("b", &round.b)] {
-            let stale = owner == "a" && round.stale_write();
-            let lane = lane(format!("{store}, fence {}: {owner}", fence.name()), lines, origin, stale);
-            end = lane.spans.iter().map(|span| span.1).chain(lane.marks.iter().map(|mark| mark.0)).fold(end, f64::max);
-            lanes.push(lane);
-        }
-    }
-    let legend = [("waits", GREY), ("lease", COLOURS[0]), ("is paused", COLOURS[1])];
-    timeline(&format!("seconds since worker a asked for the lock ({})", run.backend), end * 1.15, &lanes, &legend)
-}
-
-fn lane(name: String, lines: &[Line], origin: u64, stale: bool) -> Lane {
-    let mut lane = Lane { name, spans: Vec::new(), marks: Vec::new() };
-    let (mut asked, mut paused, mut lease) = (0.0, 0.0, (0.0, 0.0));
-    for line in lines {
-        let now = line.clock_us.saturating_sub(origin) as f64 / 1e6;
-        match &line.event {
-            Event::Acquiring => asked = now,
-            Event::Acquired { ttl_ms, .. } => {
-                lane.spans.push((asked, now, GREY));
-                lease = (now, now + *ttl_ms as f64 / 1e3);
-            }
-            Event::Paused { .. } => paused = now,
-            Event::Resumed { .. } => lane.spans.push((paused, now, COLOURS[1])),
-            Event::Written { token, .. } => {
-                lane.marks.push((now, format!("token {token} accepted"), if stale { BAD } else { GOOD }));
-            }
-            Event::Refused { token, .. } => lane.marks.push((now, format!("token {token} refused"), GOOD)),
-            Event::Released { .. } => lease.1 = now,
-            _ => {}
-        }
-    }
-    // The lease is drawn over the pause: what is left of the pause is the window.
-    lane.spans.push((lease.0, lease.1, COLOURS[0]));
-    lane
+    let stops = cases(run).into_iter().filter(|(_, how, _)| *how == How::Stop);
+    let rounds = stops.filter_map(|(store, how, fence)| {
+        let round = case(run, store, how, fence).next()?;
+        let name = format!("{store}, fence {}", fence.name());
+        Some(PausedRound { name, lines: [&round.a, &round.b], stale: round.stale_write() })
+    });
+    paused_rounds(&run.backend, rounds)
 }
 
 fn cases(run: &Run<Figures>) -> Vec<(Kind, How, Fence)> {

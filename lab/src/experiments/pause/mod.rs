@@ -9,7 +9,10 @@
 
 mod page;
 
+use std::path::Path;
+
 pub use page::page;
+use palisade_history::History;
 use serde::{Deserialize, Serialize};
 
 use super::processes::{Counts, Resource, Worker};
@@ -22,9 +25,9 @@ use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
 
-const TTL_MS: u64 = 2_000;
-const PAUSE_MS: u64 = 5_000;
-const ROUNDS: u64 = 3;
+pub(super) const TTL_MS: u64 = 2_000;
+pub(super) const PAUSE_MS: u64 = 5_000;
+pub(super) const ROUNDS: u64 = 3;
 
 /// The rounds of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -129,24 +132,33 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
     let flags = flags.as_ref().map_or(&[][..], |flags| &flags[..]);
     let resource = Resource::start_with(directory.path(), fence, flags).await?;
     let key = format!("pause-{how:?}-{fence:?}-{round}").to_lowercase();
-    let (a_history, b_history) = (directory.path().join("a.jsonl"), directory.path().join("b.jsonl"));
-    let flags = |history, more: &[&str]| -> Result<Vec<String>, String> {
-        let ttl = format!("{TTL_MS}ms");
-        let flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--history", path_text(history)?];
-        Ok(flags.iter().chain(more).map(|&flag| flag.to_owned()).collect())
+    let start = |owner: &str, flags: &[&str]| {
+        Worker::start(context, owner, &[&["--resource", &resource.url, "--key", &key], flags].concat())
     };
-    let (pause, how_flag) = (format!("{PAUSE_MS}ms"), how.name());
-    let mut a = Worker::start(context, "a", &flags(&a_history, &["--pause", &pause, "--pause-how", how_flag])?)?;
-    a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;
-    let b = Worker::start(context, "b", &flags(&b_history, &[])?)?;
-    let (a, b) = tokio::try_join!(a.finish(), b.finish())?;
+    let (a, b, workers) = two_workers(directory.path(), how, start).await?;
     let counts = resource.counts().await?;
     let value = resource.client.read(&key).await?.map(|value| value.value).unwrap_or_default();
     let resource_history = resource.end().await?;
-    let workers = merge(&[&a_history, &b_history])?;
     let resource = seen_by_resource(&workers, merge(&[&resource_history])?);
     let (workers_judged, resource_judged) = (Judgement::of(&workers), Judgement::of(&resource));
     Ok(Round { how, fence, round, a, b, value, counts, workers_judged, resource_judged })
+}
+
+/// Worker a is paused after its acquire, and worker b takes the lock meanwhile. `start` starts the worker of a name with
+/// more flags. Returns what a and b printed, and their history.
+pub(super) async fn two_workers(
+    directory: &Path,
+    how: How,
+    start: impl Fn(&str, &[&str]) -> Result<Worker, String>,
+) -> Result<(Vec<Line>, Vec<Line>, History), String> {
+    let (a_history, b_history) = (directory.join("a.jsonl"), directory.join("b.jsonl"));
+    let (ttl, pause) = (format!("{TTL_MS}ms"), format!("{PAUSE_MS}ms"));
+    let a_flags = ["--ttl", &ttl, "--history", path_text(&a_history)?, "--pause", &pause, "--pause-how", how.name()];
+    let mut a = start("a", &a_flags)?;
+    a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;
+    let b = start("b", &["--ttl", &ttl, "--history", path_text(&b_history)?])?;
+    let (a, b) = tokio::try_join!(a.finish(), b.finish())?;
+    Ok((a, b, merge(&[&a_history, &b_history])?))
 }
 
 fn predictions(figures: &Figures) -> Vec<Prediction> {

@@ -1,11 +1,11 @@
 //! The page of experiment `pause`.
 
+use super::super::lanes::{PausedRound, paused_rounds};
 use super::{Figures, Round};
-use crate::report::plot::{BAD, COLOURS, GOOD, GREY, Lane, timeline};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
-use crate::worker::event::{Event, Line};
+use crate::worker::event::Event;
 use crate::worker::pause::How;
 
 /// Renders the page.
@@ -90,18 +90,10 @@ The values at the end of the first round with a stop:
 
 /// The rounds of each case, added up.
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "pause",
-        "fence",
-        "rounds",
-        "accepted writes",
-        "stale writes",
-        "409",
-        "whole values",
-        "violations, workers",
-        "violations, resource",
-    ]);
+    let mut table = Table::of(
+        "backend | pause | fence | rounds | accepted writes | stale writes | 409 | whole values | \
+         violations, workers | violations, resource",
+    );
     for run in &results.runs {
         for (how, fence) in cases(run) {
             let rounds: Vec<_> = case(run, how, fence).collect();
@@ -124,7 +116,7 @@ fn summary(results: &Results<Figures>) -> String {
 }
 
 fn values(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "fence", "accepted writes, in their order", "value at the end", ""]);
+    let mut table = Table::of("backend | fence | accepted writes, in their order | value at the end | ");
     for run in &results.runs {
         for fence in [Fence::Off, Fence::On] {
             let Some(round) = case(run, How::Stop, fence).next() else { continue };
@@ -150,25 +142,10 @@ fn values(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "pause",
-        "fence",
-        "round",
-        "granted_ttl_ms",
-        "a_token",
-        "b_token",
-        "a_paused_ms",
-        "b_waited_ms",
-        "a_write",
-        "writes",
-        "stale_writes",
-        "rejections",
-        "whole",
-        "violations_workers",
-        "violations_resource",
-        "violations_service",
-    ]);
+    let mut table = Table::of(
+        "backend | pause | fence | round | granted_ttl_ms | a_token | b_token | a_paused_ms | b_waited_ms | a_write | \
+         writes | stale_writes | rejections | whole | violations_workers | violations_resource | violations_service",
+    );
     for run in &results.runs {
         for round in &run.figures.rounds {
             let (mut tokens, mut waited, mut ttl) = (Vec::new(), 0, 0);
@@ -210,48 +187,12 @@ fn csv(results: &Results<Figures>) -> String {
 
 /// The first round of each case.
 fn plot(run: &Run<Figures>) -> String {
-    let mut lanes = Vec::new();
-    let mut end: f64 = 1.0;
-    for (how, fence) in cases(run) {
-        let Some(round) = case(run, how, fence).next() else { continue };
-        let origin = round.a.first().map_or(0, |line| line.clock_us);
-        for (owner, lines) in [("a", &round.a), ("b", &round.b)] {
-            let name = format!("{}, fence {}: {owner}", how.name(), fence.name());
-            let lane = lane(name, lines, origin);
-            end = lane.spans.iter().map(|span| span.1).chain(lane.marks.iter().map(|mark| mark.0)).fold(end, f64::max);
-            lanes.push(lane);
-        }
-    }
-    let legend = [("waits", GREY), ("lease", COLOURS[0]), ("is paused", COLOURS[1])];
-    timeline(&format!("seconds since worker a asked for the lock ({})", run.backend), end * 1.15, &lanes, &legend)
-}
-
-fn lane(name: String, lines: &[Line], origin: u64) -> Lane {
-    let seconds = |line: &Line| line.clock_us.saturating_sub(origin) as f64 / 1e6;
-    let mut lane = Lane { name, spans: Vec::new(), marks: Vec::new() };
-    let (mut asked, mut paused, mut granted) = (0.0, 0.0, (0.0, 0.0));
-    for line in lines {
-        let now = seconds(line);
-        match &line.event {
-            Event::Acquiring => asked = now,
-            Event::Acquired { ttl_ms, .. } => {
-                lane.spans.push((asked, now, GREY));
-                granted = (now, now + *ttl_ms as f64 / 1e3);
-            }
-            Event::Paused { .. } => paused = now,
-            Event::Resumed { .. } => lane.spans.push((paused, now, COLOURS[1])),
-            Event::Written { token, max_fence } if token < max_fence => {
-                lane.marks.push((now, format!("token {token} accepted"), BAD));
-            }
-            Event::Written { token, .. } => lane.marks.push((now, format!("token {token} accepted"), GOOD)),
-            Event::Refused { token, .. } => lane.marks.push((now, format!("token {token} refused"), GOOD)),
-            Event::Released { .. } => granted.1 = now,
-            _ => {}
-        }
-    }
-    // The lease is drawn over the pause: what is left of the pause is the window.
-    lane.spans.push((granted.0, granted.1.max(granted.0), COLOURS[0]));
-    lane
+    let rounds = cases(run).into_iter().filter_map(|(how, fence)| {
+        let round = case(run, how, fence).next()?;
+        let name = format!("{}, fence {}", how.name(), fence.name());
+        Some(PausedRound { name, lines: [&round.a, &round.b], stale: false })
+    });
+    paused_rounds(&run.backend, rounds)
 }
 
 fn cases(run: &Run<Figures>) -> Vec<(How, Fence)> {

@@ -3,7 +3,6 @@
 //! Each system is used as its users would use it for speed: a lease or a session is opened once for each client and serves all
 //! of its pairs.
 
-use std::fmt::Display;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -12,6 +11,7 @@ use futures_util::future::try_join_all;
 use serde::{Deserialize, Serialize};
 use zookeeper_client::{Acls, Client as ZooKeeper, CreateMode};
 
+use super::super::text;
 use crate::dlock::{self, Backend, Connections, Handle, Locks, Released, Renewal, Request};
 use crate::servers::{Durability, Kind, Options};
 
@@ -290,8 +290,4 @@ async fn released(handle: Handle) -> Result<(), String> {
 
 fn request(client: usize) -> Request {
     Request { owner: format!("client-{client}"), ttl: TTL, wait: WAIT }
-}
-
-fn text(error: impl Display) -> String {
-    error.to_string()
 }

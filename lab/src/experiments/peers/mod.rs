@@ -21,7 +21,7 @@ use serde::{Deserialize, Serialize};
 
 use self::drivers::{Servers, System};
 use self::window::{Cell, Target, Use, Window};
-use super::servers_of;
+use super::{servers_of, text};
 use crate::report::setup::Setup;
 use crate::report::{Prediction, Run};
 use crate::servers::{self, Cluster, Kind};
@@ -212,10 +212,6 @@ fn predictions(figures: &Figures) -> Vec<Prediction> {
         Prediction::none("windows with a failed pair", windows.len(), count(|window| window.errors > 0)),
         Prediction::all("windows in which pairs were completed", windows.len(), count(|window| window.rate > 0.0)),
     ]
-}
-
-fn text(error: impl std::fmt::Display) -> String {
-    error.to_string()
 }
 
 #[cfg(test)]

@@ -192,23 +192,10 @@ fn plot(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "system",
-        "round",
-        "use",
-        "clients",
-        "steady",
-        "pairs_per_second",
-        "own_share",
-        "p50_us",
-        "p99_us",
-        "errors",
-        "sync_us",
-        "generator_cores",
-        "servers_cores",
-        "others_cores",
-        "stolen_cores",
-    ]);
+    let mut table = Table::of(
+        "system | round | use | clients | steady | pairs_per_second | own_share | p50_us | p99_us | errors | sync_us | \
+         generator_cores | servers_cores | others_cores | stolen_cores",
+    );
     for figures in systems(results) {
         for window in &figures.windows {
             let cores = [window.cores.generator, window.cores.servers, window.cores.others, window.cores.stolen];

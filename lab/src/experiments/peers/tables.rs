@@ -171,8 +171,7 @@ pub(super) fn comparison(results: &Results<Figures>, against: Against) -> String
 }
 
 pub(super) fn promises(results: &Results<Figures>) -> String {
-    let mut table =
-        Table::new(&["", "a pair", "servers, and what an answer stands for", "fencing token", "queue in order"]);
+    let mut table = Table::of(" | a pair | servers, and what an answer stands for | fencing token | queue in order");
     for figures in systems(results) {
         let [pair, servers, token, queue] = figures.system.promise();
         table.row([figures.system.name(), pair, servers, token, queue].map(str::to_owned));
@@ -182,18 +181,10 @@ pub(super) fn promises(results: &Results<Figures>) -> String {
 
 /// What happened beside the windows.
 pub(super) fn disturbances(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "",
-        "windows",
-        "disk probe, ms",
-        "generator, cores, at most",
-        "servers, cores",
-        "others, cores",
-        "others, at most",
-        "windows beside which others used more than 0.1",
-        "stolen, at most",
-        "pairs that failed",
-    ]);
+    let mut table = Table::of(
+        " | windows | disk probe, ms | generator, cores, at most | servers, cores | others, cores | others, at most | \
+         windows beside which others used more than 0.1 | stolen, at most | pairs that failed",
+    );
     for figures in systems(results) {
         let of = |value: fn(&Window) -> f64| spread(figures.windows.iter().map(value)).unwrap_or_default();
         let sync = of(|window| window.sync_us as f64 / 1e3);

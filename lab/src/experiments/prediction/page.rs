@@ -69,16 +69,10 @@ sides send, and delivers it later.
 }
 
 fn summary(runs: &[&Run]) -> String {
-    let mut table = Table::new(&[
-        "model",
-        "design",
-        "steps as predicted",
-        "property",
-        "at the end",
-        "writes accepted",
-        "409",
-        "violations in the history",
-    ]);
+    let mut table = Table::of(
+        "model | design | steps as predicted | property | at the end | writes accepted | 409 | \
+         violations in the history",
+    );
     for run in runs {
         let agreed = run.steps.iter().filter(|step| step.differences.is_empty()).count();
         let count = |of: &dyn Fn(crate::experiments::processes::Counts) -> u64| {
@@ -112,7 +106,7 @@ fn story(run: &Run, runs: &[&Run]) -> String {
 }
 
 fn steps<'a>(steps: impl Iterator<Item = (usize, &'a Done)>) -> String {
-    let mut table = Table::new(&["step", "predicted by the model", "done to the real servers", "observed"]);
+    let mut table = Table::of("step | predicted by the model | done to the real servers | observed");
     for (index, step) in steps {
         let lines = |changes: &[String]| match changes {
             [] => "no change".to_owned(),
@@ -225,18 +219,8 @@ fn words(run: &Run) -> (&'static str, String, &'static str) {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "model",
-        "repaired",
-        "step",
-        "at_ms",
-        "sentence",
-        "predicted",
-        "done",
-        "observed",
-        "differences",
-    ]);
+    let mut table =
+        Table::of("backend | model | repaired | step | at_ms | sentence | predicted | done | observed | differences");
     for run in &results.runs {
         for story in &run.figures.runs {
             for (index, step) in story.steps.iter().enumerate() {

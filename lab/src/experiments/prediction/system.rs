@@ -89,17 +89,16 @@ impl System {
             if let (Servers::Redis, Client::A, Some(link)) = (story.servers, client, &link) {
                 servers = vec![link.address()];
             }
-            let ttl = format!("{}ms", story.ttl_ms);
-            let mut flags = vec!["--key".to_owned(), key.clone(), "--ttl".to_owned(), ttl];
-            flags.extend(["--servers".to_owned(), servers.join(",")]);
+            let (ttl, servers) = (format!("{}ms", story.ttl_ms), servers.join(","));
+            let mut flags = vec!["--key", &key, "--ttl", &ttl, "--servers", &servers];
             if story.servers == Servers::Service {
-                flags.extend(["--backend".to_owned(), Backend::Palisade.name().to_owned()]);
+                flags.extend(["--backend", Backend::Palisade.name()]);
             }
             if let Some(counter) = &counter {
-                flags.extend(["--counter".to_owned(), counter.address(0).to_owned()]);
+                flags.extend(["--counter", counter.address(0)]);
             }
             if let Some((resource, _)) = &resource {
-                flags.extend(["--resource".to_owned(), resource.url.clone()]);
+                flags.extend(["--resource", &resource.url]);
             }
             Process::start(&client.to_string(), &flags)
         };

@@ -142,7 +142,6 @@ impl FaultCase<'_> {
         if let Some(resource) = resource {
             flags.extend(["--resource", &resource.url]);
         }
-        let flags: Vec<_> = flags.into_iter().map(str::to_owned).collect();
         Ok(Reaching { name, process: Process::start(name, &flags)?, links, result: RedlockClient::default() })
     }
 

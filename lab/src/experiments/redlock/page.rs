@@ -97,8 +97,7 @@ The same two flaws as the checker's prediction beside a run: [prediction](predic
 }
 
 fn grants(results: &Results<Figures>) -> String {
-    let mut table =
-        Table::new(&["fault", "rounds", "A granted", "B refused while A's lease ran", "B granted", "two holders"]);
+    let mut table = Table::of("fault | rounds | A granted | B refused while A's lease ran | B granted | two holders");
     for fault in FAULTS {
         let rounds: Vec<_> = all(results).filter(|round| round.fault == fault).collect();
         let count = |of: &dyn Fn(&Round) -> bool| rounds.iter().filter(|round| of(round)).count().to_string();
@@ -115,17 +114,10 @@ fn grants(results: &Results<Figures>) -> String {
 }
 
 fn writes(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "fault",
-        "fence",
-        "tokens",
-        "rounds",
-        "A's token, B's token",
-        "accepted writes",
-        "stale writes",
-        "409",
-        "counted as stale by the resource",
-    ]);
+    let mut table = Table::of(
+        "fault | fence | tokens | rounds | A's token, B's token | accepted writes | stale writes | 409 | \
+         counted as stale by the resource",
+    );
     for fault in [Fault::Pause, Fault::Crash] {
         for (fence, tokens) in [(Fence::Off, Tokens::Counter), (Fence::On, Tokens::Own), (Fence::On, Tokens::Counter)] {
             let wanted = Some(Writes { fence, tokens });
@@ -187,29 +179,11 @@ fn plot(run: &Run<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "fault",
-        "fence",
-        "tokens",
-        "round",
-        "ttl_ms",
-        "a_granted_ms",
-        "a_lease_until_ms",
-        "a_number",
-        "a_token",
-        "a_written_ms",
-        "b_refused_ms",
-        "b_granted_ms",
-        "b_number",
-        "b_token",
-        "b_written_ms",
-        "accepted",
-        "two_holders",
-        "stale_write",
-        "rejections",
-        "violations_service",
-        "violations_resource",
-    ]);
+    let mut table = Table::of(
+        "fault | fence | tokens | round | ttl_ms | a_granted_ms | a_lease_until_ms | a_number | a_token | \
+         a_written_ms | b_refused_ms | b_granted_ms | b_number | b_token | b_written_ms | accepted | two_holders | \
+         stale_write | rejections | violations_service | violations_resource",
+    );
     for round in all(results) {
         let RedlockClient { granted_us, lease_until_us, number: a_number, token, written_us, .. } = &round.a;
         let at = |us: &Option<u64>| us.map_or_else(String::new, ms);

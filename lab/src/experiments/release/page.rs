@@ -54,15 +54,10 @@ gap.
 }
 
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "release",
-        "rounds",
-        "a's release reported success",
-        "c was granted the lock beside b",
-        "b's renewal found its lock",
-        "rounds with violations",
-    ]);
+    let mut table = Table::of(
+        "backend | release | rounds | a's release reported success | c was granted the lock beside b | \
+         b's renewal found its lock | rounds with violations",
+    );
     for run in &results.runs {
         for how in [How::Safe, How::GetThenDel] {
             let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.how == how).collect();
@@ -93,17 +88,8 @@ fn accusation(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "release",
-        "round",
-        "a_token",
-        "b_token",
-        "c_token",
-        "a_released",
-        "b_renewed",
-        "violations",
-    ]);
+    let mut table =
+        Table::of("backend | release | round | a_token | b_token | c_token | a_released | b_renewed | violations");
     for run in &results.runs {
         for round in &run.figures.rounds {
             let (a, b, c) = round.tokens;

@@ -170,27 +170,21 @@ async fn one(
 ) -> Result<Round, String> {
     let how_flag = case.how.name();
     let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
-    let flags = |more: &[(&str, String)]| -> Vec<String> {
-        let common = [("--resource", resource.url.clone()), ("--key", key.clone()), ("--ttl", format!("{TTL_MS}ms"))];
-        common.iter().chain(more).flat_map(|(flag, value)| [(*flag).to_owned(), value.clone()]).collect()
-    };
-    let mut a_flags = vec![
-        ("--pause", format!("{}ms", TTL_MS * pause / 100)),
-        ("--pause-how", how_flag.to_owned()),
-        // The pause begins at a random moment between two renewals.
-        ("--work-jitter", format!("{RENEW_MS}ms")),
-        ("--seed", seed.to_string()),
-    ];
+    let (ttl, renew, length) = (format!("{TTL_MS}ms"), format!("{RENEW_MS}ms"), format!("{}ms", TTL_MS * pause / 100));
+    let seed = seed.to_string();
+    let b_flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl];
+    let mut a_flags = b_flags.to_vec();
+    // The pause begins at a random moment between two renewals.
+    a_flags.extend(["--pause", &length, "--pause-how", how_flag, "--work-jitter", &renew, "--seed", &seed]);
     if case.renews {
-        a_flags.push(("--renew", format!("{RENEW_MS}ms")));
+        a_flags.extend(["--renew", &renew]);
     }
-    let mut a_flags = flags(&a_flags);
     if case.after_check {
-        a_flags.push("--pause-after-check".to_owned());
+        a_flags.push("--pause-after-check");
     }
     let mut a = Worker::start(context, "a", &a_flags)?;
     let granted = a.wait_for("was granted the lock", |event| matches!(event, Event::Acquired { .. })).await?;
-    let b = Worker::start(context, "b", &flags(&[]))?;
+    let b = Worker::start(context, "b", &b_flags)?;
     let (a, _) = tokio::try_join!(a.finish(), b.finish())?;
     let Event::Acquired { ttl_ms: granted_ttl_ms, .. } = granted.event else { unreachable!("it was waited for") };
     let ended = a.iter().find_map(|line| {

@@ -78,17 +78,10 @@ In the plots, each line is 0.6 % above the one before it, so that equal lines do
 }
 
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "renewals",
-        "pause",
-        "pause / TTL",
-        "rounds",
-        "unsafe",
-        "accepted, fence off",
-        "accepted, fence on",
-        "abandoned",
-    ]);
+    let mut table = Table::of(
+        "backend | renewals | pause | pause / TTL | rounds | unsafe | accepted, fence off | accepted, fence on | \
+         abandoned",
+    );
     for run in &results.runs {
         for case in CASES {
             for pause in PAUSES {
@@ -113,17 +106,8 @@ fn summary(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "renews",
-        "pause_how",
-        "pause_ms",
-        "fence",
-        "round",
-        "granted_ttl_ms",
-        "held_ms",
-        "write",
-    ]);
+    let mut table =
+        Table::of("backend | renews | pause_how | pause_ms | fence | round | granted_ttl_ms | held_ms | write");
     for run in &results.runs {
         for round in &run.figures.rounds {
             let write = match round.write {

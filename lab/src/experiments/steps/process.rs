@@ -1,5 +1,6 @@
 //! The processes of step clients, as the experiment drives them.
 
+use std::ffi::OsStr;
 use std::process::Stdio;
 use std::time::Duration;
 
@@ -27,7 +28,7 @@ impl Process {
     ///
     /// # Errors
     /// It does not start.
-    pub(in crate::experiments) fn start(name: &str, flags: &[String]) -> Result<Process, String> {
+    pub(in crate::experiments) fn start(name: &str, flags: &[impl AsRef<OsStr>]) -> Result<Process, String> {
         let mut command = program()?;
         command.args(["step-client", "--name", name]).args(flags);
         let (mut child, lines) = spawn(command, Stdio::piped())?;

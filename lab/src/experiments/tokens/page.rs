@@ -77,21 +77,10 @@ fn medians(case: &TokensCase, first: &TokensCase) -> (f64, f64) {
 }
 
 fn cases(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "tokens",
-        "grants/s, median",
-        "ratio",
-        "acquire p50, ms",
-        "p99, ms",
-        "grants",
-        "failed",
-        "keys locked",
-        "out of order",
-        "left",
-        "their bytes",
-        "violations",
-    ]);
+    let mut table = Table::of(
+        "backend | tokens | grants/s, median | ratio | acquire p50, ms | p99, ms | grants | failed | keys locked | \
+         out of order | left | their bytes | violations",
+    );
     for run in &results.runs {
         for case in &run.figures.cases {
             let (rate, ratio) = medians(case, &run.figures.cases[0]);
@@ -130,8 +119,7 @@ fn errors(results: &Results<Figures>) -> String {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table =
-        Table::new(&["backend", "tokens", "round", "grants_per_second", "load_average", "window_us", "keys"]);
+    let mut table = Table::of("backend | tokens | round | grants_per_second | load_average | window_us | keys");
     for run in &results.runs {
         let Figures { load_average, keys, window_us, cases } = &run.figures;
         for case in cases {

@@ -85,13 +85,13 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
 async fn one(context: &Context, end: End, ttl_ms: u64, round: u64, hold_ms: u64) -> Result<Round, String> {
     let key = format!("ttl-{end:?}-{ttl_ms}-{round}").to_lowercase();
     let work = if end == End::Killed { 3_600_000 } else { hold_ms };
-    let flags = |work: u64| {
-        let flags = ["--key".to_owned(), key.clone(), "--ttl".to_owned(), format!("{ttl_ms}ms")];
-        flags.into_iter().chain(["--work".to_owned(), format!("{work}ms")]).collect::<Vec<_>>()
+    let start = |owner: &str, work: u64| {
+        let (ttl, work) = (format!("{ttl_ms}ms"), format!("{work}ms"));
+        Worker::start(context, owner, &["--key", &key, "--ttl", &ttl, "--work", &work])
     };
-    let mut holder = Worker::start(context, "holder", &flags(work))?;
+    let mut holder = start("holder", work)?;
     let granted = holder.wait_for("was granted the lock", |event| matches!(event, Event::Acquired { .. })).await?;
-    let mut waiter = Worker::start(context, "waiter", &flags(0))?;
+    let mut waiter = start("waiter", 0)?;
     waiter.wait_for("asked for the lock", |event| matches!(event, Event::Acquiring)).await?;
     let ended_us = match end {
         End::Killed => {

@@ -69,17 +69,10 @@ had the answer, and is 0.0 if the next grant arrived before it.
 }
 
 fn summary(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "holder",
-        "TTL, ms",
-        "granted TTL, ms",
-        "rounds",
-        "blocked, median, ms",
-        "blocked, maximum, ms",
-        "late, median, ms",
-        "late, maximum, ms",
-    ]);
+    let mut table = Table::of(
+        "backend | holder | TTL, ms | granted TTL, ms | rounds | blocked, median, ms | blocked, maximum, ms | \
+         late, median, ms | late, maximum, ms",
+    );
     for run in &results.runs {
         for end in [End::Killed, End::Released] {
             for ttl_ms in TTLS_MS {
@@ -116,7 +109,7 @@ fn summary(results: &Results<Figures>) -> String {
 
 fn csv(results: &Results<Figures>) -> String {
     let mut table =
-        Table::new(&["backend", "holder", "ttl_ms", "granted_ttl_ms", "round", "granting_ms", "held_ms", "blocked_ms"]);
+        Table::of("backend | holder | ttl_ms | granted_ttl_ms | round | granting_ms | held_ms | blocked_ms");
     for run in &results.runs {
         for round in &run.figures.rounds {
             table.row([

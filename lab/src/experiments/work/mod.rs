@@ -85,13 +85,12 @@ async fn case(context: &Context, plan: Plan) -> Result<WorkCase, String> {
     for number in 1..=WORKERS {
         let (owner, history) = (format!("{key}-{number}"), directory.path().join(format!("worker-{number}.jsonl")));
         let (ttl, work, jobs) = (format!("{}ms", plan.ttl_ms), format!("{}ms", plan.work_ms), plan.jobs.to_string());
-        let flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--work", &work, "--jobs", &jobs];
-        let mut flags: Vec<_> = flags.iter().map(|&flag| flag.to_owned()).collect();
-        flags.extend(["--history".to_owned(), path_text(&history)?.to_owned()]);
+        let mut flags = vec!["--resource", &resource.url, "--key", &key, "--ttl", &ttl, "--work", &work];
+        flags.extend(["--jobs", &jobs, "--history", path_text(&history)?]);
         // Redlock: an instance that syncs on a busy disk is to give its vote all the same.
-        flags.extend(["--instance-timeout".to_owned(), "500ms".to_owned()]);
+        flags.extend(["--instance-timeout", "500ms"]);
         if plan.fenced_read {
-            flags.push("--fenced-read".to_owned());
+            flags.push("--fenced-read");
         }
         workers.push(Worker::start(context, &owner, &flags)?);
         histories.push(history);

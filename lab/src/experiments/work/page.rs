@@ -107,7 +107,7 @@ leases end by themselves, it takes minutes and decides nothing.
 }
 
 fn parts(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&["backend", "acquire, ms", "release, ms", "load average before the run"]);
+    let mut table = Table::of("backend | acquire, ms | release, ms | load average before the run");
     for run in &results.runs {
         let Figures { acquire, release, load_average, .. } = &run.figures;
         table.row([run.backend.clone(), ms(acquire.p50_us), ms(release.p50_us), load_average.clone()]);
@@ -116,17 +116,10 @@ fn parts(results: &Results<Figures>) -> String {
 }
 
 fn rates(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "work, ms",
-        "TTL asked, ms",
-        "TTL granted, ms",
-        "read",
-        "hand-overs a second",
-        "ceiling",
-        "wait p50, ms",
-        "wait p99, ms",
-    ]);
+    let mut table = Table::of(
+        "backend | work, ms | TTL asked, ms | TTL granted, ms | read | hand-overs a second | ceiling | wait p50, ms | \
+         wait p99, ms",
+    );
     for run in &results.runs {
         for case in &run.figures.cases {
             let waits = case.waits();
@@ -148,20 +141,10 @@ fn rates(results: &Results<Figures>) -> String {
 }
 
 fn outcomes(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "work, ms",
-        "TTL granted, ms",
-        "TTL",
-        "read",
-        "jobs",
-        "lost",
-        "409",
-        "accepted",
-        "dropped",
-        "stale",
-        "violations",
-    ]);
+    let mut table = Table::of(
+        "backend | work, ms | TTL granted, ms | TTL | read | jobs | lost | 409 | accepted | dropped | stale | \
+         violations",
+    );
     for run in &results.runs {
         for case in &run.figures.cases {
             let [work, _, granted, read] = words(case);
@@ -191,20 +174,10 @@ fn words(case: &WorkCase) -> [String; 4] {
 }
 
 fn csv(results: &Results<Figures>) -> String {
-    let mut table = Table::new(&[
-        "backend",
-        "work_ms",
-        "asked_ttl_ms",
-        "granted_ttl_ms",
-        "read",
-        "worker",
-        "token",
-        "asked_ms",
-        "granted_ms",
-        "used_ms",
-        "write",
-        "lost",
-    ]);
+    let mut table = Table::of(
+        "backend | work_ms | asked_ttl_ms | granted_ttl_ms | read | worker | token | asked_ms | granted_ms | used_ms | \
+         write | lost",
+    );
     for run in &results.runs {
         for case in &run.figures.cases {
             for job in &case.jobs {
