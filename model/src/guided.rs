@@ -16,15 +16,16 @@
 //! repeats the same walks.
 
 use std::collections::{HashMap, HashSet, VecDeque};
+use std::sync::Arc;
 use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
 use crate::presentation::{Presentation, by_weight};
-use crate::property_set::{PropertySet, Way};
+use crate::property_set::PropertySet;
 use crate::simulate::Walks;
-use crate::trace::retrace;
+use crate::trace::trace_of_choices;
 
 /// Maximum distance of a walk's end from the initial state, in steps.
 const DEEPEST: usize = 48;
@@ -72,7 +73,7 @@ struct Search<'m, M: Presentation> {
 /// Searches until about this many states were visited, or a property is violated.
 pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
-    let watched = PropertySet::new(model, Way::AtRandom);
+    let watched = PropertySet::new(model);
     let mut search = Search {
         watched: &watched,
         random: StdRng::seed_from_u64(seed),
@@ -94,8 +95,8 @@ pub fn search<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     }
     let way = search.violation.take();
     let violated = watched.shown(true).zip(way).map(|(property, choices)| {
-        let trace = retrace(&*watched.model, property.name, &choices).expect("the way leads there again");
-        (property.name.to_string(), trace.to_string())
+        let trace = trace_of_choices(Arc::clone(&watched.model), property.name, false, 0, &choices);
+        (property.name.to_string(), trace.expect("the way leads there again").to_string())
     });
     Walks {
         seed,

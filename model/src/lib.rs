@@ -34,6 +34,7 @@ pub mod check_all;
 pub mod cluster;
 pub mod diagram;
 pub mod document;
+mod erased;
 pub mod everything;
 pub mod expected_counts;
 pub mod explore;

@@ -2,9 +2,11 @@
 
 use std::io;
 use std::net::TcpListener;
+use std::sync::Arc;
 
 use crate::check::explore::explore;
 use crate::check::verdict::{Effort, Expected, Verdict};
+use crate::erased::Erased;
 use crate::explore::serve;
 use crate::guided::search;
 use crate::presentation::Presentation;
@@ -106,6 +108,13 @@ pub trait Run: Send + Sync {
 /// compiled once.
 struct Make<M>(Box<dyn Fn() -> M + Send + Sync>);
 
+impl<M: Presentation> Make<M> {
+    /// The model, for what may take longer: it is not compiled once more for each model.
+    fn erased(&self) -> Erased {
+        Erased::new(Arc::new(self.0()))
+    }
+}
+
 impl<M: Presentation> Run for Make<M> {
     fn attempt(&self, effort: &Effort) -> Verdict {
         explore(self.0(), M::REPRESENTATIVE, effort)
@@ -113,7 +122,7 @@ impl<M: Presentation> Run for Make<M> {
 
     fn properties(&self) -> Vec<(&'static str, bool)> {
         let possible = |expectation| matches!(expectation, stateright::Expectation::Sometimes);
-        self.0().properties().iter().map(|property| (property.name, possible(property.expectation.clone()))).collect()
+        self.erased().expectations().into_iter().map(|(expectation, name)| (name, possible(expectation))).collect()
     }
 
     fn trace(&self, property: &str) -> Option<Trace> {
@@ -121,7 +130,7 @@ impl<M: Presentation> Run for Make<M> {
     }
 
     fn retrace(&self, property: &str, choices: &[usize]) -> Option<Trace> {
-        retrace(&self.0(), property, choices)
+        retrace(&self.erased(), property, choices)
     }
 
     fn witnesses(&self, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
@@ -129,15 +138,15 @@ impl<M: Presentation> Run for Make<M> {
     }
 
     fn violated(&self, choices: &[usize]) -> Option<Vec<&'static str>> {
-        violated(&self.0(), choices)
+        violated(&self.erased(), choices)
     }
 
     fn wander(&self, seed: u64, steps: usize) -> Option<Trace> {
-        wander(&self.0(), seed, steps)
+        wander(&self.erased(), seed, steps)
     }
 
     fn follow(&self, events: &[serde_json::Value]) -> Option<Trace> {
-        follow(&self.0(), events)
+        follow(&self.erased(), events)
     }
 
     fn walk(&self, seed: u64, states: usize) -> Walks {
@@ -149,7 +158,7 @@ impl<M: Presentation> Run for Make<M> {
     }
 
     fn explore(&self, name: &str, listener: TcpListener) -> io::Result<()> {
-        serve(self.0(), name, listener)
+        serve(self.erased(), name, listener)
     }
 }
 

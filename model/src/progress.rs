@@ -2,10 +2,11 @@
 
 use std::fmt;
 use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-use stateright::Model;
-use stateright::report::{ReportData, ReportDiscovery, Reporter};
+use stateright::report::ReportData;
 
 /// Interval between two looks at the run.
 const LOOK: Duration = Duration::from_millis(100);
@@ -52,6 +53,43 @@ impl Watch {
         watch
     }
 
+    /// Waits for the threads of a run, and looks at it meanwhile. stateright's own
+    /// `join_and_report` is compiled for every type of model, with the paths that it collects.
+    ///
+    /// # Panics
+    /// If a thread did.
+    pub(crate) fn wait(&mut self, threads: Vec<JoinHandle<()>>, run: &(dyn Fn() -> ReportData + Sync)) {
+        let over = AtomicBool::new(false);
+        let ends = thread::scope(|scope| {
+            let watcher = scope.spawn(|| {
+                while !over.load(Ordering::Acquire) {
+                    self.look(&run());
+                    thread::park_timeout(LOOK);
+                }
+            });
+            let ends: Vec<_> = threads.into_iter().map(JoinHandle::join).collect();
+            over.store(true, Ordering::Release);
+            watcher.thread().unpark();
+            ends
+        });
+        self.peak = self.peak.max(resident());
+        self.ended = Some(Instant::now());
+        if self.name.is_some() && self.on_terminal {
+            let _ = write!(std::io::stderr(), "\r\x1b[2K");
+        }
+        for end in ends {
+            end.expect("Failed to join checker thread");
+        }
+    }
+
+    fn look(&mut self, run: &ReportData) {
+        self.peak = self.peak.max(resident());
+        if let Some(name) = self.name.filter(|_| self.begun.elapsed() >= self.next) {
+            self.print(name, run);
+            self.next = self.begun.elapsed() + self.pause();
+        }
+    }
+
     /// When the checker finished.
     pub(crate) fn ended(&self) -> Option<Instant> {
         self.ended
@@ -83,29 +121,6 @@ fn line(name: &str, data: &ReportData, resident: Option<Bytes>) -> String {
     let (generated, unique, depth) = (data.total_states, data.unique_states, data.max_depth);
     let memory = resident.map_or(String::new(), |bytes| format!(", {bytes}"));
     format!("{name}: {generated} generated, {unique} unique, depth {depth}, {seconds:.0} s, {rate:.2} M/s{memory}")
-}
-
-impl<M: Model> Reporter<M> for Watch {
-    fn report_checking(&mut self, data: ReportData) {
-        self.peak = self.peak.max(resident());
-        if data.done {
-            self.ended = Some(Instant::now());
-            if self.name.is_some() && self.on_terminal {
-                let _ = write!(std::io::stderr(), "\r\x1b[2K");
-            }
-        } else if let Some(name) = self.name.filter(|_| self.begun.elapsed() >= self.next) {
-            self.print(name, &data);
-            self.next = self.begun.elapsed() + self.pause();
-        }
-    }
-
-    fn report_discoveries(&mut self, _: &M, _: std::collections::BTreeMap<&'static str, ReportDiscovery<M>>) {
-        // The verdict contains the discoveries.
-    }
-
-    fn delay(&self) -> Duration {
-        LOOK
-    }
 }
 
 /// Resident memory of this process, on systems that report it.

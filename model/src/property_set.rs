@@ -15,31 +15,21 @@ pub(crate) struct PropertySet<M: Model> {
     properties: Vec<(Property<M>, AtomicBool)>,
     /// Number of undecided properties: neither violated nor met so far.
     open: AtomicUsize,
-    way: Way,
-}
-
-/// How the state space is traversed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Way {
-    /// Exhaustively, until every property has been violated or met.
-    Everywhere,
-    /// At random, until a violation.
-    AtRandom,
 }
 
 /// The only property that the checker sees. It fails in the state in which the search may end.
-pub(crate) const GOES_ON: &str = "there is something to look for";
+const GOES_ON: &str = "there is something to look for";
 
 impl<M: Model> PropertySet<M> {
     /// A set without results.
     ///
     /// # Panics
     /// If a property is `eventually`: evaluating single states cannot decide it.
-    pub(crate) fn new(model: M, way: Way) -> PropertySet<M> {
+    pub(crate) fn new(model: M) -> PropertySet<M> {
         let properties: Vec<_> = model.properties().into_iter().map(|known| (known, AtomicBool::new(false))).collect();
         let eventual = |(property, _): &(Property<M>, _)| matches!(property.expectation, Expectation::Eventually);
         assert!(!properties.iter().any(eventual), "only `always` and `sometimes` properties can be evaluated");
-        PropertySet { model: Arc::new(model), open: AtomicUsize::new(properties.len()), properties, way }
+        PropertySet { model: Arc::new(model), open: AtomicUsize::new(properties.len()), properties }
     }
 
     /// Evaluates a state. Returns whether no property is violated there, and records violated and
@@ -101,11 +91,8 @@ impl<M: Model<Action: Clone>> Model for PropertySet<M> {
 
     fn properties(&self) -> Vec<Property<PropertySet<M>>> {
         vec![Property::always(GOES_ON, |watched: &PropertySet<M>, state| {
-            let sound = watched.look(state);
-            match watched.way {
-                Way::Everywhere => !watched.is_decided(),
-                Way::AtRandom => sound,
-            }
+            watched.look(state);
+            !watched.is_decided()
         })]
     }
 

@@ -5,17 +5,17 @@
 //! elections and faults would use up their budgets before anything was committed. A walk proves
 //! nothing about states that it does not visit.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 use std::time::Instant;
 
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
-use stateright::{Checker, Chooser, Model};
 
 use crate::presentation::{Presentation, by_weight};
-use crate::property_set::{GOES_ON, PropertySet, Way};
-use crate::trace::trace_of_path;
+use crate::property_set::PropertySet;
+use crate::trace::{hash_of, trace_of_choices};
 
 /// Maximum steps of a walk.
 pub const LONGEST: usize = 400;
@@ -37,83 +37,81 @@ pub struct Walks {
     pub met: Vec<String>,
 }
 
-/// Draws the next step by weight, of the actions that have a successor: stateright cannot replay a path
-/// on which it chose others.
-struct ByWeight<M>(Arc<M>);
-
-/// Where a walk is.
-struct Walk {
-    random: StdRng,
-    /// Whether no action has a successor.
-    is_over: bool,
-}
-
 /// Number of actions that are drawn one after the other before all of them are tried.
 const DRAWN: usize = 32;
-
-impl<M: Presentation> Chooser<PropertySet<M>> for ByWeight<M> {
-    type State = Walk;
-
-    fn new_state(&self, seed: u64) -> Walk {
-        Walk { random: StdRng::seed_from_u64(seed), is_over: false }
-    }
-
-    fn choose_initial_state(&self, walk: &mut Walk, initial: &[M::State]) -> usize {
-        walk.random.random_range(0..initial.len())
-    }
-
-    fn choose_action(&self, walk: &mut Walk, state: &M::State, actions: &[M::Action]) -> usize {
-        // stateright asks once more for each action of a last state.
-        if walk.is_over {
-            return 0;
-        }
-        let has_successor = |choice: &usize| self.0.next_state(state, actions[*choice].clone()).is_some();
-        let mut drawn = (0..DRAWN).map(|_| by_weight(&mut walk.random, actions.iter(), M::weight));
-        if let Some(choice) = drawn.find(has_successor) {
-            return choice;
-        }
-        let possible: Vec<usize> = (0..actions.len()).filter(has_successor).collect();
-        walk.is_over = possible.is_empty();
-        if walk.is_over {
-            return 0;
-        }
-        possible[by_weight(&mut walk.random, possible.iter().map(|choice| &actions[*choice]), M::weight)]
-    }
-}
-
-impl<M> Clone for ByWeight<M> {
-    fn clone(&self) -> ByWeight<M> {
-        ByWeight(Arc::clone(&self.0))
-    }
-}
 
 /// Walks at random until about this many states were visited, or a property is violated. The same
 /// seed repeats the same walks. A model interns the parts of its states as long as its process
 /// lives, so the caller starts a new process with another seed for further walks.
 pub fn walk<M: Presentation>(model: M, seed: u64, states: usize) -> Walks {
     let begun = Instant::now();
-    let watched = PropertySet::new(model, Way::AtRandom);
-    let by_weight = ByWeight(Arc::clone(&watched.model));
-    let checker = watched
-        .checker()
-        .threads(1)
-        .target_state_count(states)
-        .target_max_depth(LONGEST)
-        .spawn_simulation(seed, by_weight)
-        .join();
-    let seconds = begun.elapsed().as_secs_f64();
-    let watched = checker.model();
-    let path = checker.discoveries().remove(GOES_ON);
-    let violated = watched.shown(true).zip(path).map(|(property, path)| {
-        let trace = trace_of_path(&*watched.model, property, path);
-        (property.name.to_string(), trace.to_string())
+    let watched = PropertySet::new(model);
+    let mut walks = Walks { seed, ..Walks::default() };
+    // The first walk has this seed, the others have seeds that it determines.
+    let mut seeds = StdRng::seed_from_u64(seed);
+    let mut next = seed;
+    let violation = loop {
+        let violation = walk_once(&watched, next, &mut walks);
+        if violation.is_some() || walks.states >= states {
+            break violation;
+        }
+        next = seeds.random();
+    };
+    walks.seconds = begun.elapsed().as_secs_f64();
+    let violated = watched.shown(true).zip(violation).map(|(property, (initial, choices))| {
+        let trace = trace_of_choices(Arc::clone(&watched.model), property.name, false, initial, &choices);
+        (property.name.to_string(), trace.expect("the way leads there again").to_string())
     });
-    Walks {
-        seed,
-        states: checker.state_count(),
-        longest: checker.max_depth(),
-        seconds,
-        violated: violated.collect(),
-        met: watched.shown(false).map(|property| property.name.to_string()).collect(),
+    walks.violated = violated.collect();
+    walks.met = watched.shown(false).map(|property| property.name.to_string()).collect();
+    walks
+}
+
+/// One walk. Returns the index of the initial state and the choices that lead to a violation.
+fn walk_once<M: Presentation>(watched: &PropertySet<M>, seed: u64, walks: &mut Walks) -> Option<(usize, Vec<usize>)> {
+    let model = &*watched.model;
+    let mut random = StdRng::seed_from_u64(seed);
+    let mut initial = model.init_states();
+    let first = random.random_range(0..initial.len());
+    let mut state = initial.swap_remove(first);
+    let (mut choices, mut visited, mut actions) = (Vec::new(), HashSet::new(), Vec::new());
+    loop {
+        walks.longest = walks.longest.max(choices.len());
+        if choices.len() >= LONGEST || !visited.insert(hash_of(&state)) {
+            return None;
+        }
+        walks.states += 1;
+        if !watched.look(&state) {
+            return Some((first, choices));
+        }
+        actions.clear();
+        model.actions(&state, &mut actions);
+        let (choice, next) = step(model, &state, &actions, &mut random)?;
+        choices.push(choice);
+        state = next;
     }
+}
+
+/// Draws a step by weight, of the actions that have a successor.
+fn step<M: Presentation>(
+    model: &M,
+    state: &M::State,
+    actions: &[M::Action],
+    random: &mut StdRng,
+) -> Option<(usize, M::State)> {
+    if actions.is_empty() {
+        return None;
+    }
+    let taken = |choice: usize| Some((choice, model.next_state(state, actions[choice].clone())?));
+    for _ in 0..DRAWN {
+        let step = taken(by_weight(random, actions.iter(), M::weight));
+        if step.is_some() {
+            return step;
+        }
+    }
+    let possible: Vec<usize> = (0..actions.len()).filter(|&choice| taken(choice).is_some()).collect();
+    if possible.is_empty() {
+        return None;
+    }
+    taken(possible[by_weight(random, possible.iter().map(|choice| &actions[*choice]), M::weight)])
 }

@@ -1,19 +1,21 @@
 //! Shortest paths to a violation, or to a witness of a property that must be possible.
 //!
-//! stateright's breadth-first search replaces a counterexample by later ones until it stops. A
-//! search for a single property stops at the first counterexample, which is a shortest. To find
-//! many properties of one model, [`witnesses`] runs one search that records the first witness of
-//! each.
+//! [`shortest`] stops at the first state that it looks for. To find many properties of one model,
+//! [`witnesses`] runs one search that records the first witness of each. Both visit the states in the
+//! order of stateright's breadth-first search. That one would be compiled for every type of model,
+//! with its threads and their market of jobs.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
 use std::hash::{DefaultHasher, Hash, Hasher};
+use std::sync::Arc;
 
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use stateright::{Checker, Expectation, Model, Path, Property};
+use stateright::{Expectation, Property};
 
+use crate::erased::Erased;
 use crate::presentation::{Presentation, Way, by_weight};
 
 /// A path and what it shows.
@@ -98,59 +100,29 @@ impl Trace {
     }
 }
 
-/// A model reduced to one property.
-struct Seek<M: Model> {
-    model: M,
-    property: Property<M>,
-}
-
-impl<M: Model> Model for Seek<M> {
-    type State = M::State;
-    type Action = M::Action;
-
-    fn init_states(&self) -> Vec<M::State> {
-        self.model.init_states()
-    }
-
-    fn actions(&self, state: &M::State, actions: &mut Vec<M::Action>) {
-        self.model.actions(state, actions);
-    }
-
-    fn next_state(&self, last: &M::State, action: M::Action) -> Option<M::State> {
-        self.model.next_state(last, action)
-    }
-
-    fn properties(&self) -> Vec<Property<Seek<M>>> {
-        vec![Property::sometimes("sought", |seek, state| {
-            let holds = (seek.property.condition)(&seek.model, state);
-            holds == matches!(seek.property.expectation, Expectation::Sometimes)
-        })]
-    }
-}
-
 /// A shortest path to a state that violates `property`, or meets it if it must be possible.
 ///
 /// # Panics
 /// If the model has no such property.
 pub fn shortest<M: Presentation>(model: M, property: &str) -> Option<Trace> {
-    with_shortest(model, property, trace_of_path)
+    let property = named(&model, property);
+    let possible = matches!(property.expectation, Expectation::Sometimes);
+    let mut found = None;
+    // stateright's search begins with the last initial state.
+    let initial = model.init_states().into_iter().enumerate().rev().collect();
+    breadth_first(&model, initial, usize::MAX, &mut |reached, index, state| {
+        if (property.condition)(&model, state) == possible {
+            found = Some(reached.way(index));
+        }
+        found.is_none()
+    });
+    let (initial, choices) = found?;
+    trace_of_choices(Arc::new(model), property.name, possible, initial, &choices)
 }
 
-/// Applies `then` to a shortest path and its model.
-///
-/// # Panics
-/// If the model has no such property.
-pub(crate) fn with_shortest<M: Presentation, T>(
-    model: M,
-    property: &str,
-    then: impl FnOnce(&M, &Property<M>, Path<M::State, M::Action>) -> T,
-) -> Option<T> {
+fn named<M: Presentation>(model: &M, property: &str) -> Property<M> {
     let named = model.properties().into_iter().find(|known| known.name == property);
-    let property = named.unwrap_or_else(|| panic!("the model has no property {property:?}"));
-    let checker = Seek { model, property }.checker().threads(1).spawn_bfs().join();
-    let path = checker.discoveries().remove("sought")?;
-    let Seek { model, property } = checker.model();
-    Some(then(model, property, path))
+    named.unwrap_or_else(|| panic!("the model has no property {property:?}"))
 }
 
 /// The property name of a random walk, which seeks no property.
@@ -163,17 +135,11 @@ pub const WALK: &str = "random walk";
 /// # Panics
 /// If the model has no such property.
 pub fn retrace<M: Presentation>(model: &M, property: &str, choices: &[usize]) -> Option<Trace> {
-    let mut left = choices.iter();
-    let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
-    // A path has one state more than choices.
-    if way.len() <= choices.len() {
-        return None;
-    }
+    let way = way_of(model, 0, choices)?;
     if property == WALK {
         return Some(trace_of_way(model, WALK, true, &way));
     }
-    let named = model.properties().into_iter().find(|known| known.name == property);
-    let property = named.unwrap_or_else(|| panic!("the model has no property {property:?}"));
+    let property = named(model, property);
     let possible = matches!(property.expectation, Expectation::Sometimes);
     let (last, _) = way.last()?;
     ((property.condition)(model, last) == possible).then(|| trace_of_way(model, property.name, possible, &way))
@@ -183,7 +149,7 @@ pub fn retrace<M: Presentation>(model: &M, property: &str, choices: &[usize]) ->
 pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Trace> {
     let mut random = StdRng::seed_from_u64(seed);
     let mut left = steps;
-    let way = take(model, |state, actions| {
+    let way = take(model, 0, &mut |state, actions| {
         left = left.checked_sub(1)?;
         let mut actions = actions.to_vec();
         while !actions.is_empty() {
@@ -204,41 +170,56 @@ pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Ve
     let mut sought: Vec<Property<M>> =
         model.properties().into_iter().filter(|property| sought.contains(&property.name)).collect();
     let mut found = Vec::new();
-    let mut reached = Reached::default();
-    for state in model.init_states() {
-        reached.insert(state, None);
-    }
-    while let Some((index, state)) = reached.next.pop_front() {
+    let initial = model.init_states().into_iter().enumerate().collect();
+    breadth_first(model, initial, most, &mut |reached, index, state| {
         sought.retain(|property| {
-            let is_met = (property.condition)(model, &state);
+            let is_met = (property.condition)(model, state);
             if is_met {
-                found.push((property.name, reached.choices(index)));
+                found.push((property.name, reached.way(index).1));
             }
             !is_met
         });
-        if sought.is_empty() {
-            break;
+        !sought.is_empty()
+    });
+    found
+}
+
+/// Visits the states breadth first, from these initial ones, each with its index among all, until `goes_on` is
+/// false. Once `most` states are known, only those are visited.
+fn breadth_first<M: Presentation>(
+    model: &M,
+    initial: Vec<(usize, M::State)>,
+    most: usize,
+    goes_on: &mut dyn FnMut(&Reached<M::State>, usize, &M::State) -> bool,
+) {
+    let mut reached = Reached::default();
+    for (choice, state) in initial {
+        reached.insert(state, None, choice);
+    }
+    let mut actions = Vec::new();
+    while let Some((index, state)) = reached.next.pop_front() {
+        if !goes_on(&reached, index, &state) {
+            return;
         }
         if reached.from.len() >= most {
             continue;
         }
-        let mut actions = Vec::new();
         model.actions(&state, &mut actions);
-        for (choice, action) in actions.into_iter().enumerate() {
+        for (choice, action) in actions.drain(..).enumerate() {
             if let Some(next) = model.next_state(&state, action) {
-                reached.insert(next, Some((index, choice)));
+                reached.insert(next, Some(index), choice);
             }
         }
     }
-    found
 }
 
 /// The states that a search has reached.
 struct Reached<S> {
     /// The hashes of the states.
     known: HashSet<u64>,
-    /// For each state in order of discovery: the predecessor's index and the choice.
-    from: Vec<Option<(usize, usize)>>,
+    /// For each state in order of discovery: the predecessor's index and the choice among its
+    /// actions, or the choice among the initial states.
+    from: Vec<(Option<usize>, usize)>,
     /// The states still to be expanded.
     next: VecDeque<(usize, S)>,
 }
@@ -250,36 +231,38 @@ impl<S> Default for Reached<S> {
 }
 
 impl<S: Hash> Reached<S> {
-    fn insert(&mut self, state: S, from: Option<(usize, usize)>) {
-        let mut hasher = DefaultHasher::new();
-        state.hash(&mut hasher);
-        if self.known.insert(hasher.finish()) {
+    fn insert(&mut self, state: S, from: Option<usize>, choice: usize) {
+        if self.known.insert(hash_of(&state)) {
             self.next.push_back((self.from.len(), state));
-            self.from.push(from);
+            self.from.push((from, choice));
         }
     }
+}
 
-    /// The choices that lead to a state.
-    fn choices(&self, index: usize) -> Vec<usize> {
+impl<S> Reached<S> {
+    /// The initial state and the choices that lead to a state.
+    fn way(&self, index: usize) -> (usize, Vec<usize>) {
         let mut choices = Vec::new();
-        let mut at = index;
-        while let Some((before, choice)) = self.from[at] {
+        let mut at = self.from[index];
+        while let (Some(before), choice) = at {
             choices.push(choice);
-            at = before;
+            at = self.from[before];
         }
         choices.reverse();
-        choices
+        (at.1, choices)
     }
+}
+
+pub(crate) fn hash_of<S: Hash>(state: &S) -> u64 {
+    let mut hasher = DefaultHasher::new();
+    state.hash(&mut hasher);
+    hasher.finish()
 }
 
 /// The properties that must always hold and are violated on the path of these choices; `None` if
 /// there is no such path.
 pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
-    let mut left = choices.iter();
-    let way = take(model, |_, actions| left.next().and_then(|&choice| actions.get(choice).cloned()))?;
-    if way.len() <= choices.len() {
-        return None;
-    }
+    let way = way_of(model, 0, choices)?;
     let must_hold = model.properties().into_iter().filter(|known| matches!(known.expectation, Expectation::Always));
     let fails = |property: &Property<M>| way.iter().any(|(state, _)| !(property.condition)(model, state));
     Some(must_hold.filter(fails).map(|property| property.name).collect())
@@ -289,7 +272,7 @@ pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'s
 /// mutant's path, which ends in a violation, the part that exists without the mutant.
 pub fn follow<M: Presentation>(model: &M, events: &[Value]) -> Option<Trace> {
     let mut events = events.iter();
-    let way = take(model, |state, actions| {
+    let way = take(model, 0, &mut |state, actions| {
         let does_something = |action: &&M::Action| model.next_state(state, (*action).clone()).is_some();
         let possible = actions.iter().filter(does_something).map(|action| (model.event(state, action), action));
         let possible: Vec<_> = possible.collect();
@@ -312,7 +295,7 @@ fn outline(event: &Value, exactly: bool) -> Value {
                 if exactly { json!([crash["input"], crash["outputs"], crash["entries"]]) } else { Value::Null };
             json!([crash_point, crash["away"]])
         });
-        let lost = turn["sends"].as_array().map(|sends| sends.iter().filter(|send| send["fortune"] == "lost").count());
+        let lost = turn["sends"].as_array().map(|sends| sends.iter().filter(|send| send["fate"] == "lost").count());
         json!([turn["server"], crash, lost])
     });
     let arrives = &event["turns"][0]["inputs"][0]["input"];
@@ -329,13 +312,34 @@ fn outline(event: &Value, exactly: bool) -> Value {
     ])
 }
 
+/// The states on the path of these choices, from the initial state with this index. `None` if there is no such path.
+fn way_of<M: Presentation>(model: &M, initial: usize, choices: &[usize]) -> Option<Box<Way<M>>> {
+    let mut left = choices.iter();
+    let way = take(model, initial, &mut |_, actions| actions.get(*left.next()?).cloned())?;
+    // A path has one state more than choices.
+    (way.len() > choices.len()).then_some(way)
+}
+
+/// The path of these choices as a trace.
+pub(crate) fn trace_of_choices<M: Presentation>(
+    model: Arc<M>,
+    property: &'static str,
+    possible: bool,
+    initial: usize,
+    choices: &[usize],
+) -> Option<Trace> {
+    let model = Erased::new(model);
+    Some(trace_of_way(&model, property, possible, &way_of(&model, initial, choices)?))
+}
+
 /// The states on the path of the chosen actions, until `choose` returns `None`; `None` if a chosen
 /// action has no successor.
 fn take<M: Presentation>(
     model: &M,
-    mut choose: impl FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
+    initial: usize,
+    choose: &mut dyn FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
 ) -> Option<Box<Way<M>>> {
-    let mut state = model.init_states().into_iter().next()?;
+    let mut state = model.init_states().into_iter().nth(initial)?;
     let mut way = Vec::new();
     loop {
         let mut actions = Vec::new();
@@ -347,15 +351,6 @@ fn take<M: Presentation>(
         let next = model.next_state(&state, action.clone())?;
         way.push((std::mem::replace(&mut state, next), Some(action)));
     }
-}
-
-pub(crate) fn trace_of_path<M: Presentation>(
-    model: &M,
-    property: &Property<M>,
-    path: Path<M::State, M::Action>,
-) -> Trace {
-    let possible = matches!(property.expectation, Expectation::Sometimes);
-    trace_of_way(model, property.name, possible, &path.into_vec())
 }
 
 pub(crate) fn trace_of_way<M: Presentation>(model: &M, property: &'static str, possible: bool, path: &Way<M>) -> Trace {
@@ -397,6 +392,8 @@ fn explorer_path<M: Presentation>(model: &M, way: &Way<M>) -> String {
 
 #[cfg(test)]
 mod tests {
+    use stateright::Model;
+
     use super::*;
 
     /// A counter that takes steps of 1 and 2, up to 5.
@@ -428,6 +425,16 @@ mod tests {
     }
 
     impl Presentation for Counter {}
+
+    #[test]
+    fn lost_message_is_part_of_an_outline() {
+        let outline = |fate: &str| {
+            let turn = json!({ "server": 1, "sends": [{ "fate": fate }] });
+            outline(&json!({ "kind": "step", "server": 1, "turns": [turn] }), true)
+        };
+        assert_eq!(outline("arrives"), outline("travels"));
+        assert_ne!(outline("arrives"), outline("lost"));
+    }
 
     #[test]
     fn shortest_trace_names_its_property_and_length() {

@@ -187,7 +187,7 @@ impl Run {
         Ok(())
     }
 
-    /// Carries out all pending outputs of a held node, in half of the cases with one sync.
+    /// Executes all pending outputs of a held node, in half of the cases with one sync.
     fn release(&mut self, id: NodeId) -> Check {
         if self.random.below(2) == 0 {
             self.world.merge_writes(id);

@@ -195,8 +195,6 @@ fn fingerprint(message: &Message<LockTable>) -> u64 {
 }
 
 fn not_recovered() -> Violation {
-    Violation {
-        property: Property::RecordedInOrder,
-        detail: "the recording has a record before the node's recovery".into(),
-    }
+    let detail = format_args!("the recording has a record before the node's recovery");
+    Violation::new(Property::RecordedInOrder, detail)
 }

@@ -4,12 +4,13 @@ use std::fmt::Debug;
 use std::hash::Hash;
 use std::time::Instant;
 
+use stateright::report::ReportData;
 use stateright::{Checker, Model};
 
 use super::verdict::{Effort, End, Verdict};
 use crate::presentation::Representative;
 use crate::progress::Watch;
-use crate::property_set::{PropertySet, Way};
+use crate::property_set::PropertySet;
 
 /// Explores the whole state space, depth first. Without `representative`, only equal states count
 /// as one.
@@ -32,7 +33,7 @@ where
     M::State: Clone + Debug + PartialEq + Hash + Send + Sync + 'static,
     M::Action: Clone + Debug + PartialEq + Send + Sync + 'static,
 {
-    let mut checker = PropertySet::new(model, Way::Everywhere).checker().threads(effort.threads);
+    let mut checker = PropertySet::new(model).checker().threads(effort.threads);
     if let Some(representative) = representative {
         checker = checker.symmetry_fn(representative);
     }
@@ -45,8 +46,14 @@ where
     }
     let begun = Instant::now();
     let mut watch = Watch::new(effort.name, begun);
-    // Unlike `report`, this panics if a thread did.
-    let checker = checker.spawn_dfs().join_and_report(&mut watch);
+    let mut checker = checker.spawn_dfs();
+    watch.wait(checker.handles(), &|| ReportData {
+        total_states: checker.state_count(),
+        unique_states: checker.unique_state_count(),
+        max_depth: checker.max_depth(),
+        duration: begun.elapsed(),
+        done: false,
+    });
     let elapsed = watch.ended().unwrap_or_else(Instant::now) - begun;
     let watched = checker.model();
     let states = (checker.state_count(), checker.unique_state_count());

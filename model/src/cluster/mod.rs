@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
-use palisade_spec::invariants::{self, Check, Violation};
+use palisade_spec::invariants::Check;
 use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
 use serde::Serialize;
@@ -30,6 +30,7 @@ use stateright::Property;
 
 pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
+use crate::leases::judge::lease_is_honoured;
 use crate::world::{Answer, Applied, Environment, History, Ref, Replica, ServerRequest, World};
 
 /// Bounds on the clients, their sessions, and the time that passes.
@@ -288,11 +289,8 @@ impl Environment for Surroundings {
         let table = history.machines.last().expect("the history has an initial state");
         for (number, client) in self.clients.iter().enumerate() {
             let holders: &[Holder] = table.lock(&client.key).map_or(&[], |lock| &lock.holders);
-            let own = client.token.map(|token| (client.session, token));
-            // All clients take the lock alone.
-            if self.relies(client) && !holders.iter().map(|holder| (holder.session, holder.token)).eq(own) {
-                let detail = format!("client {} relies on {own:?}, but {holders:?} hold the lock", number + 1);
-                return Err(Violation { property: invariants::Property::LeasesAreHonoured, detail });
+            if self.relies(client) {
+                lease_is_honoured(number, client.token.map(|token| (client.session, token)), holders)?;
             }
         }
         self.resources.iter().try_for_each(|resource| resource.writes_in_order(history))

@@ -1,7 +1,8 @@
 //! The resource that a lock protects.
 
-use palisade_spec::invariants::{Check, Property, Violation};
+use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{Key, LockTable, SessionId, Token};
+use palisade_spec::require;
 use serde::Serialize;
 
 use crate::world::History;
@@ -43,10 +44,11 @@ impl Resource {
             let holds = |table: &LockTable| table.lock(&self.key).is_some_and(|lock| lock.holder(*writer).is_some());
             history.machines.iter().position(holds)
         };
-        if self.accepted.iter().map(granted).is_sorted() {
-            return Ok(());
-        }
-        let detail = format!("sessions wrote in the order {:?}, which is not that of their grants", self.accepted);
-        Err(Violation { property: Property::NoStaleWrite, detail })
+        require!(
+            Property::NoStaleWrite,
+            self.accepted.iter().map(granted).is_sorted(),
+            "sessions wrote in the order {:?}, which is not that of their grants",
+            self.accepted
+        )
     }
 }

@@ -32,6 +32,8 @@ pub mod redlock_pause;
 mod sequence_diagram;
 mod show;
 
+use std::sync::Arc;
+
 use self::fencing::Fencing;
 use self::made_up_token::{Believes, MadeUpToken};
 use self::raft_early_apply::{Apply, RaftEarlyApply};
@@ -43,6 +45,7 @@ use self::redis_release::{RedisRelease, Release};
 use self::redlock::{Clock, Fault, Redlock, Restart};
 use self::redlock_pause::RedlockPause;
 pub use self::show::Client;
+use crate::erased::Erased;
 use crate::named::{Named, Tier, holds, violates};
 use crate::presentation::Presentation;
 
@@ -137,7 +140,7 @@ fn flawed<M: Presentation>(
     property: &'static str,
     make: impl Fn() -> M + Send + Sync + 'static,
 ) -> Named {
-    violates(Tier::Full, name, about, property, make)
+    violates(Tier::Full, name, about, property, erased(make))
 }
 
 fn repaired<M: Presentation>(
@@ -145,5 +148,13 @@ fn repaired<M: Presentation>(
     about: &'static str,
     make: impl Fn() -> M + Send + Sync + 'static,
 ) -> Named {
-    holds(Tier::Full, name, about, make)
+    holds(Tier::Full, name, about, erased(make))
+}
+
+/// These models are small, and many: they share what is compiled for a model.
+fn erased<M: Presentation>(
+    make: impl Fn() -> M + Send + Sync + 'static,
+) -> impl Fn() -> Erased + Send + Sync + 'static {
+    const { assert!(M::REPRESENTATIVE.is_none(), "an erased model has no representatives") };
+    move || Erased::new(Arc::new(make()))
 }

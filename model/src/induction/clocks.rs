@@ -18,12 +18,12 @@
 //! Left out: snapshots (an installed snapshot acts as a discarded log with the stamp of its last
 //! entry), leadership transfers, and membership changes, which do not affect clocks.
 
-use palisade_spec::require;
 use std::ops::Range;
 
 use palisade_spec::invariants::{self, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Body, HardState, Input, Node, NodeId, Output, Payload, RequestId, Stamp, Term};
+use palisade_spec::{require, violated};
 use stateright::Property;
 
 use super::logs::{self, Stamped, append, grown, match_each_other, message, recover, step};
@@ -154,14 +154,19 @@ impl Clocks {
     fn is_kept(node: &Node<LockTable>, known: [&[Aged]; 2]) -> Result<Vec<Aged>, Violation> {
         let log = logs::stamped(node);
         let origin = known.into_iter().find(|origin| stamped(origin).starts_with(&log));
-        let origin = origin.ok_or_else(|| Violation {
-            property: invariants::Property::LogMatching,
-            detail: format!("the log has become {log:?}, a beginning of neither {known:?}"),
-        })?;
-        let log = &origin[..log.len()];
-        let (clock, property) = (node.clock().0, invariants::Property::ClusterTimeNeverRunsAhead);
-        let detail = || format!("the clock reads {clock}, and the log is {log:?}");
-        if fits(clock, log) { Ok(log.to_vec()) } else { Err(Violation { property, detail: detail() }) }
+        let Some(origin) = origin else {
+            return violated!(
+                invariants::Property::LogMatching,
+                "the log has become {log:?}, a beginning of neither {known:?}"
+            );
+        };
+        let (clock, log) = (node.clock().0, &origin[..log.len()]);
+        require!(
+            invariants::Property::ClusterTimeNeverRunsAhead,
+            fits(clock, log),
+            "the clock reads {clock}, and the log is {log:?}"
+        )?;
+        Ok(log.to_vec())
     }
 
     fn lead(mut node: Node<LockTable>, log: &[Aged], passes: u8, unmeasured: u8) -> Result<(), Violation> {
@@ -173,10 +178,12 @@ impl Clocks {
             stamp: u8::try_from(stamp.0).expect("a small stamp"),
             age: 0,
         };
-        if !node.is_leader() || node.clock() != before {
-            let detail = format!("its clock read {before}, and reads {}", node.clock());
-            return Err(Violation { property: invariants::Property::ElectionsLoseNoTime, detail });
-        }
+        require!(
+            invariants::Property::ElectionsLoseNoTime,
+            node.is_leader() && node.clock() == before,
+            "its clock read {before}, and reads {}",
+            node.clock()
+        )?;
         let mut log = [log, &[new(before)]].concat();
         Clocks::is_kept(&node, [&log, &[]])?;
         step(&mut node, Input::ClockAdvanced(u64::from(passes - unmeasured)));
@@ -188,22 +195,22 @@ impl Clocks {
         for output in sent {
             let Output::Send(sent) = output else { continue };
             let Body::AppendEntries { stamp, .. } = sent.body else { continue };
-            let detail = || format!("a message says that the clock reads {stamp}, and the log is {log:?}");
-            if !fits(stamp.0, &log) {
-                return Err(Violation { property: invariants::Property::ClusterTimeNeverRunsAhead, detail: detail() });
-            }
+            require!(
+                invariants::Property::ClusterTimeNeverRunsAhead,
+                fits(stamp.0, &log),
+                "a message says that the clock reads {stamp}, and the log is {log:?}"
+            )?;
         }
         let ordered = |pair: &[Aged]| {
             let apart = u64::from(pair[1].stamp).checked_sub(u64::from(pair[0].stamp));
             let ages = u64::from(pair[0].age).checked_sub(u64::from(pair[1].age));
             apart.zip(ages).is_some_and(|(stamps, ages)| stamps <= ages)
         };
-        let detail = || format!("two stamps of {log:?} are further apart than the ages of their entries");
-        if log.windows(2).all(ordered) {
-            Ok(())
-        } else {
-            Err(Violation { property: invariants::Property::ClockMonotonicity, detail: detail() })
-        }
+        require!(
+            invariants::Property::ClockMonotonicity,
+            log.windows(2).all(ordered),
+            "two stamps of {log:?} are further apart than the ages of their entries"
+        )
     }
 }
 
@@ -274,10 +281,12 @@ impl Case for Clocks {
                 // Entries that stay beyond the leader's are the node's own.
                 let log = Clocks::is_kept(&node, [own, leaders])?;
                 let goes_back = node.clock() < before;
-                if goes_back && log == own {
-                    let detail = format!("the clock went back from {before} to {}, and the log stayed", node.clock());
-                    return Err(Violation { property: invariants::Property::ClockMonotonicity, detail });
-                }
+                require!(
+                    invariants::Property::ClockMonotonicity,
+                    !goes_back || log != own,
+                    "the clock went back from {before} to {}, and the log stayed",
+                    node.clock()
+                )?;
                 Ok(match node.clock() == before && u64::from(*reading) > before.0 {
                     _ if goes_back => Some("a clock goes back with its log"),
                     true if log == own => Some("a clock of another log is not taken over"),

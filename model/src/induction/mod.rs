@@ -26,7 +26,6 @@ pub mod consensus;
 mod logs;
 pub mod tables;
 
-use std::any::Any;
 use std::cell::RefCell;
 use std::fmt::{self, Debug};
 use std::hash::Hash;
@@ -36,7 +35,7 @@ use palisade_spec::invariants::{self, Violation};
 use stateright::{Model, Property};
 
 use crate::presentation::Presentation;
-use crate::world::panic_text;
+use crate::world::panicked;
 
 /// A case of induction.
 pub trait Case: Send + Sync + Sized + 'static {
@@ -160,10 +159,7 @@ impl<C: Case> Model for Induction<C> {
     fn next_state(&self, last: &Self::State, step: C::Step) -> Option<Self::State> {
         let State::Satisfies(initial) = last else { return None };
         let taken = catch_unwind(AssertUnwindSafe(|| self.case.take(initial, &step)));
-        let stopped = |panic: Box<dyn Any + Send>| {
-            Err(Violation { property: invariants::Property::Assertions, detail: panic_text(&*panic) })
-        };
-        match taken.unwrap_or_else(stopped) {
+        match taken.unwrap_or_else(|panic| Err(panicked(panic))) {
             Ok(shown) => shown.map(State::Shows),
             Err(violation) => {
                 let named = C::properties().iter().any(|property| property.name == violation.property.name());

@@ -27,6 +27,7 @@ use palisade_spec::lock::{
     Token, Ttl, Waiter,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
+use palisade_spec::require;
 use serde_json::{Value, json};
 use stateright::Property;
 
@@ -215,22 +216,29 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
 /// Invariants of a table besides its soundness.
 fn is_well_formed(table: &LockTable) -> Result<(), Violation> {
     table_is_sound(table)?;
-    let fails = |detail: String| Err(Violation { property: invariants::Property::TableSoundness, detail });
+    let property = invariants::Property::TableSoundness;
     for (id, session) in table.sessions().iter() {
-        if session.deadline > NOW.plus(session.ttl.0) {
-            return fails(format!("session {id} lives until {}, longer than its time-to-live", session.deadline));
-        }
-        if session.once && session.claims().is_empty() {
-            return fails(format!("session {id} lives on without the lock it was opened for"));
-        }
+        let deadline = session.deadline;
+        require!(
+            property,
+            deadline <= NOW.plus(session.ttl.0),
+            "session {id} lives until {deadline}, longer than its time-to-live"
+        )?;
+        require!(
+            property,
+            !session.once || !session.claims().is_empty(),
+            "session {id} lives on without the lock it was opened for"
+        )?;
     }
     for (key, lock) in table.locks().iter() {
         let waiters = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence));
         let holders = lock.holders.iter().map(|holder| (holder.session, holder.sequence));
         for (id, number) in holders.chain(waiters) {
-            if number > table.session(id).and_then(|session| session.last) {
-                return fails(format!("the claim of {id} on {key} has number {number:?}, which {id} has not reached"));
-            }
+            require!(
+                property,
+                number <= table.session(id).and_then(|session| session.last),
+                "the claim of {id} on {key} has number {number:?}, which {id} has not reached"
+            )?;
         }
     }
     Ok(())
@@ -262,8 +270,7 @@ fn numbers_are_new(before: &LockTable, after: &LockTable) -> Result<(), Violatio
     }
     let greatest = before.sessions().keys().map(|id| id.number).max().unwrap_or(0);
     let is_new = numbers.is_sorted_by(|a, b| a < b) && numbers.iter().all(|&number| number > greatest);
-    let detail = || format!("sessions {numbers:?} were opened beside session {greatest}");
-    if is_new { Ok(()) } else { Err(Violation { property: invariants::Property::TableSoundness, detail: detail() }) }
+    require!(invariants::Property::TableSoundness, is_new, "sessions {numbers:?} were opened beside session {greatest}")
 }
 
 fn opening() -> Opening {

@@ -1,7 +1,8 @@
 //! Checks after a macro step.
 
-use palisade_spec::invariants::{Check, Property, Violation, clock_monotonicity, node_is_sound};
-use palisade_spec::lock::Holder;
+use palisade_spec::invariants::{Check, Property, clock_monotonicity, node_is_sound};
+use palisade_spec::lock::{Holder, SessionId, Token};
+use palisade_spec::require;
 
 use super::key;
 use super::{LockNode, State};
@@ -11,14 +12,22 @@ use super::{LockNode, State};
 pub(super) fn leases_are_honoured(state: &State) -> Check {
     let holders: &[Holder] = state.truth.table.lock(&key()).map_or(&[], |lock| &lock.holders);
     for (number, client) in state.clients.iter().enumerate() {
-        let own = client.token.map(|token| (client.session, token));
-        // All clients take the lock alone.
-        if state.relies(number) && !holders.iter().map(|holder| (holder.session, holder.token)).eq(own) {
-            let detail = format!("client {} relies on {own:?}, but {holders:?} hold the lock", number + 1);
-            return Err(Violation { property: Property::LeasesAreHonoured, detail });
+        if state.relies(number) {
+            lease_is_honoured(number, client.token.map(|token| (client.session, token)), holders)?;
         }
     }
     Ok(())
+}
+
+/// Checks that the client with this number, which relies on its lease, is the holder. All clients
+/// take the lock alone.
+pub(crate) fn lease_is_honoured(client: usize, own: Option<(SessionId, Token)>, holders: &[Holder]) -> Check {
+    require!(
+        Property::LeasesAreHonoured,
+        holders.iter().map(|holder| (holder.session, holder.token)).eq(own),
+        "client {} relies on {own:?}, but {holders:?} hold the lock",
+        client + 1
+    )
 }
 
 /// Whether no server's clock has advanced from an entry's stamp by more than the entry's age. The
@@ -37,10 +46,10 @@ pub(super) fn stepped(old: &LockNode, new: &LockNode, crashed: bool) -> Check {
         return Ok(());
     }
     clock_monotonicity((old.clock(), old.log().last()), new)?;
-    if new.is_leader() && new.clock() < old.clock() {
-        let (id, was, is) = (new.id(), old.clock(), new.clock());
-        let detail = format!("the clock of server {id} went from {was} back to {is} when it became leader");
-        return Err(Violation { property: Property::ElectionsLoseNoTime, detail });
-    }
-    Ok(())
+    let (id, was, is) = (new.id(), old.clock(), new.clock());
+    require!(
+        Property::ElectionsLoseNoTime,
+        !new.is_leader() || is >= was,
+        "the clock of server {id} went from {was} back to {is} when it became leader"
+    )
 }

@@ -49,7 +49,7 @@
 
 mod action;
 mod canonical;
-mod judge;
+pub(crate) mod judge;
 mod properties;
 mod protocol;
 mod sequence_diagram;
@@ -66,6 +66,7 @@ pub use self::state::{Birth, Server, State, Truth};
 use crate::cluster::{ClientBounds, Request};
 use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
+use crate::world::leak;
 
 /// A node of this layer.
 pub type LockNode = Node<LockTable>;
@@ -224,7 +225,7 @@ impl Model for Leases {
         }
         let fits = next.servers.iter().all(|server| server.node.log().last().index.0 <= self.bounds.log);
         if next.violation.is_none() {
-            next.violation = judge::leases_are_honoured(&next).err().map(|violation| &*Box::leak(Box::new(violation)));
+            next.violation = judge::leases_are_honoured(&next).err().map(leak);
         }
         next.settle();
         if next.is_like(last) || !(fits || next.violation.is_some()) {

@@ -2,7 +2,7 @@
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
-use palisade_spec::invariants::{Committed, Property, Violation, state_machine_safety};
+use palisade_spec::invariants::{Committed, Violation, state_machine_safety};
 use palisade_spec::lock::{LockTable, Proof, SessionId};
 use palisade_spec::raft::{
     Body, Config, Durable, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound,
@@ -16,7 +16,7 @@ use crate::cluster::Client;
 use crate::world::digest::{Renaming, renamings};
 use crate::world::intern::Interner;
 use crate::world::memo::Memo;
-use crate::world::{Applied, Ref, panic_text, timeout_is_redundant};
+use crate::world::{Applied, Ref, leak, panicked, timeout_is_redundant};
 
 /// The number of memoised macro steps.
 const MEMO: usize = 1 << 20;
@@ -165,10 +165,10 @@ impl Protocol {
                 let crashed = matches!(action, Action::Crash { .. });
                 pairs.map(|(at, (old, new))| judge::stepped(old, new, crashed && at == 0)).find_map(Result::err)
             }
-            Err(panic) => Some(Violation { property: Property::Assertions, detail: panic_text(panic.as_ref()) }),
+            Err(panic) => Some(panicked(panic)),
         };
         let nodes = nodes.into_iter().map(|node| self.nodes.intern(node, &self.names)).collect();
-        Some(Stepped { nodes, applied, violation: violation.map(|violation| &*Box::leak(Box::new(violation))) })
+        Some(Stepped { nodes, applied, violation: violation.map(leak) })
     }
 
     /// Restarts a server without the last `lost` entries of its log.
@@ -231,7 +231,7 @@ impl Protocol {
             for node in nodes {
                 let known = Index(truth.committed.len() as u64);
                 if let Err(violation) = state_machine_safety(&mut truth.committed, node) {
-                    return Err(&*Box::leak(Box::new(violation)));
+                    return Err(leak(violation));
                 }
                 if node.commit() > known {
                     truth.table = node.machine().clone();

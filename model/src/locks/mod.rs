@@ -23,6 +23,7 @@ use palisade_spec::lock::{
     Writer,
 };
 use palisade_spec::raft::{Input, Payload, Stamp, StateMachine};
+use palisade_spec::require;
 use serde::Serialize;
 use smallvec::SmallVec;
 use stateright::{Model, Path, Property};
@@ -34,6 +35,7 @@ use crate::diagram::Diagram;
 use crate::presentation::{Presentation, Way};
 use crate::world::digest::Renaming;
 use crate::world::intern::{Interner, Ref};
+use crate::world::leak;
 use crate::world::memo::Memo;
 
 /// The limits of the exploration.
@@ -319,7 +321,7 @@ impl Locks {
         let mut next = state.clone();
         (next.table, next.greatest, next.violation) = (entry.table, entry.greatest, entry.violation);
         if let Some(number) = entry.opened {
-            next.violation = next.violation.or_else(|| session_number_reused(number, state.opened).map(leak));
+            next.violation = next.violation.or_else(|| numbers_are_new(number, state.opened).err().map(leak));
             next.opened = state.opened.max(number);
         }
         let is_within = next.greatest.0 <= self.bounds.grants
@@ -381,14 +383,8 @@ impl Share {
 
 /// Checks that a session's number is not reused: otherwise a late request of the earlier session
 /// would apply to the later one.
-fn session_number_reused(number: u64, opened: u64) -> Option<Violation> {
-    let detail = || format!("session {number} was opened after session {opened}");
-    (number <= opened).then(|| Violation { property: invariants::Property::ExactlyOnce, detail: detail() })
-}
-
-/// Leaks a violation. No path goes on after one, so there are few.
-fn leak(violation: Violation) -> &'static Violation {
-    Box::leak(Box::new(violation))
+fn numbers_are_new(number: u64, opened: u64) -> Check {
+    require!(invariants::Property::ExactlyOnce, number > opened, "session {number} was opened after session {opened}")
 }
 
 impl Model for Locks {

@@ -7,8 +7,9 @@
 pub(crate) mod properties;
 mod show;
 
-use palisade_spec::invariants::{self, Check, Violation};
+use palisade_spec::invariants::{self, Check};
 use palisade_spec::raft::{Index, Node, NodeId, RequestId};
+use palisade_spec::{require, violated};
 use serde::Serialize;
 use stateright::Property;
 
@@ -63,15 +64,16 @@ impl Readers {
         let (id, commit) = (node.id(), node.commit());
         let position = usize::try_from(read.0).expect("a number of reads fits in usize");
         let Some(due) = self.open[position].take() else {
-            let detail = format!("server {id} answers read {read}, which was already answered");
-            return Err(Violation { property: invariants::Property::ReadAnsweredOnce, detail });
-        };
-        if commit < due {
-            let detail = format!(
-                "server {id} answers read {read} at index {commit}, but {due} was acknowledged before the read"
+            return violated!(
+                invariants::Property::ReadAnsweredOnce,
+                "server {id} answers read {read}, which was already answered"
             );
-            return Err(Violation { property: invariants::Property::LinearizableReads, detail });
-        }
+        };
+        require!(
+            invariants::Property::LinearizableReads,
+            commit >= due,
+            "server {id} answers read {read} at index {commit}, but {due} was acknowledged before the read"
+        )?;
         self.overtaken |= commit < self.acknowledged;
         Ok(())
     }

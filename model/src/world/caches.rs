@@ -245,6 +245,6 @@ impl<E: Environment> Caches<E> {
 }
 
 /// Leaks a violation. No path goes on after one, so there are few.
-pub(super) fn leak(violation: Violation) -> &'static Violation {
+pub(crate) fn leak(violation: Violation) -> &'static Violation {
     Box::leak(Box::new(violation))
 }

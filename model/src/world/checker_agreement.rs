@@ -289,6 +289,23 @@ fn both_find_another_state_in_a_snapshot() {
     });
 }
 
+/// A message lets a follower compare its log with the end of another leader's.
+#[test]
+fn both_find_an_acknowledgement_of_another_entry() {
+    both_find(Property::AcknowledgementsMatchLog, |state| {
+        let leader = servers(state).find(|node| node.is_leader())?;
+        let term = leader.term();
+        let differs = |node: &&Node<Tape>| {
+            let last = node.log().last();
+            node.term() == term && !node.is_leader() && leader.log().term_at(last.index) != Some(last.term)
+        };
+        let to = servers(state).filter(|node| node.log().last() != Position::default()).find(differs)?;
+        let (stamp, round) = (Stamp(0), ReadRound(0));
+        let body = Body::AppendEntries { prev: to.log().last(), entries: Vec::new(), commit: Index(0), stamp, round };
+        Some(vec![Message { from: leader.id(), to: to.id(), term, body }])
+    });
+}
+
 /// What only one of both can see: the model compares a restarted server with its memory before, the
 /// checker its disk with what was reported durable.
 #[test]

@@ -1,4 +1,4 @@
-//! The driver: hands a node its inputs one after the other and carries out the outputs in order, as
+//! The driver: hands a node its inputs one after the other and executes the outputs in order, as
 //! `palisade_spec::raft::interface` requires of every driver.
 //!
 //! The driver records every step, with every point at which the server could have crashed. The
@@ -8,15 +8,16 @@ use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
+use palisade_spec::checker::{check_input, transfer_clock};
 use palisade_spec::invariants::{
     Property, Violation, node_is_sound, open_reads, persisted_before_send, replies_name_entries, replies_name_requests,
 };
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, RequestId, Role, Snapshot, StateMachine, Term,
 };
+use palisade_spec::require;
 
 use super::bounds::{Bounds, Delivery, Elections};
-use super::inputs::judge_input;
 use super::judge::judge;
 use super::replica::{Replica, Stimulus};
 
@@ -24,7 +25,7 @@ use super::replica::{Replica, Stimulus};
 /// do not distinguish states. The environment numbers the reads, which a leader remembers, from 0.
 const AT_ONCE: RequestId = RequestId(1000);
 
-/// Carries out the outputs of nodes.
+/// Executes the outputs of nodes.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Driver {
     /// How the model holds elections.
@@ -49,7 +50,7 @@ enum Crashes {
 pub(super) struct NodeStep<S: StateMachine> {
     pub(super) input: Input<S>,
     pub(super) outputs: Vec<Output<S>>,
-    /// Whether the driver carried out the outputs. If it did not, they only send messages, and
+    /// Whether the driver executed the outputs. If it did not, they only send messages, and
     /// these are lost.
     pub(super) done: bool,
     /// The node after the input.
@@ -100,7 +101,7 @@ pub struct Applied<S: StateMachine> {
 pub(super) struct Crash<S: StateMachine> {
     /// The input at which the server crashes, counted from 0.
     pub(super) input: usize,
-    /// The number of outputs of that input that the driver had carried out.
+    /// The number of outputs of that input that the driver had executed.
     pub(super) outputs: usize,
     /// How much of the next write was on disk: the number of entries, after the removal of
     /// conflicting entries; or `Some(0)` for a snapshot whose write did not yet remove the log that
@@ -132,7 +133,7 @@ impl Driver {
         Driver { crashes: Crashes::Nowhere, ..self }
     }
 
-    /// Hands `stimulus` to a server and carries out the outputs.
+    /// Hands `stimulus` to a server and executes the outputs.
     pub(super) fn take<S: StateMachine>(self, before: &Replica<S>, stimulus: Stimulus<S>) -> StepResult<S> {
         let mut feeder = NodeFeeder { node: before.node.clone(), node_steps: Vec::new() };
         // A failed assertion is how a node or its disk stops itself. A correct protocol never fails
@@ -150,7 +151,7 @@ impl Driver {
         };
         let carried_out = catch_unwind(AssertUnwindSafe(|| {
             for (position, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
-                self.carry_out(&mut result, position, node_step);
+                self.execute_outputs(&mut result, position, node_step);
             }
         }));
         result.node_steps = node_steps;
@@ -167,11 +168,11 @@ impl Driver {
                         &node_step.outputs,
                         &node_step.after,
                     )?;
-                    judge_input(before, &node_step.input, &node_step.outputs, &node_step.after)
+                    check_input(transfer_clock(before), &node_step.input, &node_step.outputs, &node_step.after)
                 };
                 nodes.zip(&result.node_steps).map(judged).find_map(Result::err)
             }),
-            Err(panic) => Some(Violation { property: Property::Assertions, detail: panic_text(panic.as_ref()) }),
+            Err(panic) => Some(panicked(panic)),
         };
         result
     }
@@ -188,18 +189,14 @@ impl Driver {
         disk.settle();
         let config = crashed.node.config().clone();
         let recovered = catch_unwind(AssertUnwindSafe(|| Node::recover(config, disk.clone())));
-        let stopped = |panic: Box<dyn Any + Send>| Violation {
-            property: Property::Assertions,
-            detail: panic_text(panic.as_ref()),
-        };
-        let mut feeder = NodeFeeder { node: recovered.map_err(stopped)?, node_steps: Vec::new() };
+        let mut feeder = NodeFeeder { node: recovered.map_err(panicked)?, node_steps: Vec::new() };
         node_is_sound(&feeder.node)?;
         feeder.expire_redundant_timeout(self.elections);
         let node = feeder.node;
         Ok(Replica { node, disk, cut: crashed.cut })
     }
 
-    fn carry_out<S: StateMachine>(self, result: &mut StepResult<S>, input: usize, node_step: &NodeStep<S>) {
+    fn execute_outputs<S: StateMachine>(self, result: &mut StepResult<S>, input: usize, node_step: &NodeStep<S>) {
         let mut goes_on = false;
         for (outputs, output) in node_step.outputs.iter().enumerate() {
             let says = matches!(output, Output::Send(_) | Output::SendSnapshot { .. });
@@ -222,10 +219,11 @@ impl Driver {
                 Output::Applied { index, term, outcome, .. } => {
                     let disk = &result.replica.disk;
                     let is_written = *index <= disk.snapshot.last.index || disk.log.term_at(*index) == Some(*term);
-                    if !is_written && result.violation.is_none() {
-                        let detail =
-                            format!("server {} applied entry {index} before it was written", node_step.after.id());
-                        result.violation = Some(Violation { property: Property::MemoryMatchesDisk, detail });
+                    if result.violation.is_none() {
+                        let (name, id) = (Property::MemoryMatchesDisk, node_step.after.id());
+                        let check =
+                            require!(name, is_written, "server {id} applied entry {index} before it was written");
+                        result.violation = check.err();
                     }
                     let applied = Applied { index: *index, term: *term, outcome: outcome.clone() };
                     result.answers.push(Answer::Applied(applied));
@@ -292,7 +290,7 @@ impl Driver {
     ) {
         if self.crashes == Crashes::Anywhere {
             let (sent, answers) = (result.sent.len(), result.answers.len());
-            // Every answer follows the write that it depends on (`carry_out` checks that).
+            // Every answer follows the write that it depends on (`execute_outputs` checks that).
             let (disk, node) = (result.replica.disk.clone(), (answers > 0).then(|| after.clone()));
             let crash = Crash { input, outputs, entries: None, disk, sent, answers, node };
             let alike = |other: &Crash<S>| {
@@ -391,8 +389,8 @@ pub(crate) fn timeout_is_redundant<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-/// The message of a node's panic.
-pub(crate) fn panic_text(panic: &(dyn Any + Send)) -> String {
+/// A node's panic.
+pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Violation {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
-    text.unwrap_or("a node stopped itself").to_string()
+    Violation::new(Property::Assertions, format_args!("{}", text.unwrap_or("a node stopped itself")))
 }

@@ -3,7 +3,7 @@
 //! A turn describes what happens to one server. `inputs` lists the inputs of its node, in order:
 //! each has the JSON form of [`Input`], its number of `outputs`, and whether the outputs are `done`
 //! (if not, they only send messages, and these are lost). A `crash` names the input at which the
-//! server crashes, counted from 0, the number of that input's outputs that were carried out, the
+//! server crashes, counted from 0, the number of that input's outputs that were executed, the
 //! number of entries of the next write that were on disk (null: nothing of the write), the disk's
 //! contents, and whether the server stays `away`, partitioned from the others; it restarts from
 //! that disk at once. `sends` gives the fate of each message: it travels, it arrives in a later

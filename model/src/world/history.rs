@@ -7,9 +7,10 @@ use std::collections::BTreeMap;
 
 use palisade_spec::checker::execute;
 use palisade_spec::invariants::{
-    Check, Committed, Leaders, Property, Violation, election_safety, leader_completeness, state_machine_safety,
+    Check, Committed, Leaders, Property, election_safety, leader_completeness, state_machine_safety,
 };
 use palisade_spec::raft::{Index, Node, Stamp, StateMachine, Term};
+use palisade_spec::require;
 use serde::Serialize;
 
 /// The history of a cluster.
@@ -56,10 +57,12 @@ impl<S: StateMachine> History<S> {
         state_machine_safety(&mut self.committed, node)?;
         let mut stamp = Stamp(0);
         for (&index, entry) in &self.committed {
-            if entry.stamp < stamp {
-                let detail = format!("entry {index} has stamp {}, after an entry with stamp {stamp}", entry.stamp);
-                return Err(Violation { property: Property::StampsOnlyGrow, detail });
-            }
+            require!(
+                Property::StampsOnlyGrow,
+                entry.stamp >= stamp,
+                "entry {index} has stamp {}, after an entry with stamp {stamp}",
+                entry.stamp
+            )?;
             stamp = entry.stamp;
             self.committed_in.entry(index).or_insert(node.term());
             if self.machines.len() as u64 == index.0 {
@@ -69,14 +72,12 @@ impl<S: StateMachine> History<S> {
             }
         }
         let position = usize::try_from(node.commit().0).expect("a log index fits in usize");
-        if self.machines.get(position) != Some(node.machine()) {
-            let detail = format!(
-                "the state machine of server {} after entry {} differs from that of other servers",
-                node.id(),
-                node.commit()
-            );
-            return Err(Violation { property: Property::ReplicaAgreement, detail });
-        }
-        Ok(())
+        require!(
+            Property::ReplicaAgreement,
+            self.machines.get(position) == Some(node.machine()),
+            "the state machine of server {} after entry {} differs from that of other servers",
+            node.id(),
+            node.commit()
+        )
     }
 }

@@ -1,30 +1,21 @@
 //! Checks of a single server, over any step.
 
 use palisade_spec::invariants::{
-    Check, Committed, Property, Violation, clock_monotonicity, leader_append_only, node_is_sound, snapshot_matches_log,
+    self, Check, Committed, Violation, clock_monotonicity, commit_only_grows, leader_append_only, memory_matches_disk,
+    node_is_sound, snapshot_matches_log,
 };
 use palisade_spec::raft::{Body, Message, Node, Position, StateMachine};
-use palisade_spec::require;
 
 use super::replica::Replica;
 
 /// Checks a step that a server completed.
 pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) -> Option<Violation> {
     let (old, new) = (&before.node, &after.node);
-    let id = new.id();
     let sound = || {
         node_is_sound(new)?;
         leader_append_only(old, new)?;
-        let written = new.hard_state() == after.disk.hard && new.log() == &after.disk.log;
-        require!(Property::MemoryMatchesDisk, written, "the memory of server {id} differs from its disk")?;
-        let known = new.commit() >= old.commit();
-        require!(
-            Property::CommitOnlyGrows,
-            known,
-            "the commit index of server {id} went from {} to {}",
-            old.commit(),
-            new.commit()
-        )?;
+        memory_matches_disk(new, &after.disk)?;
+        commit_only_grows(old.commit(), new)?;
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
@@ -48,11 +39,5 @@ pub(super) fn acknowledgement_matches_log<S: StateMachine>(
     if !to.is_leader() || to.term() != message.term || matched < to.log().base().index {
         return Ok(());
     }
-    let (own, leaders) = (from.log().term_at(matched), to.log().term_at(matched));
-    require!(
-        Property::AcknowledgementsMatchLog,
-        own == leaders,
-        "server {} acknowledges entry {matched} of term {own:?}, which is of term {leaders:?}",
-        from.id()
-    )
+    invariants::acknowledgement_matches_log(matched, from, to.log().term_at(matched))
 }

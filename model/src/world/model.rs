@@ -1,5 +1,5 @@
 //! A cluster as a [`stateright::Model`]. Every step of the model is one step of the spec with its
-//! outputs carried out in order; the adversary chooses which step.
+//! outputs executed in order; the adversary chooses which step.
 
 use palisade_spec::invariants::Violation;
 use palisade_spec::raft::{Durable, NodeId};

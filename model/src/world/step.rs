@@ -1,7 +1,7 @@
 //! One step that the adversary chooses: an event at one server, and its consequences at other
 //! servers within the step.
 //!
-//! With [`Delivery::AnyTime`] a step ends when the server has carried out its outputs. With
+//! With [`Delivery::AnyTime`] a step ends when the server has executed its outputs. With
 //! [`Delivery::Prompt`] messages arrive within the step, in the order of sending, and so do the
 //! messages that they cause, until no messages are left. A step has at most one [`Fault`].
 

@@ -7,19 +7,21 @@ use core::time::Duration;
 
 use super::agreed::Reference;
 use super::disk;
+use super::inputs::check_input;
 use super::machine::Checked;
 use super::messages::Promise;
 use super::server::{AppliedOutput, Before, Sending, Server};
 use super::written::WrittenEntries;
 use super::{Feed, Slot};
 use crate::invariants::{
-    Check, Leaders, Property, Violation, clock_monotonicity, committed_by_a_majority, elected_by_a_majority,
-    election_safety, leader_completeness, members_follow_the_log, node_is_sound, one_change_at_a_time,
-    removed_leader_steps_down, replies_name_entries, replies_name_requests, votes_stand,
+    Check, Leaders, Property, Violation, acknowledgement_matches_log, clock_monotonicity, commit_only_grows,
+    committed_by_a_majority, elected_by_a_majority, election_safety, leader_completeness, members_follow_the_log,
+    node_is_sound, one_change_at_a_time, removed_leader_steps_down, replies_name_entries, replies_name_requests,
+    votes_stand,
 };
 use crate::raft::{
-    Durable, HardState, Index, Input, Log, Members, Node, NodeId, Output, Payload, Persist, Position, Snapshot, Stamp,
-    Term,
+    Body, Durable, HardState, Index, Input, Log, Members, Message, Node, NodeId, Output, Payload, Persist, Position,
+    Snapshot, Stamp, Term,
 };
 use crate::{require, violated};
 
@@ -200,8 +202,9 @@ impl<S: Checked> ClusterChecker<S> {
         node_is_sound(node)?;
         removed_leader_steps_down(node)?;
         votes_stand(node.id(), before.hard, node.hard_state())?;
+        check_input(before.transfer, input, outputs, node)?;
         let (id, was, is) = (node.id(), before.commit, node.commit());
-        require!(Property::CommitOnlyGrows, is >= was, "the commit index of node {id} went from {was} to {is}")?;
+        commit_only_grows(was, node)?;
         clock_monotonicity((before.clock, before.last), node)?;
         replies_name_entries((was, before.last.index), outputs, node)?;
         every_commit_is_applied(was, outputs, node)?;
@@ -267,7 +270,10 @@ impl<S: Checked> ClusterChecker<S> {
                 server.asked += 1;
                 server.pending.push_back(write.clone());
             }
-            Output::Send(message) => self.must_send(slot, Sending::Message(message.clone()))?,
+            Output::Send(message) => {
+                self.check_acknowledgement(message, node)?;
+                self.must_send(slot, Sending::Message(message.clone()))?;
+            }
             Output::SendSnapshot { to, term } => self.must_send(slot, Sending::Snapshot(*to, *term))?,
             Output::Applied { index, outcome, .. } => {
                 let entry = node.log().get(*index).expect("an entry that was just applied is in the log").clone();
@@ -352,6 +358,16 @@ impl<S: Checked> ClusterChecker<S> {
             server.released = server.before.commit;
         }
         Ok(())
+    }
+
+    /// A follower acknowledges an entry to the leader of its term.
+    fn check_acknowledgement(&self, message: &Message<S>, from: &Node<S>) -> Check {
+        let Body::AppendAccepted { matched, .. } = message.body else { return Ok(()) };
+        let leads = |to: &&Server<S>| to.before.leads == Some(message.term) && matched >= to.before.base.index;
+        match self.speaker(message.to).filter(leads) {
+            Some(leader) if !self.has_made_up => acknowledgement_matches_log(matched, from, leader.term_at(matched)),
+            _ => Ok(()),
+        }
     }
 
     fn check_members(&self, node: &Node<S>) -> Check {

@@ -4,10 +4,9 @@ use super::Slot;
 use super::cluster::ClusterChecker;
 use super::machine::Checked;
 use crate::invariants::{
-    Check, Property, leader_completeness, log_matching, members_follow_the_log, one_change_at_a_time,
+    Check, leader_completeness, log_matching, members_follow_the_log, memory_matches_disk, one_change_at_a_time,
 };
 use crate::raft::{Node, StateMachine};
-use crate::require;
 
 impl<S: Checked> ClusterChecker<S> {
     /// Compares a running node with its disk, with other nodes and disks, and with what was agreed.
@@ -20,9 +19,10 @@ impl<S: Checked> ClusterChecker<S> {
     {
         self.counts.states += 1;
         let server = self.server(slot)?;
-        let (id, is_idle) = (server.id, server.pending.is_empty());
-        let same = !is_idle || (node.hard_state() == server.disk.hard && node.log() == &server.disk.log);
-        require!(Property::MemoryMatchesDisk, same, "the memory of node {id} differs from its disk")?;
+        let is_idle = server.pending.is_empty();
+        if is_idle {
+            memory_matches_disk(node, &server.disk)?;
+        }
         node.machine().check_state()?;
         members_follow_the_log(node.log())?;
         for other in others {

@@ -10,6 +10,7 @@
 //! |---|---|
 //! | [`cluster`](self) (`cluster.rs`) | recoveries, steps, elections, commits |
 //! | `messages.rs` | messages: sent in order, after the writes before them, and never invented |
+//! | `inputs.rs` | a single input: what a node does at once |
 //! | `compare.rs` | whole states: a node with its disk, with the other nodes, with what was agreed |
 //! | `server.rs` | one server: its disk, the writes and outputs under way, its last state |
 //! | `agreed.rs` | the reference state: the committed entries, executed once |
@@ -36,14 +37,23 @@
 //!   [`StateMachine::advance`], whose effects it judges entry by entry. It never calls
 //!   [`StateMachine::apply_payload`] or [`Durable::snapshot_at`], by which nodes and drivers
 //!   execute entries.
-//! - It never steps a node, and asks a node only for its state.
-//! - It does use [`Durable::apply`] and [`Durable::settle`]: they *define* what a disk holds, and
-//!   are what a node's memory is compared with. Their own tests judge them.
+//! - It asks a node only for its state, and never steps the node that it observes.
+//!
+//! The exceptions, in all invariants:
+//!
+//! - [`Durable::apply`] and [`Durable::settle`] *define* what a disk holds, and are what a node's
+//!   memory is compared with. Their own tests judge them.
+//! - `Property::UnheardLeaderStepsDown` is about the future: it steps a copy of the leader once more
+//!   (`inputs.rs`).
+//! - What time alone does to a lock table is what a request that asks for nothing does
+//!   ([`time_passed`](crate::invariants::time_passed)): the table executes it. The properties of
+//!   expiry judge that part by themselves.
 
 mod agreed;
 mod cluster;
 mod compare;
 mod disk;
+mod inputs;
 mod lock_table;
 mod machine;
 mod messages;
@@ -56,6 +66,7 @@ use core::time::Duration;
 
 pub use agreed::{Agreed, Reference};
 pub use cluster::{ClusterChecker, Counts};
+pub use inputs::{check_input, transfer_clock};
 pub use lock_table::check_lock_entry;
 pub use machine::{Checked, Execution, execute};
 

@@ -4,6 +4,7 @@ use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
+use super::inputs::transfer_clock;
 use crate::raft::{
     Durable, Entry, HardState, Index, Members, Message, Node, NodeId, Persist, Position, RequestId, Stamp,
     StateMachine, Term,
@@ -62,6 +63,8 @@ pub(super) struct Before {
     pub(super) last: Position,
     pub(super) base: Position,
     pub(super) clock: Stamp,
+    /// See [`transfer_clock`].
+    pub(super) transfer: Option<(Term, Stamp)>,
     pub(super) members: Arc<Members>,
 }
 
@@ -74,6 +77,7 @@ impl Before {
             last: node.log().last(),
             base: node.log().base(),
             clock: node.clock(),
+            transfer: transfer_clock(node),
             members: Arc::clone(node.log().members()),
         }
     }
@@ -87,6 +91,7 @@ impl Before {
             last: disk.log.last(),
             base: disk.log.base(),
             clock: Stamp::default(),
+            transfer: None,
             members: Arc::clone(disk.log.members()),
         }
     }
@@ -110,6 +115,20 @@ impl<S: StateMachine> Server<S> {
             open_reads: Vec::new(),
             compared: released,
         }
+    }
+
+    /// The term of an entry in the log of the running node: of its disk, or of a write under way.
+    pub(super) fn term_at(&self, index: Index) -> Option<Term> {
+        for write in self.pending.iter().rev() {
+            match write {
+                Persist::Entries(entries) if entries[0].index <= index => {
+                    return entries.iter().find(|entry| entry.index == index).map(|entry| entry.term);
+                }
+                Persist::Snapshot(snapshot) if snapshot.last.index == index => return Some(snapshot.last.term),
+                _ => {}
+            }
+        }
+        self.disk.log.term_at(index)
     }
 
     /// How many writes were done in a run.

@@ -3,6 +3,7 @@
 mod changes;
 mod crashes;
 mod feeds;
+mod inputs;
 
 use alloc::collections::{BTreeMap, VecDeque};
 use alloc::sync::Arc;
@@ -236,6 +237,7 @@ fn prefix_of_a_batch_may_remain_unless_batches_are_atomic() {
     for batches_are_atomic in [false, true] {
         let mut cluster = Cluster::elected();
         cluster.checker.feed.batches_are_atomic = batches_are_atomic;
+        cluster.checker.messages_are_made_up();
         let before = cluster.checker.disk(slot(FOLLOWER)).clone();
         for proof in [1, 2] {
             let (judged, _) = cluster.take(FOLLOWER, cluster.append(Payload::Command(open(proof))));

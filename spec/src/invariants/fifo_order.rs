@@ -109,7 +109,7 @@ impl Step<'_> {
         (is_due || self.is_denied(keys, session)) && keys.iter().any(|key| self.turn_came(key, session))
     }
 
-    /// Whether no waiter before this one waits any longer, and those who hold the key leave room for it:
+    /// Whether no waiter before this one waits any longer, and the holders of the key leave room for it:
     /// the holders that remain, and the waiters before it that were granted.
     fn turn_came(&self, key: &Key, session: SessionId) -> bool {
         let (old, new) = (line(self.before, key), line(self.after, key));

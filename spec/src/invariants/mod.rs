@@ -6,10 +6,12 @@
 //! state takes that state; a property of a step takes the state before, what happened, and the
 //! state after.
 
+mod acknowledgement_matches_log;
 mod breaks_are_reported;
 mod changes_have_events;
 mod claims_are_as_asked;
 mod clock_monotonicity;
+mod commit_only_grows;
 mod committed_by_a_majority;
 mod deadlines_follow_signs_of_life;
 mod elected_by_a_majority;
@@ -24,6 +26,7 @@ mod leader_completeness;
 mod log_matching;
 mod members_follow_the_log;
 mod members_survive_compaction;
+mod memory_matches_disk;
 mod mutual_exclusion;
 mod no_deadlock;
 mod no_denied_grant;
@@ -60,10 +63,12 @@ use core::{fmt, iter};
 
 use crate::lock::{Claim, Command, Key, Keys, Lock, LockTable, Proof, SessionId, SharedMap};
 use crate::raft::{Stamp, StateMachine};
+pub use acknowledgement_matches_log::acknowledgement_matches_log;
 pub use breaks_are_reported::breaks_are_reported;
 pub use changes_have_events::changes_have_events;
 pub use claims_are_as_asked::claims_are_as_asked;
 pub use clock_monotonicity::clock_monotonicity;
+pub use commit_only_grows::commit_only_grows;
 pub use committed_by_a_majority::committed_by_a_majority;
 pub use deadlines_follow_signs_of_life::deadlines_follow_signs_of_life;
 pub use elected_by_a_majority::elected_by_a_majority;
@@ -78,6 +83,7 @@ pub use leader_completeness::leader_completeness;
 pub use log_matching::log_matching;
 pub use members_follow_the_log::members_follow_the_log;
 pub use members_survive_compaction::members_survive_compaction;
+pub use memory_matches_disk::memory_matches_disk;
 pub use mutual_exclusion::{Holders, mutual_exclusion};
 pub use no_deadlock::no_deadlock;
 pub use no_denied_grant::{no_denied_grant, permitted};

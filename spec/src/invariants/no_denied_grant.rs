@@ -338,7 +338,7 @@ mod tests {
                 assert!(judged.contains("was told"), "{judged}");
             }
         }
-        // Who may write r may not compare the version of s.
+        // A client that may write r may not compare the version of s.
         let only_r = |table: &mut LockTable| {
             let rule =
                 Rule { prefix: Prefix::from("r"), subject: Subject::Everyone, rights: Rights::of([Right::Write]) };

@@ -139,7 +139,7 @@ properties! {
     HoldsAreCounted = "holds are counted",
     /// A claim has the value that its own client gave it last.
     ValuesAreKept = "values are kept",
-    /// Only who holds a lock changes what was written under one.
+    /// Only the holder of a lock changes what was written under it.
     StoreIsFenced = "the store is fenced",
     /// All changes of a transaction are made together, and no other ones.
     TransactionsAreWhole = "transactions are whole",

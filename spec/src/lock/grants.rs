@@ -231,7 +231,7 @@ impl LockTable {
     }
 
     /// Answers a repeated release from the state: it was done, and these holds of the grant that it names are
-    /// left. One that names no grant says so only as long as it is the session's last operation: a later one
+    /// left. One that names no grant says so only as long as it is the session's last numbered operation: a later one
     /// may have acquired the lock again.
     pub(super) fn released_before(&self, id: SessionId, sequence: Sequence, keys: &Keys, claim: Claim) -> Reply {
         let is_last = self.sessions[&id].last == Some(sequence);

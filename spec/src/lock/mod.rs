@@ -137,7 +137,7 @@
 //!   that it reads.
 //! - **Deadlocks between claims of one session.** A session that holds one lock may wait for another
 //!   one by a second claim, and two such sessions may wait for each other until one gives up or ends.
-//!   Who acquires both locks by one claim cannot.
+//!   Sessions that acquire both locks by one claim do not.
 //! - **Upgrades.** A session that holds a shared lock cannot make it exclusive: two that did so would
 //!   wait for each other. It releases the one and acquires the other.
 //! - **Fairness between keys, and priorities.** Each queue is first come, first served, in the

@@ -98,7 +98,7 @@ impl<S: StateMachine> Durable<S> {
     }
 
     /// The state after the entry at `through`: the snapshot with the entries after it applied. A
-    /// driver uses it as its next snapshot, after it has carried out the
+    /// driver uses it as its next snapshot, after it has executed the
     /// [`Output::Applied`](super::Output::Applied) of `through`.
     ///
     /// # Panics

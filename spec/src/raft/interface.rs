@@ -6,14 +6,14 @@
 //!
 //! 1. [`Output::Persist`] is a barrier: the outputs after it wait until it is durable. The outputs
 //!    before it need not wait, which is why a leader's AppendEntries leave before its own fsync.
-//! 2. Several steps may be taken before any output is carried out. Their lists are then
+//! 2. Several steps may be taken before any output is executed. Their lists are then
 //!    concatenated, and one sync at the place of the first write may make all their writes durable:
 //!    that only delays the outputs in between.
 //! 3. A write that fails, or may have failed, ends the process. No output after it is ever carried
 //!    out.
 //! 4. The driver may write a snapshot at any time: the previous snapshot with the durable entries
 //!    after it applied ([`Durable::snapshot_at`](super::Durable::snapshot_at)), up to an entry
-//!    whose [`Output::Applied`] it has carried out. It must not include entries that the node may
+//!    whose [`Output::Applied`] it has executed. It must not include entries that the node may
 //!    have committed since: until the write before the `Applied` is done, the disk may hold other
 //!    entries at these indexes. The driver reports the snapshot ([`Input::Compact`]) only when it
 //!    is durable.

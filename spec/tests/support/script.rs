@@ -111,7 +111,7 @@ pub(crate) enum Command {
     Hold {
         id: u32,
     },
-    /// Carries out all pending outputs, or the first `count` of them; timers do not count. With
+    /// Executes all pending outputs, or the first `count` of them; timers do not count. With
     /// `merged=true`, one sync at the place of the first write makes all writes durable.
     Flush {
         id: u32,

@@ -2,7 +2,7 @@
 //!
 //! It drives each [`Node`] according to the contract of
 //! [`raft::interface`](palisade_spec::raft::interface), and can stop at any output: a held node's
-//! outputs wait, and a crash carries out any prefix of them, also of the entries inside one write.
+//! outputs wait, and a crash executes any prefix of them, also of the entries inside one write.
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -49,7 +49,7 @@ pub(crate) struct Replica<S: Scripted> {
     pub(crate) disk: Durable<S>,
     /// `None` while it is down.
     pub(crate) node: Option<Node<S>>,
-    /// Outputs of the node that are not carried out yet.
+    /// Outputs of the node that are not executed yet.
     pub(crate) pending: VecDeque<Output<S>>,
     /// Whether outputs wait until they are flushed.
     pub(crate) held: bool,
@@ -139,7 +139,7 @@ impl<S: Scripted> World<S> {
         self.step(node, Input::Transfer { id, to })
     }
 
-    /// Gives a node an input, and carries out all its outputs unless it is held.
+    /// Gives a node an input, and executes all its outputs unless it is held.
     pub(crate) fn step(&mut self, id: NodeId, input: Input<S>) -> Check {
         let replica = self.replicas.get_mut(&id).expect("there is no such node");
         let node = replica.node.as_mut().expect("the node is down");
@@ -179,7 +179,7 @@ impl<S: Scripted> World<S> {
         if has_changed { self.compare(id) } else { Ok(()) }
     }
 
-    /// Carries out the first `count` pending outputs of a node. Timers do not count, because safety
+    /// Executes the first `count` pending outputs of a node. Timers do not count, because safety
     /// does not depend on them.
     pub(crate) fn flush(&mut self, id: NodeId, count: usize) -> Check {
         self.execute_outputs(id, count)?;

@@ -82,6 +82,7 @@ fn two_changes_at_a_time_are_seen() {
     let mut cluster = Cluster::elected();
     let one = cluster.nodes[&FOLLOWER].log().members().with(&Change::Remove(OTHER)).unwrap();
     let two = one.with(&Change::Remove(LEADER)).unwrap();
+    cluster.checker.messages_are_made_up();
     cluster.step(FOLLOWER, cluster.append(Payload::Members(Arc::new(one)))).unwrap();
     assert_eq!(cluster.checker.counts().changes, 1);
     let judged = cluster.step(FOLLOWER, cluster.append(Payload::Members(Arc::new(two))));
@@ -149,8 +150,10 @@ fn leader_that_lacks_a_committed_entry_is_seen() {
 #[test]
 fn commit_that_no_node_has_applied_is_seen() {
     let mut cluster = Cluster::elected();
-    let append = cluster.append(Payload::Command(open(1)));
-    cluster.step(FOLLOWER, append).unwrap();
+    let payloads = Vec::from([Payload::Command(open(1))]);
+    cluster.step(LEADER, Input::Propose { id: RequestId(1), payloads }).unwrap();
+    let append = cluster.flight.iter().find(|message| message.to == FOLLOWER).unwrap().clone();
+    cluster.step(FOLLOWER, Input::Receive(append)).unwrap();
     let mut node = cluster.nodes[&FOLLOWER].clone();
     let (prev, stamp) = (node.log().last(), node.clock());
     let body = Body::AppendEntries { prev, entries: Vec::new(), commit: Index(2), stamp, round: ReadRound(0) };

@@ -144,7 +144,7 @@ fn sweep_ends_as_many_as_it_has_room_for() {
     assert_eq!(judge(&queued(4), Stamp(4)), Ok(()));
 }
 
-/// Session 2 holds k, for which session 3 waits; session 1 is due earlier, and nobody waits for it.
+/// Session 2 holds k, for which session 3 waits; session 1 is due earlier, and no session waits for it.
 #[test]
 fn holder_that_others_wait_for_ends_first() {
     let mut before = sessions_swept(1, &[3, 5, 9]);
@@ -157,7 +157,7 @@ fn holder_that_others_wait_for_ends_first() {
     assert_eq!(no_early_expiry(&before, Stamp(8), None, &events, &after), Ok(()));
     let first = without(&before, &[1]);
     refused(no_early_expiry(&before, Stamp(8), None, &[expired(1, 3)], &first), "no session expired");
-    // A holder that nobody waits for is not preferred.
+    // A holder for which no session waits is not preferred.
     let mut alone = sessions_swept(1, &[3, 5]);
     alone.apply(Stamp(0), &states::acquire_all(2, &["k"], Mode::EXCLUSIVE));
     assert_eq!(no_early_expiry(&alone, Stamp(8), None, &[expired(1, 3)], &without(&alone, &[1])), Ok(()));

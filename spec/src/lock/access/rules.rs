@@ -10,9 +10,9 @@ use crate::lock::{Prefix, Principal, Role};
 /// What a rule can permit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub enum Right {
-    /// To read a lock: its holder, its token and its queue; and to read a record. Who may acquire or break
-    /// a lock may read it, because the answers to both tell of its holder. Who may write records may read
-    /// them, because the answers to conditions tell of their versions.
+    /// To read a lock: its holder, its token and its queue; and to read a record. A client that may acquire
+    /// or break a lock may read it, because the answers to both name its holder. A client that may write
+    /// records may read them, because the answers to conditions name their versions.
     Read,
     /// To acquire a lock, and to wait for it.
     Acquire,

@@ -4,13 +4,27 @@
 //! No safety property depends on most of these rules: a cluster that breaks them loses time or
 //! sessions. A single input shows such an error, so no model has to reach its consequences.
 
-use palisade_spec::invariants::{Check, Property};
-use palisade_spec::raft::{Body, Index, Input, Message, Node, Output, Payload, ProgressState, Role, StateMachine};
-use palisade_spec::require;
+use alloc::vec::Vec;
 
-/// Checks a node's reaction to an input.
-pub(super) fn judge_input<S: StateMachine>(
-    before: &Node<S>,
+use crate::invariants::{Check, Property};
+use crate::raft::{
+    Body, Index, Input, MAX_TERM_ADVANCE, Message, Node, Output, Payload, ProgressState, Role, Stamp, StateMachine,
+    Term,
+};
+use crate::require;
+
+/// The term and the clock of a leader that transfers its leadership.
+pub fn transfer_clock<S: StateMachine>(node: &Node<S>) -> Option<(Term, Stamp)> {
+    let transfers = matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
+    transfers.then(|| (node.term(), node.clock()))
+}
+
+/// Checks a node's reaction to an input; `before` is its [`transfer_clock`] before the input.
+///
+/// # Errors
+/// The first violation.
+pub fn check_input<S: StateMachine>(
+    before: Option<(Term, Stamp)>,
     input: &Input<S>,
     outputs: &[Output<S>],
     after: &Node<S>,
@@ -29,10 +43,13 @@ pub(super) fn judge_input<S: StateMachine>(
 }
 
 /// A message of a later term ends its receiver's term (figure 3.1, "All Servers"), except for the
-/// vote requests that a server with a live leader ignores (§4.2.3).
+/// vote requests that a server with a live leader ignores (§4.2.3), and messages with numbers that
+/// no correct server of this cluster has reached.
 fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Input::Receive(message) = input else { return Ok(()) };
-    let may_be_ignored = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
+    let may_be_ignored = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. })
+        || !message.in_range()
+        || message.term.0.saturating_sub(after.term().0) > MAX_TERM_ADVANCE;
     require!(
         Property::LaterTermsAreAdopted,
         may_be_ignored || after.term() >= message.term,
@@ -61,16 +78,13 @@ fn unheard_leader_steps_down<S: StateMachine>(input: &Input<S>, after: &Node<S>)
 
 /// A leader's clock stops during a leadership transfer: the leader rejects keepalives, so sessions
 /// would lose that time.
-fn time_stops_during_transfer<S: StateMachine>(before: &Node<S>, after: &Node<S>) -> Check {
-    let hands_over = |node: &Node<S>| matches!(node.role(), Role::Leader(leads) if leads.successor.is_some());
-    let goes_on = hands_over(before) && hands_over(after) && before.term() == after.term();
+fn time_stops_during_transfer<S: StateMachine>(before: Option<(Term, Stamp)>, after: &Node<S>) -> Check {
+    let Some(((began, was), (term, is))) = before.zip(transfer_clock(after)) else { return Ok(()) };
     require!(
         Property::TimeStopsDuringTransfer,
-        !goes_on || before.clock() == after.clock(),
-        "the clock of server {} went from {} to {}",
-        after.id(),
-        before.clock(),
-        after.clock()
+        began != term || was == is,
+        "the clock of server {} went from {was} to {is}",
+        after.id()
     )
 }
 
@@ -84,11 +98,10 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
     if !matches!(input, Input::ClockAdvanced(_)) || leads.successor.is_some() {
         return Ok(());
     }
-    let open = after.log().entries().iter().filter(|entry| entry.index > after.commit());
-    let mut late = open.filter(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline);
+    let mut open = after.log().entries().iter().rev().take_while(|entry| entry.index > after.commit());
     require!(
         Property::ExpiryIsOnItsWay,
-        late.next().is_some(),
+        open.any(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline),
         "the clock of server {} is at {}, and its log has no uncommitted no-op after {deadline}",
         after.id(),
         after.clock()
