@@ -552,7 +552,7 @@ fn wide() -> Vec<Named> {
         holds(
             Tier::Random,
             "everything-wide",
-            "as cluster-wide-prompt, with a server that joins, an addition, a promotion, a removal, 3 hand-overs and 4 reads",
+            "as cluster-wide-prompt, with a server that joins, an addition, a promotion, a removal, 3 transfers and 4 reads",
             || {
                 let operators = Operators::new(EACH, 0, WIDE.log);
                 let (clients, readers) = (Surroundings::new(WIDE_CLIENTS), Readers::new(4, 0, 0));

@@ -22,15 +22,15 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::hash::{DefaultHasher, Hash, Hasher};
 
 use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
-use palisade_spec::invariants::Check;
-use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Ttl};
+use palisade_spec::invariants::{self, Check};
+use palisade_spec::lock::{Command, Holder, Key, LockTable, Opening, Owner, Principal, Proof, SessionId, Token, Ttl};
 use palisade_spec::raft::{Index, Log, Node, NodeId, Payload, Position, Stamp, StateMachine, Term};
+use palisade_spec::require;
 use serde::Serialize;
 use stateright::Property;
 
 pub use self::client::{Client, KeepAlive, Request, RequestLocation};
 pub use self::resource::Resource;
-use crate::leases::judge::lease_is_honoured;
 use crate::world::{Answer, Applied, Environment, History, Ref, Replica, ServerRequest, World};
 
 /// Bounds on the clients, their sessions, and the time that passes.
@@ -295,4 +295,15 @@ impl Environment for Surroundings {
         }
         self.resources.iter().try_for_each(|resource| resource.writes_in_order(history))
     }
+}
+
+/// Checks that the client with this number, which relies on its lease, is the holder. All clients
+/// take the lock alone.
+pub(crate) fn lease_is_honoured(client: usize, own: Option<(SessionId, Token)>, holders: &[Holder]) -> Check {
+    require!(
+        invariants::Property::LeasesAreHonoured,
+        holders.iter().map(|holder| (holder.session, holder.token)).eq(own),
+        "client {} relies on {own:?}, but {holders:?} hold the lock",
+        client + 1
+    )
 }

@@ -1,11 +1,12 @@
 //! Checks after a macro step.
 
 use palisade_spec::invariants::{Check, Property, clock_monotonicity, node_is_sound};
-use palisade_spec::lock::{Holder, SessionId, Token};
+use palisade_spec::lock::Holder;
 use palisade_spec::require;
 
 use super::key;
 use super::{LockNode, State};
+use crate::cluster::lease_is_honoured;
 
 /// Checks that a client holds the lock while it relies on its lease, which it counts in real time
 /// from its first request.
@@ -17,17 +18,6 @@ pub(super) fn leases_are_honoured(state: &State) -> Check {
         }
     }
     Ok(())
-}
-
-/// Checks that the client with this number, which relies on its lease, is the holder. All clients
-/// take the lock alone.
-pub(crate) fn lease_is_honoured(client: usize, own: Option<(SessionId, Token)>, holders: &[Holder]) -> Check {
-    require!(
-        Property::LeasesAreHonoured,
-        holders.iter().map(|holder| (holder.session, holder.token)).eq(own),
-        "client {} relies on {own:?}, but {holders:?} hold the lock",
-        client + 1
-    )
 }
 
 /// Whether no server's clock has advanced from an entry's stamp by more than the entry's age. The

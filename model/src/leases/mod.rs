@@ -49,7 +49,7 @@
 
 mod action;
 mod canonical;
-pub(crate) mod judge;
+mod judge;
 mod properties;
 mod protocol;
 mod sequence_diagram;

@@ -99,7 +99,7 @@ pub enum Command {
     },
     /// Changes records of the store, all or none.
     Transact {
-        /// Who asks for it.
+        /// The client that asks for it.
         writer: Writer,
         /// What it changes, and under which conditions.
         transaction: Transaction,

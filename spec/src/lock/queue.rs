@@ -16,9 +16,9 @@ use super::{Key, Keys, LockRequest, Mode, Sequence, SessionId, Token, Value};
 /// another of its keys, no other waiter overtakes it here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lock {
-    /// Who holds it, in the order of the grants.
+    /// The holders, in the order of the grants.
     pub holders: Holders,
-    /// Who waits for it, first come first.
+    /// The waiters, first come first.
     pub queue: Queue,
 }
 

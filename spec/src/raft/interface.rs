@@ -2,7 +2,7 @@
 //!
 //! # Obligations of the driver
 //!
-//! Hand each input to [`Node::step`](super::Node::step), then carry out its outputs **in order**:
+//! Hand each input to [`Node::step`](super::Node::step), then execute its outputs **in order**:
 //!
 //! 1. [`Output::Persist`] is a barrier: the outputs after it wait until it is durable. The outputs
 //!    before it need not wait, which is why a leader's AppendEntries leave before its own fsync.

@@ -63,10 +63,10 @@
 //! majority and still be replaced (figure 3.7). So a new leader appends a no-op at once, and with
 //! it commits all that came before.
 //!
-//! **Everything else** uses these three: [`membership`] changes who counts, by an entry of the log;
-//! [`read`] proves to the leader that it still led after a read arrived; [`transfer`] starts an
-//! election at a chosen server; [`snapshot`] replaces the beginning of the log; [`clock`] gives
-//! every entry the time at which it happens.
+//! **Everything else** uses these three: [`membership`] changes which servers count, by an entry of
+//! the log; [`read`] proves to the leader that it still led after a read arrived; [`transfer`]
+//! starts an election at a chosen server; [`snapshot`] replaces the beginning of the log; [`clock`]
+//! gives every entry the time at which it happens.
 //!
 //! # The life of an entry
 //!

@@ -62,7 +62,7 @@ pub enum Change {
     },
 }
 
-/// Who asks for a transaction.
+/// The client that asks for a transaction.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Writer {
     /// A client without a session. It numbers nothing: what it repeats is done again, unless a condition
