@@ -6,12 +6,13 @@
 //! operations new numbers. The format and the checkers are those of
 //! `palisade_history` (docs/conformance/histories.md).
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::{BufRead, BufReader, Write};
 use std::path::Path;
 
 use palisade_history::check::Verdict;
-use palisade_history::{Call, End, History, OpId, Recorder, Time};
+use palisade_history::{Call, End, History, Key, OpId, Recorder, Time};
 use rustix::time::{ClockId, clock_gettime};
 
 /// How the first line of a file begins. Two times follow, between which the recorder started.
@@ -123,6 +124,20 @@ pub fn seen_by_resource(workers: &History, resource: History) -> History {
     history
 }
 
+/// A history for each key: the checkers compare all tokens of a history, and those of some lock services compare within
+/// one key only. A keep-alive names no key: such operations are together.
+#[must_use]
+pub fn by_key(history: History) -> BTreeMap<Option<Key>, History> {
+    let mut keys: BTreeMap<Option<Key>, History> = BTreeMap::new();
+    let drift_ppm = history.drift_ppm;
+    for operation in history.operations {
+        let key = operation.call.keys().first().cloned();
+        let one = keys.entry(key).or_insert_with(|| History { drift_ppm, ..History::default() });
+        one.operations.push(operation);
+    }
+    keys
+}
+
 fn origin(line: &str) -> Option<(u64, u64)> {
     let (before, after) = line.strip_prefix(ORIGIN)?.trim().split_once(' ')?;
     Some((before.parse().ok()?, after.parse().ok()?))
@@ -179,7 +194,7 @@ pub fn accesses(history: &History) -> (usize, usize) {
 
 #[cfg(test)]
 mod tests {
-    use palisade_history::{Answer, Client, Key, Refusal};
+    use palisade_history::{Answer, Client, Refusal};
 
     use super::*;
 

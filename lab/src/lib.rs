@@ -5,6 +5,7 @@
 //! | [`dlock`] | one interface to five lock services: Redis, Redlock, etcd, ZooKeeper, Palisade |
 //! | [`resource`] | a resource in a process of its own that checks fencing tokens |
 //! | [`worker`] | a worker that takes a lock, pauses, and writes to the resource |
+//! | [`event`] | what a worker prints, one JSON object a line |
 //! | [`servers`] | the real servers, started with pinned configurations: `palisade-lab up` |
 //! | [`contend`] | contenders on one key or many, at an offered rate: latency, throughput, order |
 //! | [`generate`] | very many short-lived locks, whose keys come from a seed |
@@ -17,6 +18,7 @@
 
 pub mod contend;
 pub mod dlock;
+pub mod event;
 pub mod experiments;
 pub mod generate;
 pub mod history;

@@ -1,9 +1,17 @@
 //! The metrics of every program of the lab, in Prometheus' form: `GET /metrics` at `--metrics`.
 
+use std::sync::Arc;
+
+use axum::http::header::CONTENT_TYPE;
 use prometheus_client::encoding::text::encode;
 use prometheus_client::metrics::counter::Counter;
 use prometheus_client::metrics::histogram::{Histogram, exponential_buckets};
 use prometheus_client::registry::Registry;
+
+use crate::event::Event;
+
+/// Media type of `GET /metrics`.
+pub const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// The counters and histograms. Each program uses those that apply to it; the others stay at zero.
 #[derive(Debug)]
@@ -69,6 +77,23 @@ impl Metrics {
         self.registry.register("lock_held_seconds", "Time from a grant to its release", self.held_seconds.clone());
     }
 
+    /// Counts what a worker in another process has printed.
+    pub fn count(&self, event: &Event) {
+        match event {
+            Event::Acquiring => self.attempts.inc(),
+            Event::Acquired { waited_us, .. } => {
+                self.acquire_seconds.observe(*waited_us as f64 / 1e6);
+                self.acquired.inc()
+            }
+            Event::Timeout { .. } => self.timeouts.inc(),
+            Event::Written { .. } => self.writes.inc(),
+            Event::Refused { .. } => self.stale_tokens.inc(),
+            Event::Released { renewals, .. } => self.renewals.inc_by(*renewals),
+            Event::NotOwner { .. } => self.not_owner.inc(),
+            _ => 0,
+        };
+    }
+
     /// All metrics as text.
     #[must_use]
     pub fn text(&self) -> String {
@@ -78,9 +103,44 @@ impl Metrics {
     }
 }
 
+/// A program's metrics; `GET /metrics` is served in the background, if there is an address for it.
+///
+/// # Errors
+/// The address is not usable.
+pub(crate) async fn serve(addr: Option<&str>) -> Result<Arc<Metrics>, String> {
+    let metrics = Arc::new(Metrics::default());
+    let Some(addr) = addr else { return Ok(metrics) };
+    let listener = tokio::net::TcpListener::bind(addr)
+        .await
+        .map_err(|error| format!("cannot serve the metrics at {addr}: {error}; name another address"))?;
+    let served = metrics.clone();
+    let text = move || {
+        let metrics = served.clone();
+        async move { ([(CONTENT_TYPE, OPEN_METRICS)], metrics.text()) }
+    };
+    let router = axum::Router::new().route("/metrics", axum::routing::get(text));
+    tokio::spawn(async move { axum::serve(listener, router).await });
+    Ok(metrics)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn events_of_workers_are_counted() {
+        let metrics = Metrics::default();
+        for event in [
+            Event::Acquiring,
+            Event::Acquired { token: 1, waited_us: 9, ttl_ms: 1 },
+            Event::Refused { token: 1, seen: 2 },
+            Event::Released { token: 1, renewals: 3 },
+        ] {
+            metrics.count(&event);
+        }
+        let counts = [&metrics.attempts, &metrics.acquired, &metrics.stale_tokens, &metrics.renewals, &metrics.writes];
+        assert_eq!(counts.map(Counter::get), [1, 1, 1, 3, 0]);
+    }
 
     #[test]
     fn names_are_those_of_the_contract() {

@@ -83,7 +83,7 @@ fn committed_pages_are_what_their_results_render_to() {
     }
 }
 
-/// docs/lab/README.md's table of findings is what the committed results render to.
+/// docs/lab/README.md's tables of findings are what the committed results render to.
 #[test]
 fn findings_are_what_the_committed_results_render_to() {
     let directory = tempfile::tempdir().unwrap();
@@ -97,7 +97,11 @@ fn findings_are_what_the_committed_results_render_to() {
     let committed = std::fs::read_to_string(pages().join("README.md")).unwrap();
     // The command must write each row, so none is there before.
     let is_row = |line: &&str| Backend::ALL.iter().any(|backend| line.starts_with(&format!("| {backend} |")));
-    assert_eq!(committed.lines().filter(is_row).count(), Backend::ALL.len(), "one row for each backend");
+    assert_eq!(
+        committed.lines().filter(is_row).count(),
+        2 * Backend::ALL.len(),
+        "one row for each backend in both tables"
+    );
     let without: String = committed.split_inclusive('\n').filter(|line| !is_row(line)).collect();
     std::fs::write(directory.path().join("README.md"), without).unwrap();
     let output = lab(&["run", "clocks", "--render", "--out", directory.path().to_str().unwrap()]);
@@ -147,8 +151,22 @@ fn readme_quotes_the_peers() {
     }
 }
 
+/// An experiment that fails is named at the end, and those after it are run all the same.
+#[test]
+fn run_goes_on_after_a_failed_experiment() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().to_str().unwrap();
+    let names = ["run", "ttl", "release", "--backend", "palisade", "--palisade", "/no/such/program", "--out", out];
+    let output = lab(&names);
+    let stderr = String::from_utf8_lossy(&output.stderr);
+    assert!(!output.status.success(), "{stderr}");
+    for name in ["ttl", "release"] {
+        assert!(stderr.contains(&format!("palisade-lab: {name} on palisade failed: ")), "{name} in\n{stderr}");
+    }
+}
+
 /// Runs an experiment on real Redis servers for one round; all of these lines are in its page, and README.md has the
-/// table of findings.
+/// tables of findings.
 fn page_has(name: &str, backend: &str, lines: &[&str]) {
     if is_missing(name, &[Kind::Redis]) {
         return;
@@ -156,7 +174,8 @@ fn page_has(name: &str, backend: &str, lines: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().to_str().unwrap();
     let readme = directory.path().join("README.md");
-    std::fs::write(&readme, "<!-- `palisade-lab run` writes this table. -->\n<!-- The table ends here. -->\n").unwrap();
+    std::fs::write(&readme, "<!-- `palisade-lab run` writes these tables. -->\n<!-- The tables end here. -->\n")
+        .unwrap();
     let output = lab(&["run", name, "--backend", backend, "--rounds", "1", "--out", out]);
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");

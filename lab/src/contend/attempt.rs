@@ -8,8 +8,8 @@ use palisade_history::{Answer, Call, Client, Key, Pending, Recorder, Refusal, Se
 use serde::{Deserialize, Serialize};
 
 use crate::dlock::{Error, Handle, Locks, Released, Request};
+use crate::event::{micros, millis};
 use crate::metrics::Metrics;
-use crate::worker::event::{micros, millis};
 
 /// How an attempt ended.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -17,7 +17,7 @@ use tokio::task::{JoinError, JoinSet};
 
 use super::attempt::{Attempt, Contender, Outcome, Release};
 use super::schedule::{Gaps, Schedule};
-use crate::worker::event::micros;
+use crate::event::micros;
 
 /// Where attempts come from.
 #[derive(Debug, Clone, Copy, PartialEq)]

@@ -131,7 +131,7 @@ impl Command {
                 self.backend
             ));
         }
-        let metrics = crate::worker::serve_metrics(self.metrics.as_deref()).await?;
+        let metrics = crate::metrics::serve(self.metrics.as_deref()).await?;
         let recorder = self.history.as_deref().map_or_else(|| Ok(history::discard()), history::record_to)?;
         let locks = dlock::connect(self.backend, &self.endpoints, &self.options).map_err(|error| error.to_string())?;
         let contender = Arc::new(Contender {
@@ -197,7 +197,7 @@ impl Command {
             std::fs::write(path, text).map_err(|error| format!("cannot write {}: {error}", path.display()))
         };
         if let Some(path) = &self.out {
-            let micros = crate::worker::event::micros;
+            let micros = crate::event::micros;
             let report = Report {
                 backend: self.backend.name(),
                 model: if self.closed { "closed" } else { "open" },

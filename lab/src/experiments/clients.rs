@@ -14,10 +14,11 @@ use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 pub use self::jobs::{Grant, Job, Wrote, tokens_not_above, whole};
 use crate::contend::attempt::Release;
 use crate::dlock::{Error, Handle, Locks, Request};
+use crate::event::{micros, millis};
 use crate::history::{DRIFT_PPM, Judgement};
+use crate::metrics::Metrics;
 use crate::resource::client::{self, Client as Resource};
 use crate::resource::log::Op;
-use crate::worker::event::{micros, millis};
 use crate::worker::job;
 
 /// The pause before an acquire that has failed is repeated.
@@ -27,6 +28,7 @@ const RETRY: Duration = Duration::from_millis(10);
 /// only.
 pub struct Clients {
     locks: Arc<dyn Locks>,
+    metrics: Arc<Metrics>,
     /// `http://HOST:PORT` of the resource.
     resource: String,
     key: String,
@@ -58,7 +60,7 @@ impl Clients {
     /// Clients of a key, of the lock and of the resource.
     #[must_use]
     pub fn new(
-        locks: &Arc<dyn Locks>,
+        (locks, metrics): (&Arc<dyn Locks>, &Arc<Metrics>),
         resource: &str,
         key: &str,
         (ttl, wait): (Duration, Duration),
@@ -66,8 +68,9 @@ impl Clients {
     ) -> Arc<Clients> {
         let recorder = Recorder::in_memory();
         recorder.drift(DRIFT_PPM);
-        let (locks, resource, key) = (locks.clone(), resource.to_owned(), key.to_owned());
-        Arc::new(Clients { locks, resource, key, ttl, wait, origin, recorder })
+        let (locks, metrics) = (locks.clone(), metrics.clone());
+        let (resource, key) = (resource.to_owned(), key.to_owned());
+        Arc::new(Clients { locks, metrics, resource, key, ttl, wait, origin, recorder })
     }
 
     /// The key.
@@ -95,9 +98,12 @@ impl Clients {
             let wait = self.wait.saturating_sub(begun.elapsed());
             let call = Call::acquire_one(Key::from(self.key.as_str()), millis(wait), Some(millis(self.ttl)));
             let pending = self.recorder.invoke(&client, call);
+            self.metrics.attempts.inc();
             let request = Request { owner: owner.to_owned(), ttl: self.ttl, wait };
             match self.locks.acquire(&self.key, &request).await {
                 Ok(handle) => {
+                    self.metrics.acquired.inc();
+                    self.metrics.acquire_seconds.observe(begun.elapsed().as_secs_f64());
                     let token = handle.fence();
                     pending.ok(Answer::Granted { session: Session::from(owner), token });
                     job.granted = Some(Grant { at_us: self.now(), token });
@@ -106,6 +112,7 @@ impl Clients {
                     return Ok(Ok(Holder { job, handle, value }));
                 }
                 Err(Error::Timeout { .. }) => {
+                    self.metrics.timeouts.inc();
                     pending.info("the wait is over");
                     return Ok(Err(job));
                 }
@@ -134,10 +141,12 @@ impl Clients {
         let at_us = self.now();
         holder.job.wrote = Some(match answer {
             client::Answer::Accepted { .. } => {
+                self.metrics.writes.inc();
                 pending.ok(Answer::Accepted);
                 Wrote::Accepted { at_us }
             }
             client::Answer::Stale { seen } => {
+                self.metrics.stale_tokens.inc();
                 pending.fail(Refusal::Refused);
                 Wrote::Refused { at_us, seen }
             }
@@ -153,7 +162,9 @@ impl Clients {
         let call = Call::Release { keys: Key::from(self.key.as_str()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&Client::from(job.owner.as_str()), call);
         job.release_us = Some(self.now());
-        job.release = Some(Release::recorded(pending, handle.release().await));
+        let release = Release::recorded(pending, handle.release().await);
+        self.metrics.not_owner.inc_by((release == Release::NotOwner).into());
+        job.release = Some(release);
         job
     }
 

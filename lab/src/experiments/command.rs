@@ -14,6 +14,7 @@ use super::{
     release, renew, servers_of, ten_million, tokens, ttl, work,
 };
 use crate::dlock::Backend;
+use crate::metrics::Metrics;
 use crate::report::setup::Setup;
 use crate::report::{Page, Prediction, Results, Run as OneRun};
 use crate::resource::rule::Fence;
@@ -81,6 +82,18 @@ pub struct Run {
     /// Contention, fairness, tokens: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
+    /// Pause, fenced stores, renew, ttl: how long a lock lasts; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = ttl)]
+    ttl: Option<Duration>,
+    /// Contention, fairness, work: how long a lock is held; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    work: Option<Duration>,
+    /// Pause, fenced stores: how long worker a is paused; by default, what the page states
+    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    pause: Option<Duration>,
+    /// Contention, fairness: attempts a second that arrive; by default, what the page states
+    #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
+    rate: Option<u32>,
     /// Ten million, tokens: number of keys; by default, what the page states
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: Option<u64>,
@@ -90,6 +103,12 @@ pub struct Run {
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Serve the metrics at this address: what workers and clients do, except in `redlock`, `prediction`, `release`,
+    /// `ten-million` and `peers`
+    #[arg(long, value_name = "HOST:PORT")]
+    metrics: Option<String>,
+    #[arg(skip)]
+    counted: Arc<Metrics>,
     /// The Palisade program; by default `palisade` beside this program
     #[arg(long, value_name = "FILE")]
     palisade: Option<PathBuf>,
@@ -112,68 +131,102 @@ enum Fences {
     Both,
 }
 
+/// A TTL of the command line.
+fn ttl(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(ttl) if ttl >= Duration::from_millis(200) => Ok(ttl),
+        Ok(_) => Err("workers need 200ms at least to start within a TTL".to_owned()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
 impl Run {
-    /// Runs the experiments. The exit code is 1 if a prediction failed.
+    /// Runs the experiments, also after one that failed. The exit code is 1 if one failed, or a prediction did.
     ///
     /// # Errors
-    /// A server or a process could not be used, or a file could not be written.
-    pub async fn run(self) -> Result<ExitCode, String> {
+    /// A flag does not fit, or the address of the metrics is not usable.
+    pub async fn run(mut self) -> Result<ExitCode, String> {
+        self.counted = crate::metrics::serve(self.metrics.as_deref()).await?;
         let names = if self.all { Name::value_variants() } else { &self.names };
         if self.signed && (names != [Name::Pause] || self.backend != [Backend::Palisade]) {
             return Err("--signed is for `run pause --backend palisade`: no other lock service signs grants".to_owned());
         }
-        let mut as_predicted = true;
+        let mut failed = Vec::new();
         for name in names {
-            as_predicted &= match name {
-                Name::Pause => self.one("pause", pause::run, pause::page).await?,
-                Name::Release => self.one("release", release::run, release::page).await?,
-                Name::Ttl => self.one("ttl", ttl::run, ttl::page).await?,
-                Name::Renew => self.one("renew", renew::run, renew::page).await?,
-                Name::Work => self.one("work", work::run, work::page).await?,
-                Name::Contention => self.one("contention", contention::run, contention::page).await?,
-                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await?,
-                Name::Tokens => self.one("tokens", tokens::run, tokens::page).await?,
-                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await?,
-                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await?,
-                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await?,
-                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await?,
-                Name::Peers => self.peers().await?,
-                Name::Failover => self.one("failover", failover::run, failover::page).await?,
-                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await?,
-            };
+            failed.extend(match name {
+                Name::Pause => self.one("pause", pause::run, pause::page).await,
+                Name::Release => self.one("release", release::run, release::page).await,
+                Name::Ttl => self.one("ttl", ttl::run, ttl::page).await,
+                Name::Renew => self.one("renew", renew::run, renew::page).await,
+                Name::Work => self.one("work", work::run, work::page).await,
+                Name::Contention => self.one("contention", contention::run, contention::page).await,
+                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await,
+                Name::Tokens => self.one("tokens", tokens::run, tokens::page).await,
+                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await,
+                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await,
+                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await,
+                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await,
+                Name::Peers => outcome("peers", self.peers().await),
+                Name::Failover => self.one("failover", failover::run, failover::page).await,
+                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await,
+            });
         }
-        Ok(if as_predicted { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        for what in &failed {
+            eprintln!("palisade-lab: {what}");
+        }
+        Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
     }
 
-    /// Runs one experiment on all backends; returns whether all predictions held.
+    /// Runs one experiment on all backends, also after one that failed; returns what failed.
     async fn one<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
         run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
         page: impl Fn(&Results<T>) -> Page,
+    ) -> Vec<String> {
+        if self.render {
+            return outcome(name, self.rendered(name, page));
+        }
+        let mut failed = Vec::new();
+        for (backend, signed) in self.targets(name) {
+            let label = format!("{backend}{}", if signed { "-signed" } else { "" });
+            let done = self.on(name, (backend, signed, &label), &run, &page).await;
+            failed.extend(outcome(&format!("{name} on {label}"), done));
+        }
+        failed
+    }
+
+    /// The lock services of an experiment, and whether they sign their grants.
+    fn targets(&self, name: &str) -> Vec<(Backend, bool)> {
+        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
+        // `--all` also runs `pause --signed`, on the only lock service that signs grants.
+        let also_signed = self.all && name == "pause" && backends.contains(&Backend::Palisade);
+        let targets = backends.into_iter().map(|backend| (backend, self.signed));
+        targets.chain(also_signed.then_some((Backend::Palisade, true))).collect()
+    }
+
+    /// Runs one experiment on one backend; returns whether all predictions held.
+    async fn on<T: Serialize + DeserializeOwned>(
+        &self,
+        name: &str,
+        (backend, signed, label): (Backend, bool, &str),
+        run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
+        page: impl Fn(&Results<T>) -> Page,
     ) -> Result<bool, String> {
         let mut results = Results::load(&self.out, name)?;
-        if self.render {
-            return self.rendered(name, &results, &page);
-        }
-        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
-        let mut as_predicted = true;
-        for backend in backends {
-            eprintln!("{name}: starting {backend}");
-            let signing = self.signed.then(Signing::create).transpose()?.map(Arc::new);
-            let options =
-                servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(name) };
-            let cluster = servers::start(Kind::of(backend), &options).await.map_err(|error| error.to_string())?;
-            let cluster = Arc::new(cluster);
-            let context = Context { signing, ..self.context(backend, &cluster) };
-            let setup = Setup::of(&self.command(name, backend), servers_of(&cluster), cluster.dir());
-            let (figures, predictions) = run(&context).await?;
-            let backend = format!("{backend}{}", if self.signed { "-signed" } else { "" });
-            as_predicted &= report_predictions(name, &backend, &predictions);
-            results.put(OneRun { backend, setup, figures, predictions });
-            results.save(&self.out, name, &page(&results))?;
-            findings::write(&self.out)?;
-        }
+        eprintln!("{name}: starting {label}");
+        let signing = signed.then(Signing::create).transpose()?.map(Arc::new);
+        let options =
+            servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(name) };
+        let cluster = servers::start(Kind::of(backend), &options).await.map_err(|error| error.to_string())?;
+        let cluster = Arc::new(cluster);
+        let context = Context { signing, ..self.context(backend, &cluster) };
+        let setup = Setup::of(&self.command(name, backend, signed), servers_of(&cluster), cluster.dir());
+        let (figures, predictions) = run(&context).await?;
+        let as_predicted = report_predictions(name, label, &predictions);
+        results.put(OneRun { backend: label.to_owned(), setup, figures, predictions });
+        results.save(&self.out, name, &page(&results))?;
+        findings::write(&self.out)?;
         eprintln!("{name}: wrote {}", self.out.join(format!("{name}.md")).display());
         Ok(as_predicted)
     }
@@ -182,14 +235,14 @@ impl Run {
     fn rendered<T: Serialize + DeserializeOwned>(
         &self,
         name: &str,
-        results: &Results<T>,
         page: impl Fn(&Results<T>) -> Page,
     ) -> Result<bool, String> {
+        let results = Results::load(&self.out, name)?;
         if results.runs.is_empty() {
             eprintln!("{name}: there are no results in {} yet", self.out.display());
             return Ok(true);
         }
-        results.save(&self.out, name, &page(results))?;
+        results.save(&self.out, name, &page(&results))?;
         findings::write(&self.out)?;
         Ok(results.runs.iter().all(|run| run.predictions.iter().all(|prediction| prediction.holds)))
     }
@@ -197,11 +250,11 @@ impl Run {
     /// Runs `peers`, which measures all systems in turns. It replaces all earlier results: ratios are of the same run.
     async fn peers(&self) -> Result<bool, String> {
         if self.render {
-            return self.rendered("peers", &Results::load(&self.out, "peers")?, peers::page::page);
+            return self.rendered("peers", peers::page::page);
         }
         let (rounds, window) = (self.rounds.unwrap_or(peers::ROUNDS), self.window.unwrap_or(peers::WINDOW));
         let backends: String = self.backend.iter().map(|backend| format!(" --backend {backend}")).collect();
-        let window_text = humantime::format_duration(window);
+        let window_text = humantime::format_duration(window).to_string().replace(' ', "");
         let command = format!("palisade-lab run peers{backends} --rounds {rounds} --window {window_text}");
         let kinds = self.backend.iter().copied().map(Kind::of).collect();
         let plan = peers::Plan { command, rounds, window, kinds, palisade: self.palisade.clone() };
@@ -235,7 +288,12 @@ impl Run {
             keys: self.keys,
             palisade: self.palisade.clone(),
             duration: self.duration,
+            ttl: self.ttl,
+            work: self.work,
+            pause: self.pause,
+            rate: self.rate,
             seed: self.seed,
+            metrics: self.counted.clone(),
         }
     }
 
@@ -246,28 +304,41 @@ impl Run {
         servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
     }
 
-    fn command(&self, name: &str, backend: Backend) -> String {
+    fn command(&self, name: &str, backend: Backend, signed: bool) -> String {
         let mut command = format!("palisade-lab run {name} --backend {backend} --seed {}", self.seed);
         if let Some(fence) = self.fence.to_possible_value().filter(|_| self.fence != Fences::Both) {
             command.push_str(&format!(" --fence {}", fence.get_name()));
         }
-        if self.signed {
+        if signed {
             command.push_str(" --signed");
         }
-        if let Some(rounds) = self.rounds {
-            command.push_str(&format!(" --rounds {rounds}"));
-        }
-        if !self.contenders.is_empty() {
-            let numbers: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
-            command.push_str(&format!(" --contenders {}", numbers.join(",")));
-        }
-        if let Some(keys) = self.keys {
-            command.push_str(&format!(" --keys {keys}"));
-        }
-        if let Some(duration) = self.duration {
-            command.push_str(&format!(" --duration {}", humantime::format_duration(duration)));
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let time =
+            |time: Option<Duration>| time.map(|time| humantime::format_duration(time).to_string().replace(' ', ""));
+        let contenders: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
+        let flags = [
+            ("rounds", number(self.rounds)),
+            ("contenders", Some(contenders.join(",")).filter(|list| !list.is_empty())),
+            ("keys", number(self.keys)),
+            ("rate", number(self.rate.map(u64::from))),
+            ("duration", time(self.duration)),
+            ("ttl", time(self.ttl)),
+            ("work", time(self.work)),
+            ("pause", time(self.pause)),
+        ];
+        for (flag, value) in flags {
+            command.extend(value.map(|value| format!(" --{flag} {value}")));
         }
         command
+    }
+}
+
+/// What failed, in words.
+fn outcome(what: &str, done: Result<bool, String>) -> Vec<String> {
+    match done {
+        Ok(true) => Vec::new(),
+        Ok(false) => vec![format!("{what}: not as predicted")],
+        Err(error) => vec![format!("{what} failed: {error}")],
     }
 }
 
@@ -295,4 +366,47 @@ fn report_predictions(name: &str, backend: &str, predictions: &[Prediction]) -> 
         eprintln!("{name}: {backend}: {word} {predicted}: {seen}");
     }
     predictions.iter().all(|prediction| prediction.holds)
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Cli {
+        #[command(flatten)]
+        run: Run,
+    }
+
+    fn run(arguments: &str) -> Run {
+        Cli::parse_from(std::iter::once("run").chain(arguments.split(' '))).run
+    }
+
+    #[test]
+    fn all_runs_the_signed_pause_too() {
+        let signed = |run: &Run, name| run.targets(name).into_iter().filter(|target| target.1).collect::<Vec<_>>();
+        assert_eq!(signed(&run("--all"), "pause"), [(Backend::Palisade, true)]);
+        assert_eq!(run("--all").targets("pause").len(), Backend::ALL.len() + 1);
+        assert_eq!(signed(&run("--all"), "ttl"), []);
+        assert_eq!(signed(&run("--all --backend redis"), "pause"), []);
+        assert_eq!(signed(&run("pause"), "pause"), []);
+        assert_eq!(run("pause --backend palisade --signed").targets("pause"), [(Backend::Palisade, true)]);
+    }
+
+    #[test]
+    fn command_has_the_flags_that_were_given() {
+        let run = run("pause --seed 7 --ttl 3s --pause 7s500ms --work 4ms --rate 9 --contenders 3,4 --metrics x:1");
+        let expected = "palisade-lab run pause --backend redis --seed 7 --contenders 3,4 --rate 9 --ttl 3s --work 4ms \
+                        --pause 7s500ms";
+        assert_eq!(run.command("pause", Backend::Redis, false), expected);
+    }
+
+    #[test]
+    fn failure_is_no_success() {
+        assert_eq!(outcome("x", Ok(true)), Vec::<String>::new());
+        assert_eq!(outcome("x", Ok(false)), ["x: not as predicted"]);
+        assert_eq!(outcome("x", Err("y".to_owned())), ["x failed: y"]);
+    }
 }

@@ -12,9 +12,8 @@ use crate::contend::attempt::{Attempt, Contender};
 use crate::contend::load::{self, Load, Stop};
 use crate::contend::summary::Latency;
 use crate::dlock::{self, Locks, Request};
+use crate::event::micros;
 use crate::history::{DRIFT_PPM, Judgement};
-use crate::metrics::Metrics;
-use crate::worker::event::micros;
 
 /// A lock outlasts a case, so that only releases end it.
 pub const TTL: Duration = Duration::from_secs(30);
@@ -105,7 +104,7 @@ pub fn contender(
 ) -> Contender {
     Contender {
         locks: locks.clone(),
-        metrics: Arc::new(Metrics::default()),
+        metrics: context.metrics.clone(),
         recorder: recorder.clone(),
         numbers: contend::numbers(context.backend),
         keys: names.0.to_owned(),

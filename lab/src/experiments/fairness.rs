@@ -14,10 +14,10 @@ use crate::contend::order::Order;
 use crate::contend::schedule::Gaps;
 use crate::contend::summary::Summary;
 use crate::dlock::Backend;
+use crate::event::{micros, millis};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Prediction, Results, Run};
-use crate::worker::event::{micros, millis};
 
 /// Arrivals a second.
 const RATE: u32 = 100;
@@ -36,6 +36,12 @@ pub struct Figures {
     pub queue: bool,
     /// How long attempts arrived.
     pub duration_us: u64,
+    /// Arrivals a second.
+    #[serde(default = "default_rate")]
+    pub rate: u32,
+    /// How long a lock was to be held.
+    #[serde(default = "default_work")]
+    pub work_us: u64,
     /// What was measured; its order counts all pairs.
     pub summary: Summary,
     /// The order of pairs that arrived at least the margin apart.
@@ -48,6 +54,16 @@ pub struct Figures {
     pub violations: Vec<String>,
 }
 
+/// The rate of runs that did not record it.
+fn default_rate() -> u32 {
+    RATE
+}
+
+/// The work of runs that did not record it.
+fn default_work() -> u64 {
+    micros(WORK)
+}
+
 /// Runs on one backend.
 ///
 /// # Errors
@@ -56,11 +72,12 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let load_average = contenders::load_average();
     let locks = contenders::connect(context)?;
     let duration = context.duration.unwrap_or(DURATION);
-    let all = (millis(duration) * u64::from(RATE)).div_ceil(1000);
+    let (rate, work) = (context.rate.unwrap_or(RATE), context.work.unwrap_or(WORK));
+    let all = (millis(duration) * u64::from(rate)).div_ceil(1000);
     contenders::uncontended(&locks, "first", Duration::ZERO, 20).await?;
     contenders::warm_up(&locks, all.min(1000)).await;
     let load = Load {
-        model: Model::Open { rate: RATE.into() },
+        model: Model::Open { rate: rate.into() },
         gaps: Gaps::Even,
         // Nothing is left out: no arrival finds all contenders busy.
         contenders: usize::try_from(all).unwrap_or(usize::MAX),
@@ -69,7 +86,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         seed: context.seed,
     };
     eprintln!("fairness: {}: {all} arrivals", context.backend);
-    let (attempts, judgement) = contenders::case(context, &locks, "fairness", (WORK, WAIT), &load).await?;
+    let (attempts, judgement) = contenders::case(context, &locks, "fairness", (work, WAIT), &load).await?;
     let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
     eprint!("{}", crate::contend::describe(&summary));
     let mut arrivals: Vec<_> = attempts.iter().filter(|attempt| attempt.waited()).collect();
@@ -80,6 +97,8 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         load_average,
         queue: !matches!(context.backend, Backend::Redis | Backend::Redlock),
         duration_us: micros(duration),
+        rate,
+        work_us: micros(work),
         summary,
         apart: Order::of(&attempts, micros(MARGIN)),
         grants: grants.into_iter().map(|(rank, _)| rank).collect(),
@@ -113,7 +132,9 @@ pub fn page(results: &Results<Figures>) -> Page {
         .iter()
         .map(|run| format!("![Arrival and grant order, {0}](fairness/{0}.svg)\n\n", run.backend))
         .collect();
-    let (work, margin) = (WORK.as_millis(), MARGIN.as_millis());
+    let (rate, work_us) =
+        results.runs.first().map_or((RATE, micros(WORK)), |run| (run.figures.rate, run.figures.work_us));
+    let (work, margin) = (work_us / 1000, MARGIN.as_millis());
     let markdown = format!(
         "# Waiters that spin overtake each other
 
@@ -127,7 +148,7 @@ with spinning waiters (redis, redlock) and with queues (etcd, zookeeper, palisad
 
 {setups}
 {commands}
-{RATE} attempts a second arrive at one key, in even gaps, and hold it for {work} ms: a queue builds,
+{rate} attempts a second arrive at one key, in even gaps, and hold it for {work} ms: a queue builds,
 and then drains. Each contender has a connection of its own, made before. An attempt *overtakes*
 another if it arrived later and was granted while the other still waited.
 
@@ -265,6 +286,8 @@ mod tests {
             load_average: "0".to_owned(),
             queue,
             duration_us: 0,
+            rate: RATE,
+            work_us: 0,
             summary: Summary { granted, ..Summary::default() },
             apart: Order { overtakings, ..Order::default() },
             grants: vec![1],

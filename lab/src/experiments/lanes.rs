@@ -3,8 +3,8 @@
 use plotters::style::RGBColor;
 
 use super::clients::Job;
+use crate::event::{Event, Line};
 use crate::report::plot::{BAD, COLOURS, GOOD, GREY, Lane, timeline};
-use crate::worker::event::{Event, Line};
 
 /// The width at which a span can be seen, in seconds.
 const VISIBLE_S: f64 = 0.02;

@@ -22,6 +22,7 @@
 //! | `command` | `palisade-lab run`: its flags, and what it starts and writes |
 //! | [`contenders`] | contenders of this process, for `contention` and `fairness` |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
+//! | [`judged`] | the histories of many rounds with one resource, for `renew` and `ttl` |
 //! | `lanes` | the lanes of clients and workers in timelines |
 //! | [`steps`] | clients as processes that do one step at a time |
 //! | [`processes`] | the resource and the workers, as processes of their own |
@@ -35,6 +36,7 @@ pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
 mod findings;
+pub mod judged;
 mod lanes;
 pub mod pause;
 pub mod peers;
@@ -56,6 +58,7 @@ use std::time::Duration;
 pub use command::{Name, Run};
 
 use crate::dlock::Backend;
+use crate::metrics::Metrics;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers::{Cluster, Signing};
@@ -83,8 +86,18 @@ pub struct Context {
     pub palisade: Option<PathBuf>,
     /// How long attempts arrive, if not as long as the experiment says.
     pub duration: Option<Duration>,
+    /// How long a lock lasts, if not as long as the experiment says.
+    pub ttl: Option<Duration>,
+    /// How long a lock is held, if not as long as the experiment says.
+    pub work: Option<Duration>,
+    /// How long a holder is paused, if not as long as the experiment says.
+    pub pause: Option<Duration>,
+    /// Attempts a second, if not as many as the experiment says.
+    pub rate: Option<u32>,
     /// Seed of everything random.
     pub seed: u64,
+    /// Counts what the experiment's workers and clients do.
+    pub metrics: Arc<Metrics>,
 }
 
 /// What an experiment has found on one backend.

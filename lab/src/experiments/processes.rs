@@ -4,16 +4,18 @@
 use std::ffi::OsStr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::Arc;
 use std::time::Duration;
 
 use tokio::io::{AsyncBufReadExt, BufReader, Lines};
 use tokio::process::{Child, ChildStdout, Command};
 
 use super::{Context, path_text};
+use crate::event::{Event, Line};
+use crate::metrics::Metrics;
 use crate::resource::Listening;
 use crate::resource::client::Client;
 use crate::resource::rule::Fence;
-use crate::worker::event::{Event, Line};
 
 /// How long a process may take to do what is expected of it.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -106,6 +108,7 @@ pub struct Worker {
     child: Child,
     lines: Lines<BufReader<ChildStdout>>,
     owner: String,
+    metrics: Arc<Metrics>,
     /// What it has printed so far.
     pub seen: Vec<Line>,
 }
@@ -128,7 +131,7 @@ impl Worker {
         command.args([name, "--backend", context.backend.name(), "--endpoints", &context.endpoints.join(",")]);
         command.args(["--owner", owner]).args(flags);
         let (child, lines) = spawn(command, Stdio::null())?;
-        Ok(Worker { child, lines, owner: owner.to_owned(), seen: Vec::new() })
+        Ok(Worker { child, lines, owner: owner.to_owned(), metrics: context.metrics.clone(), seen: Vec::new() })
     }
 
     /// Waits for an event.
@@ -171,6 +174,7 @@ impl Worker {
         let Some(text) = next(&mut self.lines, &self.owner).await? else { return Ok(None) };
         let line: Line =
             serde_json::from_str(&text).map_err(|error| format!("worker {} printed {text}: {error}", self.owner))?;
+        self.metrics.count(&line.event);
         self.seen.push(line.clone());
         Ok(Some(line))
     }

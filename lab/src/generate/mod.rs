@@ -57,7 +57,7 @@ impl Command {
     /// # Errors
     /// The servers cannot be reached.
     pub async fn run(self) -> Result<ExitCode, String> {
-        let metrics = crate::worker::serve_metrics(self.metrics.as_deref()).await?;
+        let metrics = crate::metrics::serve(self.metrics.as_deref()).await?;
         let fill = Fill {
             backend: self.backend,
             endpoints: self.endpoints,

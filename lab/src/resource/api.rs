@@ -16,6 +16,7 @@ use serde::Serialize;
 use super::log::{Entry, Op};
 use super::signature::Signatures;
 use super::store::{MAX_VALUE, Outcome, Request, Stopped, Store};
+use crate::metrics::OPEN_METRICS;
 
 /// The header with the fencing token.
 pub const TOKEN: &str = "X-Fence-Token";
@@ -27,9 +28,6 @@ pub const CLIENT: &str = "X-Client";
 pub const MAX_BODY: usize = 1 << 20;
 /// Maximum length of a key, in bytes.
 pub const MAX_KEY: usize = 1024;
-
-/// Media type of `GET /metrics`.
-pub const CONTENT_TYPE: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
 /// A request that is answered with an error.
 #[derive(Debug, PartialEq, Eq, Serialize)]
@@ -132,7 +130,7 @@ async fn read(State(app): State<App>, key: PathPart) -> Result<Response, Failure
 }
 
 async fn metrics(State(app): State<App>) -> impl IntoResponse {
-    ([(header::CONTENT_TYPE, CONTENT_TYPE)], (app.metrics)())
+    ([(header::CONTENT_TYPE, OPEN_METRICS)], (app.metrics)())
 }
 
 async fn unknown_route(uri: Uri) -> Failure {

@@ -45,6 +45,9 @@ pub struct Up {
     /// Replace a setting of the pinned configuration, in that configuration's words (for one kind of servers)
     #[arg(long = "set", value_name = "NAME=VALUE", value_parser = setting)]
     pub settings: Vec<(String, String)>,
+    /// Serve the metrics at this address as long as the command stays. They count nothing: `up` takes no lock
+    #[arg(long, value_name = "HOST:PORT", requires = "foreground")]
+    pub metrics: Option<String>,
     /// Accept a directory in memory (tmpfs), where a write to the disk costs nothing
     #[arg(long)]
     pub allow_tmpfs: bool,
@@ -104,6 +107,7 @@ impl Up {
         if kinds.len() > 1 && !self.settings.is_empty() {
             return Err("--set is for one kind of servers: each has settings of its own; start one kind".to_owned());
         }
+        crate::metrics::serve(self.metrics.as_deref()).await?;
         let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
         let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
         // An interrupted start drops the clusters, which ends their servers.

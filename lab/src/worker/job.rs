@@ -9,11 +9,11 @@ use std::time::{Duration, Instant};
 
 use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 
-use super::event::{Event, Printer, micros, millis};
 use super::pause::{How, pause};
 use super::renewal::{Renewed, Renewer};
 use super::target::Target;
 use crate::dlock::{Error, Handle, Locks, Released, Request};
+use crate::event::{Event, Printer, micros, millis};
 use crate::metrics::Metrics;
 use crate::resource::client::{self, Token};
 use crate::resource::log::Op;

@@ -2,13 +2,11 @@
 //!
 //! | module | contents |
 //! |---|---|
-//! | [`event`] | the lines that a worker prints |
 //! | [`job`] | acquire, read, work, pause, write, release |
 //! | [`pause`] | sleeping, and being stopped |
 //! | [`renewal`] | renewing in the background |
 //! | [`target`] | what a worker writes to |
 
-pub mod event;
 pub mod job;
 pub mod pause;
 pub mod renewal;
@@ -16,21 +14,19 @@ pub mod target;
 
 use std::path::PathBuf;
 use std::process::ExitCode;
-use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_history::Client;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
-use self::event::Printer;
 use self::job::{Plan, Records, Worker};
 use self::pause::How;
 pub use self::pause::StopParent;
 use self::target::Target;
 use crate::dlock::{self, Backend, Request};
+use crate::event::Printer;
 use crate::history;
-use crate::metrics::Metrics;
 use crate::resource::client::Client as Resource;
 use crate::resource::log::Op;
 
@@ -51,6 +47,9 @@ pub struct Command {
     /// The key, of the lock and of the resource
     #[arg(long, default_value = "key")]
     key: String,
+    /// Number of keys: with more than one, each job takes one of KEY-0, KEY-1, … at random
+    #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u64).range(1..))]
+    keys: u64,
     /// The owner's name, unique to the worker [default: worker-PID]
     #[arg(long)]
     owner: Option<String>,
@@ -91,6 +90,9 @@ pub struct Command {
     /// Number of jobs, one after the other
     #[arg(long, default_value_t = 1)]
     jobs: u64,
+    /// Jobs a second at most [default: each begins when the last one has ended]
+    #[arg(long, value_parser = crate::contend::rate)]
+    rate: Option<f64>,
     /// Seed of everything random
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -109,21 +111,25 @@ impl Command {
     /// A flag does not fit, or an address or file is not usable.
     pub async fn run(self) -> Result<ExitCode, String> {
         let owner = self.owner.clone().unwrap_or_else(|| format!("worker-{}", std::process::id()));
-        let metrics = serve_metrics(self.metrics.as_deref()).await?;
+        let metrics = crate::metrics::serve(self.metrics.as_deref()).await?;
         let resource = self.resource.as_deref().map(|url| Resource::new(url, &owner)).transpose()?;
         let recorder = self.history.as_deref().map_or_else(|| Ok(history::discard()), history::record_to)?;
         let locks = dlock::connect(self.backend, &self.endpoints, &self.options).map_err(|error| error.to_string())?;
         let client = Client::from(owner.as_str());
         let worker = Worker {
             locks,
-            target: resource.map(Target::Resource),
+            target: resource.map(Box::new).map(Target::Resource),
             printer: Printer::new(),
             metrics,
             recorder: Records { recorder: recorder.clone(), client },
         };
         let mut rng = StdRng::seed_from_u64(self.seed);
         let mut code = ExitCode::SUCCESS;
+        let begun = Instant::now();
         for job in 1..=self.jobs {
+            if let Some(rate) = self.rate {
+                tokio::time::sleep_until((begun + Duration::from_secs_f64((job - 1) as f64 / rate)).into()).await;
+            }
             let plan = self.plan(&owner, &mut rng);
             if worker.job(job, &plan).await.is_err() {
                 code = ExitCode::FAILURE;
@@ -135,7 +141,10 @@ impl Command {
 
     fn plan(&self, owner: &str, rng: &mut StdRng) -> Plan {
         Plan {
-            key: self.key.clone(),
+            key: match self.keys {
+                1 => self.key.clone(),
+                keys => format!("{}-{}", self.key, rng.random_range(0..keys)),
+            },
             request: Request { owner: owner.to_owned(), ttl: self.ttl, wait: self.wait },
             work: self.work + self.work_jitter.mul_f64(rng.random()),
             pause: self.pause.map(|length| (self.pause_how, length)),
@@ -146,22 +155,4 @@ impl Command {
             op: if self.append { Op::Append } else { Op::Put },
         }
     }
-}
-
-/// A program's metrics; `GET /metrics` is served in the background, if there is an address for it.
-pub(crate) async fn serve_metrics(addr: Option<&str>) -> Result<Arc<Metrics>, String> {
-    use axum::http::header::CONTENT_TYPE;
-    let metrics = Arc::new(Metrics::default());
-    let Some(addr) = addr else { return Ok(metrics) };
-    let listener = tokio::net::TcpListener::bind(addr)
-        .await
-        .map_err(|error| format!("cannot serve the metrics at {addr}: {error}; name another address"))?;
-    let served = metrics.clone();
-    let text = move || {
-        let metrics = served.clone();
-        async move { ([(CONTENT_TYPE, crate::resource::api::CONTENT_TYPE)], metrics.text()) }
-    };
-    let router = axum::Router::new().route("/metrics", axum::routing::get(text));
-    tokio::spawn(async move { axum::serve(listener, router).await });
-    Ok(metrics)
 }

@@ -11,7 +11,7 @@ use crate::stores::{self, Store};
 #[derive(Debug)]
 pub enum Target {
     /// The lab's resource.
-    Resource(Client),
+    Resource(Box<Client>),
     /// A store; whether its writes have the condition on the token.
     Store(Arc<dyn Store>, Fence),
 }

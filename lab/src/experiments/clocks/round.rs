@@ -11,9 +11,9 @@ use super::super::processes::Resource;
 use super::super::{Context, scratch, text};
 use super::{Clock, ClockCase, Contest, LATE_MS, Round, TTL_MS};
 use crate::dlock;
+use crate::event::micros;
 use crate::resource::rule::Fence;
 use crate::servers::{Cluster, Kind};
-use crate::worker::event::micros;
 
 /// From the holder's grant to the setting of the clocks.
 const BEFORE: Duration = Duration::from_millis(300);
@@ -60,7 +60,7 @@ pub(super) async fn one(context: &Context, case: ClockCase, round: u64) -> Resul
         let directory = directory.path().join(fence.name());
         std::fs::create_dir(&directory).map_err(text)?;
         let resource = Resource::start(&directory, fence).await?;
-        let clients = Clients::new(&locks, &resource.url, &key, times, origin);
+        let clients = Clients::new((&locks, &context.metrics), &resource.url, &key, times, origin);
         contests.push((fence, resource, clients));
     }
     let holders = contests.into_iter().map(|(fence, resource, clients)| async move {

@@ -14,14 +14,14 @@ use super::{Context, Found, contenders};
 use crate::contend::load::{Load, Model};
 use crate::contend::schedule::Gaps;
 use crate::contend::summary::{Latency, Summary};
+use crate::event::micros;
 use crate::report::Prediction;
 use crate::report::table::ms;
-use crate::worker::event::micros;
 
 const CONTENDERS: [u32; 3] = [50, 200, 1000];
 const WORK: Duration = Duration::from_millis(2);
 /// Arrivals a second: twice the ceiling of a lock that costs nothing.
-const RATE: f64 = 1000.0;
+const RATE: u32 = 1000;
 const DURATION: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(10);
 /// Errors of a case that the page lists; results.json has all.
@@ -36,6 +36,12 @@ pub struct Figures {
     pub load_average: String,
     /// How long attempts arrived in each case.
     pub duration_us: u64,
+    /// Arrivals a second.
+    #[serde(default = "default_rate")]
+    pub rate: u32,
+    /// How long a lock was to be held.
+    #[serde(default = "default_work")]
+    pub asked_work_us: u64,
     /// Acquires without contention.
     pub acquire: Latency,
     /// What the work took, with the timer's rounding.
@@ -70,9 +76,19 @@ impl ContentionCase {
     }
 }
 
+/// The rate of runs that did not record it.
+fn default_rate() -> u32 {
+    RATE
+}
+
+/// The work of runs that did not record it.
+fn default_work() -> u64 {
+    micros(WORK)
+}
+
 impl Figures {
     /// Hand-overs a second if nothing overlaps: 1 / (work + acquire + release), of medians.
-    fn ceiling(&self) -> f64 {
+    pub(super) fn ceiling(&self) -> f64 {
         1e6 / (self.work.p50_us + self.acquire.p50_us + self.release.p50_us).max(1) as f64
     }
 
@@ -93,16 +109,17 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let locks = contenders::connect(context)?;
     let numbers = if context.contenders.is_empty() { &CONTENDERS[..] } else { &context.contenders };
     let duration = context.duration.unwrap_or(DURATION);
+    let (rate, work_time) = (context.rate.unwrap_or(RATE), context.work.unwrap_or(WORK));
     // ZooKeeper needs some rounds before it is as fast as it stays.
     contenders::uncontended(&locks, "first", Duration::ZERO, 20).await?;
-    let [acquire, work, release] = contenders::uncontended(&locks, "uncontended", WORK, UNCONTENDED).await?;
+    let [acquire, work, release] = contenders::uncontended(&locks, "uncontended", work_time, UNCONTENDED).await?;
     let most = numbers.iter().copied().max().unwrap_or(0);
     let (cold, cold_error) = contenders::warm_up(&locks, most.into()).await;
     let mut cases = Vec::new();
     for &number in numbers {
         eprintln!("contention: {}: {number} contenders", context.backend);
         let load = Load {
-            model: Model::Open { rate: RATE },
+            model: Model::Open { rate: rate.into() },
             gaps: Gaps::Exponential,
             contenders: number as usize,
             keys: 1,
@@ -110,14 +127,15 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
             seed: context.seed,
         };
         let name = format!("contention-{number}");
-        let (attempts, judgement) = contenders::case(context, &locks, &name, (WORK, WAIT), &load).await?;
+        let (attempts, judgement) = contenders::case(context, &locks, &name, (work_time, WAIT), &load).await?;
         let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
         eprint!("{}", crate::contend::describe(&summary));
         let (operations, violations) = (judgement.operations, judgement.service);
         cases.push(ContentionCase { contenders: number, summary, operations, violations });
     }
-    let duration_us = micros(duration);
-    let figures = Figures { load_average, duration_us, acquire, work, release, cold, cold_error, cases };
+    let (duration_us, asked_work_us) = (micros(duration), micros(work_time));
+    let figures =
+        Figures { load_average, duration_us, rate, asked_work_us, acquire, work, release, cold, cold_error, cases };
     let predictions = predictions(&figures);
     Ok((figures, predictions))
 }
@@ -166,6 +184,8 @@ mod tests {
         Figures {
             load_average: "0".to_owned(),
             duration_us: 0,
+            rate: RATE,
+            asked_work_us: 0,
             acquire: latency(1_000),
             work: latency(3_000),
             release: latency(1_000),

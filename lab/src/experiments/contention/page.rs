@@ -2,17 +2,19 @@
 
 use super::{ContentionCase, Figures, LISTED, RATE, UNCONTENDED, WAIT, WORK};
 use crate::contend::summary::Latency;
+use crate::event::micros;
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results};
-use crate::worker::event::micros;
 
 /// Renders the page.
 #[must_use]
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (machine, parts, cases, errors) = (machine(results), parts(results), cases(results), errors(results));
-    let (work, wait) = (ms(micros(WORK)), WAIT.as_secs());
+    let (rate, work_us) =
+        results.runs.first().map_or((RATE, micros(WORK)), |run| (run.figures.rate, run.figures.asked_work_us));
+    let (work, wait) = (ms(work_us), WAIT.as_secs());
     let markdown = format!(
         "# More contenders for one key buy only waiting
 
@@ -27,10 +29,11 @@ wait, how many hand-overs a second does the lock service make, and what bounds t
 {setups}
 {machine}
 {commands}
-Attempts arrive in the open model at {RATE} a second with exponential gaps, whether earlier ones
-have ended or not: twice as many as a lock that costs nothing could serve. So the queue fills up to
-the number of contenders. An arrival that finds all of them busy is not started, and counts as
-overflow. Each attempt waits for {wait} s at most. After the last arrival, the waiters drain.
+Attempts arrive in the open model at {rate} a second with exponential gaps, whether earlier ones
+have ended or not. By default that is twice what a lock that costs nothing could serve, so that the
+queue fills up to the number of contenders. An arrival that finds all of them busy is not started,
+and counts as overflow. Each attempt waits for {wait} s at most. After the last arrival, the waiters
+drain.
 
 Latencies count from the intended start of each attempt and are recorded in HDR histograms: no
 delay is left out because the load generator had to wait (coordinated omission). The percentiles

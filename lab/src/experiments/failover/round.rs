@@ -12,9 +12,9 @@ use super::super::processes::Resource;
 use super::super::{Context, scratch, text};
 use super::{Contest, FailoverCase, PROMOTION_MS, Round, longest_gap};
 use crate::dlock::{self, Backend, Locks, Request};
+use crate::event::micros;
 use crate::resource::rule::Fence;
 use crate::servers::Cluster;
-use crate::worker::event::micros;
 
 /// Locks outlast a round: only releases end them.
 const TTL: Duration = Duration::from_secs(20);
@@ -81,7 +81,7 @@ pub(super) async fn one(context: &Context, case: FailoverCase, round: u64) -> Re
         let directory = directory.path().join(fence.name());
         std::fs::create_dir(&directory).map_err(text)?;
         let resource = Resource::start(&directory, fence).await?;
-        let clients = |what| Clients::new(&locks, &resource.url, &key(what), (TTL, WAIT), origin);
+        let clients = |what| Clients::new((&locks, &context.metrics), &resource.url, &key(what), (TTL, WAIT), origin);
         let (held, queue) = (clients("held"), clients("queue"));
         contests.push(FailoverContest {
             fence,

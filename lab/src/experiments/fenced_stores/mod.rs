@@ -14,15 +14,15 @@ pub use race::{Race, WRITERS, races};
 use serde::{Deserialize, Serialize};
 pub use worker::Command as StoreWorker;
 
-use super::pause::{PAUSE_MS, ROUNDS, TTL_MS, two_workers};
+use super::pause::{ROUNDS, times, two_workers};
 use super::processes::Worker;
 use super::{Context, Found, scratch};
+use crate::event::{Event, Line};
 use crate::history::Judgement;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers;
 use crate::stores::{Kind, StoreServer, Value};
-use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
 
@@ -137,7 +137,8 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     rounds.sort_by_key(|round| (round.store, round.how, round.fence == Fence::On, round.round));
     raced.sort_by_key(|race| (race.store, race.fence == Fence::On));
     let stores = stores.iter().map(|store| (store.kind(), store.version().to_owned())).collect();
-    let figures = Figures { ttl_ms: TTL_MS, pause_ms: PAUSE_MS, stores, rounds, races: raced };
+    let (ttl_ms, pause_ms) = times(context);
+    let figures = Figures { ttl_ms, pause_ms, stores, rounds, races: raced };
     let predictions = predictions(&figures);
     Ok((figures, predictions))
 }
@@ -148,7 +149,7 @@ async fn one(context: &Context, store: &StoreServer, how: How, fence: Fence, rou
     let (name, address) = (store.kind().name(), store.address());
     let own = ["--store", name, "--store-address", address, "--key", &key, "--fence", fence.name()];
     let start = |owner: &str, flags: &[&str]| Worker::start_as("store-worker", context, owner, &[&own, flags].concat());
-    let (a, b, history) = two_workers(directory.path(), how, start).await?;
+    let (a, b, history) = two_workers(directory.path(), how, times(context), start).await?;
     let stored = store.open().await?.read(&key).await?;
     let writes = history.operations.iter().filter(|operation| matches!(operation.call, Call::Access { .. })).count();
     if writes != 2 {

@@ -2,11 +2,11 @@
 
 use super::super::lanes::{PausedRound, paused_rounds};
 use super::{Figures, RACES, Race, Round, WRITERS};
+use crate::event::{Event, Line};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
 use crate::stores::Kind;
-use crate::worker::event::{Event, Line};
 use crate::worker::pause::How;
 
 /// Renders the page.

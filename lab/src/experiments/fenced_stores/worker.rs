@@ -10,13 +10,13 @@ use std::time::Duration;
 use palisade_history::Client;
 
 use crate::dlock::{self, Backend, Request};
+use crate::event::Printer;
 use crate::history;
 use crate::resource::log::Op;
 use crate::resource::rule::Fence;
 use crate::stores::objects::Objects;
 use crate::stores::postgres::Postgres;
 use crate::stores::{Kind, Store};
-use crate::worker::event::Printer;
 use crate::worker::job::{Plan, Records, Worker};
 use crate::worker::pause::How;
 use crate::worker::target::Target;

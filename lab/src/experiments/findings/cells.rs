@@ -12,7 +12,7 @@ use super::super::{fairness, pause};
 use crate::report::table::median;
 use crate::resource::rule::Fence;
 
-const NOT_RUN: &str = "not run";
+pub(super) const NOT_RUN: &str = "not run";
 
 /// How a case ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -79,11 +79,15 @@ pub(super) fn former_release(figures: Option<&release::Figures>) -> String {
 
 pub(super) fn order_of_arrival(figures: Option<&fairness::Figures>) -> String {
     let Some(figures) = figures else { return NOT_RUN.to_owned() };
-    match (figures.summary.granted, figures.apart.overtakings) {
+    let (granted, far) = (figures.summary.granted, figures.apart.overtakings);
+    let near = match figures.summary.order.overtakings.saturating_sub(far) {
+        0 => String::new(),
+        near => format!(", {near} of nearer arrivals"),
+    };
+    match (granted, far) {
         (0, _) => "no grants".to_owned(),
-        (granted, 0) => format!("kept, {granted} grants"),
-        (_, overtakings) if figures.queue => format!("not kept: {overtakings} overtakings"),
-        (_, overtakings) => format!("not kept: waiters spin, {overtakings} overtakings"),
+        (_, 0) => format!("kept, {granted} grants: 0 overtakings{near}"),
+        _ => format!("not kept{}: {far} overtakings{near}", if figures.queue { "" } else { ", waiters spin" }),
     }
 }
 
@@ -116,29 +120,22 @@ fn over_failover(figures: Option<&failover::Figures>, outcome: fn(&failover::Con
     format!("replica in sync: {in_sync}; it lags: {lagging}")
 }
 
-/// The medians of the cases in seconds, from the least to the greatest.
+/// The gaps of all rounds in seconds: the median, the least and the greatest.
 pub(super) fn gap(figures: Option<&failover::Figures>) -> String {
-    let Some(figures) = figures else { return NOT_RUN.to_owned() };
-    let medians = FailoverCase::ALL.into_iter().filter_map(|case| {
-        let rounds = figures.rounds.iter().filter(|round| round.case == case);
-        let mut gaps: Vec<_> = rounds.map(|round| round.gap_us).collect();
-        gaps.sort_unstable();
-        median(&gaps, u64::midpoint)
-    });
-    let mut medians: Vec<_> = medians.collect();
-    medians.sort_unstable();
-    let mut texts: Vec<_> = medians.into_iter().map(|gap_us| format!("{:.1}", gap_us as f64 / 1e6)).collect();
-    texts.dedup();
-    match texts.join(" to ") {
-        text if text.is_empty() => NOT_RUN.to_owned(),
-        text if figures.asynchronous => format!("{text}, which the experiment chose"),
-        text => text,
-    }
+    let rounds = figures.into_iter().flat_map(|figures| &figures.rounds);
+    let mut gaps: Vec<_> = rounds.map(|round| round.gap_us).collect();
+    gaps.sort_unstable();
+    let (Some(figures), Some(middle)) = (figures, median(&gaps, u64::midpoint)) else { return NOT_RUN.to_owned() };
+    let [middle, least, most] =
+        [middle, gaps[0], gaps[gaps.len() - 1]].map(|gap_us| format!("{:.1}", gap_us as f64 / 1e6));
+    let chosen = if figures.asynchronous { ", which the experiment chose" } else { "" };
+    format!("{middle} ({least} to {most}){chosen}")
 }
 
-/// With Redlock's own numbers as tokens, after failed attempts: what became of the earlier owner's write; the numbers.
+/// With Redlock's own numbers as tokens, after failed attempts, when the earlier owner is paused: what became of its write; the
+/// numbers. A crash has a cell of its own.
 pub(super) fn own_tokens(figures: Option<&redlock::Figures>) -> [Tally; 2] {
-    let rounds = figures.into_iter().flat_map(|figures| &figures.rounds);
+    let rounds = figures.into_iter().flat_map(|figures| &figures.rounds).filter(|round| round.fault == Fault::Pause);
     let own = |round: &&redlock::Round| {
         round.writes.is_some_and(|writes| writes.fence == Fence::On && writes.tokens == Tokens::Own)
     };

@@ -6,11 +6,11 @@ use super::super::redlock::{Fault, RedlockClient, Tokens, Writes};
 use super::super::release::How;
 use super::*;
 use crate::contend::order::Order;
-use crate::contend::summary::Summary;
+use crate::contend::summary::{Latency, Summary};
+use crate::event::{Event, Line};
 use crate::history::Judgement;
 use crate::report::Run;
 use crate::report::setup::Setup;
-use crate::worker::event::{Event, Line};
 use crate::worker::pause;
 
 fn job(at_us: u64, token: u64, release_us: u64) -> Job {
@@ -70,22 +70,26 @@ fn release_that_touches_anothers_lock_is_a_violation() {
 
 #[test]
 fn order_of_arrival_is_kept_without_overtakings() {
-    let cell = |queue, granted, overtakings| {
+    let cell = |queue, granted, far, near| {
+        let [all, far] = [far + near, far].map(|overtakings| Order { overtakings, ..Order::default() });
         cells::order_of_arrival(Some(&fairness::Figures {
             load_average: String::new(),
             queue,
             duration_us: 0,
-            summary: Summary { granted, ..Summary::default() },
-            apart: Order { overtakings, ..Order::default() },
+            rate: 1,
+            work_us: 0,
+            summary: Summary { granted, order: all, ..Summary::default() },
+            apart: far,
             grants: Vec::new(),
             operations: 0,
             violations: Vec::new(),
         }))
     };
-    assert_eq!([cell(true, 9, 0), cell(false, 9, 0)], ["kept, 9 grants", "kept, 9 grants"]);
-    assert_eq!(cell(true, 9, 2), "not kept: 2 overtakings");
-    assert_eq!(cell(false, 9, 2), "not kept: waiters spin, 2 overtakings");
-    assert_eq!(cell(true, 0, 0), "no grants");
+    assert_eq!([cell(true, 9, 0, 0), cell(false, 9, 0, 0)], ["kept, 9 grants: 0 overtakings"; 2]);
+    assert_eq!(cell(true, 9, 0, 3), "kept, 9 grants: 0 overtakings, 3 of nearer arrivals");
+    assert_eq!(cell(true, 9, 2, 0), "not kept: 2 overtakings");
+    assert_eq!(cell(false, 9, 2, 1), "not kept, waiters spin: 2 overtakings, 1 of nearer arrivals");
+    assert_eq!(cell(true, 0, 0, 0), "no grants");
 }
 
 /// Each round's case, the gap, and the challenger's grant and token. The holder has token 2 from 30 to 900 µs.
@@ -130,15 +134,14 @@ fn lock_and_tokens_that_a_failover_loses_are_violations() {
 }
 
 #[test]
-fn gap_is_the_median_of_each_case() {
+fn gap_has_the_range_of_all_rounds() {
     let cell = |asynchronous, gaps: &[(FailoverCase, u64)]| {
         let rounds: Vec<_> = gaps.iter().map(|&(case, gap_us)| (case, gap_us, 910, 3)).collect();
         cells::gap(Some(&failover(asynchronous, &rounds)))
     };
     let [in_sync, lagging] = FailoverCase::ALL.map(|case| move |gap_us| (case, gap_us));
-    assert_eq!(cell(false, &[in_sync(300_000), in_sync(9_000_000), in_sync(310_000), lagging(340_000)]), "0.3");
-    assert_eq!(cell(false, &[in_sync(2_860_000), lagging(1_500_000)]), "1.5 to 2.9");
-    assert_eq!(cell(true, &[lagging(1_020_000)]), "1.0, which the experiment chose");
+    assert_eq!(cell(false, &[in_sync(400_000), in_sync(10_800_000), lagging(300_000)]), "0.4 (0.3 to 10.8)");
+    assert_eq!(cell(true, &[lagging(1_020_000)]), "1.0 (1.0 to 1.0), which the experiment chose");
     assert_eq!(cell(false, &[]), "not run");
 }
 
@@ -170,8 +173,8 @@ fn own_tokens_and_a_crash_of_redlock_are_counted_apart() {
     ];
     let figures = redlock::Figures { rounds };
     let [writes, numbers] = cells::own_tokens(Some(&figures)).map(|tally| tally.to_string());
-    assert_eq!(writes, "refused, 1 of 2 and **accepted, 1 of 2**");
-    assert_eq!(numbers, "grow, 1 of 2 and **do not grow, 1 of 2**");
+    assert_eq!(writes, "**accepted, 1 of 1**");
+    assert_eq!(numbers, "**do not grow, 1 of 1**");
     let crash = cells::one_crashes(Some(&figures));
     assert_eq!(crash, "with sync: kept, 1 of 1; without: kept, 1 of 2 and **two holders, 1 of 2**");
 }
@@ -223,6 +226,11 @@ fn kept() -> Kept {
         failover: Results { runs: Vec::new() },
         redlock: Results { runs: Vec::new() },
         clocks: Results { runs: Vec::new() },
+        contention: Results { runs: Vec::new() },
+        work: Results { runs: Vec::new() },
+        renew: Results { runs: Vec::new() },
+        ttl: Results { runs: Vec::new() },
+        fenced_stores: Results { runs: Vec::new() },
     }
 }
 
@@ -242,8 +250,56 @@ fn row_has_the_figures_of_its_backend_alone() {
 #[test]
 fn table_takes_the_place_between_its_lines() {
     let text = format!("a\n{START}\n\n| old |\n\n{END}\nb\n");
-    let written = with_table(&text, "| new |\n").unwrap();
+    let written = with_tables(&text, "| new |\n").unwrap();
     assert_eq!(written, format!("a\n{START}\n\n| new |\n\n{END}\nb\n"));
-    assert_eq!(with_table(&text.replace(END, ""), "| new |\n"), None);
-    assert_eq!(with_table(&text.replace(START, ""), "| new |\n"), None);
+    assert_eq!(with_tables(&text.replace(END, ""), "| new |\n"), None);
+    assert_eq!(with_tables(&text.replace(START, ""), "| new |\n"), None);
+}
+
+#[test]
+fn violation_with_the_fence_on_names_its_page() {
+    let of = |page, checkers, counted| numbers::Violations { page, checkers, counted, keys: 1 };
+    assert_eq!(numbers::text(&[]), "not run");
+    assert_eq!(numbers::text(&[of("pause", 0, 0), of("work", 0, 0)]), "0 by the checkers, 0 by the resource, 2 keys");
+    let found = numbers::text(&[of("pause", 0, 0), of("work", 1, 0), of("work", 2, 1)]);
+    assert_eq!(found, "**3 by the checkers, 1 by the resource**, 3 keys: [work](work.md)");
+}
+
+#[test]
+fn numbers_have_the_figures_of_their_backend_alone() {
+    let mut kept = kept();
+    assert_eq!(kept.numbers(Backend::Redis)[1..], ["not run"; 6]);
+    let setup = Setup::of("", String::new(), Path::new("/"));
+    let mut rounds = vec![paused(Fence::On, 0, true), paused(Fence::On, 1, false), paused(Fence::Off, 1, false)];
+    rounds[1].resource_judged.resource.push(String::new());
+    let figures = super::pause::Figures { ttl_ms: 1, pause_ms: 2, rounds };
+    kept.pause.put(Run { backend: "redis".to_owned(), setup, figures, predictions: Vec::new() });
+    let found = "**1 by the checkers, 1 by the resource**, 2 keys: [pause](pause.md)";
+    assert_eq!(kept.numbers(Backend::Redis)[4], found);
+    assert_eq!(kept.numbers(Backend::Palisade)[4], "not run");
+}
+
+#[test]
+fn acquire_above_the_target_stands_out() {
+    let figures = |p99_us, rate| contention::Figures {
+        load_average: String::new(),
+        duration_us: 0,
+        rate: 1,
+        asked_work_us: 0,
+        acquire: Latency { p50_us: 1_000, p99_us, ..Latency::default() },
+        work: Latency { p50_us: 3_000, ..Latency::default() },
+        release: Latency { p50_us: 1_000, ..Latency::default() },
+        cold: 0,
+        cold_error: None,
+        cases: vec![contention::ContentionCase {
+            contenders: 200,
+            summary: Summary { handovers_per_second: rate, ..Summary::default() },
+            operations: 0,
+            violations: Vec::new(),
+        }],
+    };
+    assert_eq!(numbers::acquire(Some(&figures(2_900, 1.0))), "2.9");
+    assert_eq!(numbers::acquire(Some(&figures(3_000, 1.0))), "**3.0**");
+    let [_, bound] = numbers::hot_key(Some(&figures(1, 250.0)));
+    assert_eq!(bound, "200 / 250 hand-overs a second = 800 ms; ceiling 200 a second");
 }

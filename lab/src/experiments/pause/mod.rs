@@ -17,16 +17,16 @@ use serde::{Deserialize, Serialize};
 
 use super::processes::{Counts, Resource, Worker};
 use super::{Context, Found, path_text, scratch};
+use crate::event::{Event, Line, millis};
 use crate::history::{Judgement, merge, seen_by_resource};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers::Signing;
-use crate::worker::event::{Event, Line};
 use crate::worker::job::lines;
 use crate::worker::pause::How;
 
-pub(super) const TTL_MS: u64 = 2_000;
-pub(super) const PAUSE_MS: u64 = 5_000;
+const TTL_MS: u64 = 2_000;
+const PAUSE_MS: u64 = 5_000;
 pub(super) const ROUNDS: u64 = 3;
 
 /// The rounds of one backend.
@@ -121,9 +121,15 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         rounds.extend(futures_util::future::try_join_all(cases).await?);
     }
     rounds.sort_by_key(|round| (round.how, round.fence == Fence::On, round.round));
-    let figures = Figures { ttl_ms: TTL_MS, pause_ms: PAUSE_MS, rounds };
+    let (ttl_ms, pause_ms) = times(context);
+    let figures = Figures { ttl_ms, pause_ms, rounds };
     let predictions = predictions(&figures);
     Ok((figures, predictions))
+}
+
+/// The TTL and the pause, in milliseconds.
+pub(super) fn times(context: &Context) -> (u64, u64) {
+    (context.ttl.map_or(TTL_MS, millis), context.pause.map_or(PAUSE_MS, millis))
 }
 
 async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Round, String> {
@@ -135,7 +141,7 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
     let start = |owner: &str, flags: &[&str]| {
         Worker::start(context, owner, &[&["--resource", &resource.url, "--key", &key], flags].concat())
     };
-    let (a, b, workers) = two_workers(directory.path(), how, start).await?;
+    let (a, b, workers) = two_workers(directory.path(), how, times(context), start).await?;
     let counts = resource.counts().await?;
     let value = resource.client.read(&key).await?.map(|value| value.value).unwrap_or_default();
     let resource_history = resource.end().await?;
@@ -149,10 +155,11 @@ async fn one(context: &Context, how: How, fence: Fence, round: u64) -> Result<Ro
 pub(super) async fn two_workers(
     directory: &Path,
     how: How,
+    (ttl_ms, pause_ms): (u64, u64),
     start: impl Fn(&str, &[&str]) -> Result<Worker, String>,
 ) -> Result<(Vec<Line>, Vec<Line>, History), String> {
     let (a_history, b_history) = (directory.join("a.jsonl"), directory.join("b.jsonl"));
-    let (ttl, pause) = (format!("{TTL_MS}ms"), format!("{PAUSE_MS}ms"));
+    let (ttl, pause) = (format!("{ttl_ms}ms"), format!("{pause_ms}ms"));
     let a_flags = ["--ttl", &ttl, "--history", path_text(&a_history)?, "--pause", &pause, "--pause-how", how.name()];
     let mut a = start("a", &a_flags)?;
     a.wait_for("was paused", |event| matches!(event, Event::Paused { .. })).await?;

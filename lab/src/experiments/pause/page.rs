@@ -2,10 +2,10 @@
 
 use super::super::lanes::{PausedRound, paused_rounds};
 use super::{Figures, Round};
+use crate::event::Event;
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results, Run};
 use crate::resource::rule::Fence;
-use crate::worker::event::Event;
 use crate::worker::pause::How;
 
 /// Renders the page.

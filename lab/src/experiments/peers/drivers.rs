@@ -12,13 +12,14 @@ use serde::{Deserialize, Serialize};
 use zookeeper_client::{Acls, Client as ZooKeeper, CreateMode};
 
 use super::super::text;
+use super::raw::Raw;
+use super::{TTL, WAIT};
 use crate::dlock::{self, Backend, Connections, Handle, Locks, Released, Renewal, Request};
 use crate::servers::{Durability, Kind, Options};
 
-/// How long a lock lasts without a renewal: longer than a window.
-const TTL: Duration = Duration::from_secs(60);
-/// How long a client waits for its lock at most: longer than the warm-up, the window and the drain together.
-const WAIT: Duration = Duration::from_secs(120);
+/// How long an instance of Redlock may take to answer. One that answers late gives no vote, so that with the lab's usual 50 ms
+/// the throughput would measure the timeout.
+pub(super) const INSTANCE_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// A system with its way of use.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -28,6 +29,8 @@ pub enum System {
     Palisade,
     /// Palisade by plain HTTP.
     PalisadeHttp,
+    /// Palisade's wire protocol, without the client.
+    PalisadeRaw,
     /// etcd's own lock service.
     EtcdLock,
     /// etcd: a transaction that puts the key if it is absent, and a delete.
@@ -60,7 +63,7 @@ pub const ALL: [Servers; 6] = [
     Servers {
         kind: Kind::Palisade,
         durability: Durability::Always,
-        systems: &[System::Palisade, System::PalisadeHttp],
+        systems: &[System::Palisade, System::PalisadeHttp, System::PalisadeRaw],
     },
     Servers { kind: Kind::Etcd, durability: Durability::Always, systems: &[System::EtcdLock, System::EtcdTxn] },
     Servers {
@@ -80,6 +83,7 @@ impl System {
         match self {
             System::Palisade => "palisade",
             System::PalisadeHttp => "palisade-http",
+            System::PalisadeRaw => "palisade-raw",
             System::EtcdLock => "etcd-lock",
             System::EtcdTxn => "etcd-txn",
             System::Zookeeper => "zookeeper",
@@ -100,6 +104,12 @@ impl System {
             System::PalisadeHttp => {
                 ["one POST each to the leader, a session for each client", "3, a majority synced", "yes", "yes"]
             }
+            System::PalisadeRaw => [
+                "the binary frames of the wire protocol without the client, a session for each client",
+                "3, a majority synced",
+                "yes",
+                "yes",
+            ],
             System::EtcdLock => {
                 ["`Lock` and `Unlock` of v3lock, a lease for each client", "3, a majority synced", "yes", "yes"]
             }
@@ -138,7 +148,7 @@ impl System {
 
     fn backend(self) -> Backend {
         match self {
-            System::Palisade | System::PalisadeHttp => Backend::Palisade,
+            System::Palisade | System::PalisadeHttp | System::PalisadeRaw => Backend::Palisade,
             System::EtcdLock => Backend::EtcdLock,
             System::EtcdTxn => Backend::Etcd,
             System::Zookeeper | System::ZookeeperNode => Backend::ZooKeeper,
@@ -164,6 +174,8 @@ pub enum Driver {
     EtcdLock(Vec<(Etcd, i64)>),
     /// etcd clients, each with a lease.
     EtcdTxn(Vec<(Etcd, i64)>),
+    /// Connections to Palisade's leader, each of which makes the pairs of its clients.
+    Raw(Arc<Raw>),
     /// ZooKeeper sessions, which the clients take in turn.
     Nodes(Vec<ZooKeeper>),
 }
@@ -183,6 +195,7 @@ impl Driver {
     ) -> Result<Driver, String> {
         let connections = shared.unwrap_or(clients);
         match system {
+            System::PalisadeRaw => Ok(Driver::Raw(Arc::new(Raw::open(leader, clients, connections, hot).await?))),
             System::EtcdLock => Ok(Driver::EtcdLock(leases(leader, clients, connections).await?)),
             System::EtcdTxn if !hot => Ok(Driver::EtcdTxn(leases(leader, clients, connections).await?)),
             System::ZookeeperNode => {
@@ -201,8 +214,7 @@ impl Driver {
                     connections,
                     renewal,
                     request_timeout: TTL,
-                    // A Redlock instance that answers late gives no vote, so that throughput would measure the timeout.
-                    instance_timeout: Duration::from_secs(5),
+                    instance_timeout: INSTANCE_TIMEOUT,
                     ..dlock::Options::default()
                 };
                 let alone = [leader.to_owned()];
@@ -243,6 +255,7 @@ impl Driver {
                     deleted => Err(format!("the release deleted {deleted} keys")),
                 }
             }
+            Driver::Raw(_) => Err("a bug of the lab: its connections make the pairs".to_owned()),
             Driver::Nodes(sessions) => {
                 let (session, path) = (&sessions[client % sessions.len()], format!("/{key}"));
                 let options = CreateMode::Ephemeral.with_acls(Acls::anyone_all());
@@ -254,6 +267,9 @@ impl Driver {
 
     /// Ends what the clients would leave behind.
     pub async fn close(self) {
+        if let Driver::Raw(raw) = &self {
+            raw.close().await;
+        }
         if let Driver::EtcdLock(clients) | Driver::EtcdTxn(clients) = self {
             let revoke = async |(mut etcd, lease): (Etcd, i64)| drop(etcd.lease_revoke(lease).await);
             futures_util::future::join_all(clients.into_iter().map(revoke)).await;

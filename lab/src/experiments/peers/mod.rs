@@ -3,14 +3,18 @@
 //! | module | contents |
 //! |---|---|
 //! | [`drivers`] | the systems, and what one client does in a pair |
+//! | [`raw`] | Palisade's wire protocol without its client |
+//! | `done` | what a client has done in a window |
 //! | [`window`] | one window: clients in a closed loop |
 //! | [`machine`] | the disk's speed and the use of the processors beside each window |
 //! | [`tables`] | medians, ratios, and what the page says of them |
 //! | [`page`] | the page |
 
+mod done;
 pub mod drivers;
 pub mod machine;
 pub mod page;
+pub mod raw;
 pub mod tables;
 pub mod window;
 
@@ -22,15 +26,19 @@ use serde::{Deserialize, Serialize};
 use self::drivers::{Servers, System};
 use self::window::{Cell, Target, Use, Window};
 use super::{servers_of, text};
+use crate::event::micros;
 use crate::report::setup::Setup;
 use crate::report::{Prediction, Run};
 use crate::servers::{self, Cluster, Kind};
-use crate::worker::event::micros;
 
 /// Rounds of the committed page.
 pub const ROUNDS: u64 = 5;
 /// A window of the committed page.
 pub const WINDOW: Duration = Duration::from_millis(1_500);
+/// How long a lock lasts without a renewal: longer than a window.
+const TTL: Duration = Duration::from_secs(60);
+/// How long a client waits for its lock at most: longer than the warm-up, the window and the drain together.
+const WAIT: Duration = Duration::from_secs(120);
 const OWN: [usize; 4] = [1, 16, 64, 256];
 const SHARED: [usize; 2] = [256, 1024];
 const HOT: [usize; 3] = [50, 200, 1000];

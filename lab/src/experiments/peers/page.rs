@@ -1,13 +1,14 @@
 //! The page of `peers`, and the short table that docs/performance.md quotes.
 
-use super::drivers::System;
+use super::drivers::{INSTANCE_TIMEOUT, System};
 use super::tables::{Against, DISTURBED, bounded, comparison, disturbances, promises, rates, systems};
 use super::window::{Cell, Use, WARM_UP_MOST, Window};
 use super::{Figures, HOT, OWN, ROUNDS, SHARED, WINDOW};
+use crate::dlock;
+use crate::event::micros;
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results};
-use crate::worker::event::micros;
 
 /// A window in one line.
 #[must_use]
@@ -66,6 +67,8 @@ pub fn page(results: &Results<Figures>) -> Page {
     let (losses, wins) = (comparison(results, Against::Faster), comparison(results, Against::Slower));
     let undecided = comparison(results, Against::Undecided);
     let warm_up = WARM_UP_MOST.as_secs();
+    let instance_timeout = INSTANCE_TIMEOUT.as_secs();
+    let usual = dlock::Options::default().instance_timeout.as_millis();
     let (promises, disturbances, bounded) = (promises(results), disturbances(results), bounded(results));
     let markdown = format!(
         "# Palisade beside its peers
@@ -100,7 +103,12 @@ All clients of a window are tasks of one thread, in a closed loop; each has a ke
 at the hot lock. Leases and sessions are opened once for each client, except by etcd-txn at the hot
 lock: one for each acquire, which costs it two more rounds of agreement. Leases are 20 to 120 s
 long, so none ends in a window. Clients of etcd are connected to the leader, as Palisade's are;
-those of ZooKeeper to any server.
+those of ZooKeeper to any server. `palisade-raw` is to Palisade what `etcd-txn` and `zookeeper-node`
+are to etcd and ZooKeeper: the requests alone, which nothing numbers, repeats or renews.
+
+An instance of Redlock may take {instance_timeout} s to answer here, and {usual} ms by default. An
+instance that answers late gives no vote: with the shorter time, the throughput would measure the
+timeout. The longer one favours Redlock.
 
 ## Figures
 

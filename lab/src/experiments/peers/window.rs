@@ -9,11 +9,12 @@ use std::time::{Duration, Instant};
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinSet;
 
+use super::done::{Done, Pair};
 use super::drivers::{Driver, System};
 use super::machine::{Cores, Usage, sync_us};
 use crate::contend::summary::Latency;
+use crate::event::micros;
 use crate::servers::Identity;
-use crate::worker::event::micros;
 
 /// Connections that clients share in a cell of that kind.
 pub const SHARED: usize = 4;
@@ -79,22 +80,6 @@ pub struct Window {
     pub cores: Cores,
 }
 
-/// A pair that was completed.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Pair {
-    client: usize,
-    end: Instant,
-    latency: Duration,
-}
-
-/// What a client did.
-#[derive(Default)]
-struct Done {
-    pairs: Vec<Pair>,
-    errors: u64,
-    error: Option<String>,
-}
-
 /// The servers of a window.
 #[derive(Debug, Clone)]
 pub struct Target {
@@ -124,11 +109,20 @@ pub async fn measure(
     let sync_us = sync_us(disk)?;
     let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
     let mut tasks = JoinSet::new();
-    for client in 0..cell.clients {
-        // A key of each round: what a stopped client has left delays no later window.
-        let key =
-            if hot { format!("round-{round}-hot-{}", cell.clients) } else { format!("round-{round}-own-{client}") };
-        tasks.spawn(repeat(driver.clone(), client, key, over.clone(), pairs.clone()));
+    // Keys of each round: what a stopped client has left delays no later window.
+    let key = |client| {
+        if hot { format!("round-{round}-hot-{}", cell.clients) } else { format!("round-{round}-own-{client}") }
+    };
+    let keys: Arc<[String]> = (0..cell.clients).map(key).collect();
+    if let Driver::Raw(raw) = &*driver {
+        for connection in 0..raw.connections {
+            let (raw, keys, over, pairs) = (raw.clone(), keys.clone(), over.clone(), pairs.clone());
+            tasks.spawn(async move { raw.repeat(connection, &keys, &over, &pairs).await });
+        }
+    } else {
+        for (client, key) in keys.iter().enumerate() {
+            tasks.spawn(repeat(driver.clone(), client, key.clone(), over.clone(), pairs.clone()));
+        }
     }
     let started = Instant::now();
     tokio::time::sleep(WARM_UP + WARM_UP_EACH * u32::try_from(cell.clients).unwrap_or(u32::MAX)).await;
@@ -203,8 +197,7 @@ async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<Atomi
                 pairs.fetch_add(1, Ordering::Relaxed);
             }
             Err(error) => {
-                done.errors += 1;
-                done.error = done.error.or(Some(error));
+                done.fail(error);
                 tokio::time::sleep(Duration::from_millis(50)).await;
             }
         }

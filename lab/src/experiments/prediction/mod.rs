@@ -157,7 +157,7 @@ async fn one(
     let began = trace.first == before;
     let (start, mut steps) = (std::time::Instant::now(), Vec::new());
     for plan in planned {
-        let at_ms = crate::worker::event::millis(start.elapsed());
+        let at_ms = crate::event::millis(start.elapsed());
         let failed = |reason| format!("{}, step {}, `{}`: {reason}", story.model, steps.len() + 1, plan.step.sentence);
         let did = system.act(plan.action).await.map_err(failed)?;
         let after = system.observe().await.map_err(failed)?;

@@ -6,12 +6,12 @@ use palisade_history::{Answer, Call, Client, Key, Recorder, Refusal, Session};
 
 use super::{FAILURES, Fault, RedlockClient, Round, Tokens, Writes};
 use crate::dlock::Backend;
+use crate::event::micros;
 use crate::experiments::processes::Resource;
 use crate::experiments::scratch;
 use crate::experiments::steps::{Order, Process, await_free, connect, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::servers::{Cluster, Error, Link};
-use crate::worker::event::micros;
 
 /// How long to wait for what follows from the TTL, beyond the TTL.
 const LATE: Duration = Duration::from_secs(20);

@@ -8,18 +8,19 @@ mod page;
 
 use futures_util::{StreamExt, stream};
 pub use page::page;
+use palisade_history::{History, Key};
 use serde::{Deserialize, Serialize};
 
+use super::judged::{self, Judged};
 use super::processes::{Resource, Worker};
-use super::{Context, Found, scratch};
+use super::{Context, Found, path_text, scratch};
+use crate::event::{Event, millis};
+use crate::history::merge;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
-use crate::worker::event::Event;
 use crate::worker::pause::How;
 
 const TTL_MS: u64 = 2_000;
-/// A renewing holder renews once in a third of its TTL, as is usual.
-const RENEW_MS: u64 = TTL_MS / 3;
 /// Pauses, in hundredths of the TTL.
 const PAUSES: [u64; 6] = [50, 80, 100, 120, 150, 250];
 /// Rounds of each case.
@@ -30,8 +31,24 @@ const AT_ONCE: usize = 10;
 /// The rounds of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Figures {
+    /// The TTL that was asked for.
+    #[serde(default = "default_ttl")]
+    pub ttl_ms: u64,
     /// The rounds.
     pub rounds: Vec<Round>,
+    /// What the checkers say of their histories, for each rule of the resource; empty in runs that recorded none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judged: Vec<Judged>,
+}
+
+/// The TTL of runs that did not record it.
+fn default_ttl() -> u64 {
+    TTL_MS
+}
+
+/// A renewing holder renews once in a third of its TTL, as is usual.
+fn renew_ms(ttl_ms: u64) -> u64 {
+    ttl_ms / 3
 }
 
 /// What became of a's write.
@@ -119,7 +136,7 @@ impl RenewCase {
 /// # Errors
 /// A process fails.
 pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
-    let directory = scratch()?;
+    let (directory, ttl_ms) = (scratch()?, context.ttl.map_or(TTL_MS, millis));
     let mut resources = Vec::new();
     for &fence in &context.fences {
         let directory = directory.path().join(format!("{fence:?}"));
@@ -136,17 +153,19 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         }
     }
     eprintln!("renew: {}: {} rounds, {AT_ONCE} at a time", context.backend, cases.len());
-    let rounds = cases
-        .into_iter()
-        .zip(context.seed..)
-        .map(|((case, pause, fence, resource, round), seed)| one(context, resource, seed, (case, pause, fence, round)));
-    let rounds: Vec<_> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
-    let rounds = rounds.into_iter().collect::<Result<Vec<_>, String>>()?;
-    let mut predictions = predictions(&rounds);
+    let rounds = cases.into_iter().zip(context.seed..).map(|((case, pause, fence, resource, round), seed)| {
+        one(context, (ttl_ms, resource), seed, (case, pause, fence, round))
+    });
+    let done: Vec<_> = stream::iter(rounds).buffered(AT_ONCE).collect().await;
+    let done = done.into_iter().collect::<Result<Vec<_>, String>>()?;
+    let (rounds, histories): (Vec<_>, Vec<(Key, History)>) = done.into_iter().unzip();
+    let (mut predictions, mut judged) = (predictions(&rounds), Vec::new());
     for (fence, resource) in resources {
-        let counts = resource.counts().await?;
+        let own = rounds.iter().zip(&histories).filter(|(round, _)| round.fence == fence);
+        let own = own.map(|(_, history)| history.clone()).collect();
+        let of = Judged::of(fence, resource, own).await?;
         let count = |write| rounds.iter().filter(|round| round.fence == fence && round.write == write).count() as u64;
-        let seen = (counts.stale_accepted, counts.stale_rejections);
+        let seen = (of.counts.stale_accepted, of.counts.stale_rejections);
         let expected = (count(Write::Stale), count(Write::Refused));
         let fence = fence.name();
         predictions.push(Prediction {
@@ -157,23 +176,26 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
             seen: format!("{} and {}", seen.0, seen.1),
             holds: seen == expected,
         });
-        resource.end().await?;
+        judged.push(of);
     }
-    Ok((Figures { rounds }, predictions))
+    predictions.extend(judged::predictions(&judged));
+    Ok((Figures { ttl_ms, rounds, judged }, predictions))
 }
 
 async fn one(
     context: &Context,
-    resource: &Resource,
+    (ttl_ms, resource): (u64, &Resource),
     seed: u64,
     (case, pause, fence, round): (RenewCase, u64, Fence, u64),
-) -> Result<Round, String> {
+) -> Result<(Round, (Key, History)), String> {
     let how_flag = case.how.name();
     let key = format!("renew-{}-{how_flag}-{}-{pause}-{fence:?}-{round}", case.renews, case.after_check).to_lowercase();
-    let (ttl, renew, length) = (format!("{TTL_MS}ms"), format!("{RENEW_MS}ms"), format!("{}ms", TTL_MS * pause / 100));
-    let seed = seed.to_string();
-    let b_flags = ["--resource", &resource.url, "--key", &key, "--ttl", &ttl];
-    let mut a_flags = b_flags.to_vec();
+    let (ttl, renew) = (format!("{ttl_ms}ms"), format!("{}ms", renew_ms(ttl_ms)));
+    let (length, seed, directory) = (format!("{}ms", ttl_ms * pause / 100), seed.to_string(), scratch()?);
+    let [a_history, b_history] = ["a.jsonl", "b.jsonl"].map(|file| directory.path().join(file));
+    let mut a_flags = vec!["--resource", &resource.url, "--key", &key, "--ttl", &ttl];
+    let b_flags = [&a_flags[..], &["--history", path_text(&b_history)?]].concat();
+    a_flags.extend(["--history", path_text(&a_history)?]);
     // The pause begins at a random moment between two renewals.
     a_flags.extend(["--pause", &length, "--pause-how", how_flag, "--work-jitter", &renew, "--seed", &seed]);
     if case.renews {
@@ -199,7 +221,8 @@ async fn one(
     });
     let (write, at) = ended.ok_or_else(|| format!("worker a has ended without a write: {a:?}"))?;
     let held_us = at.saturating_sub(granted.clock_us);
-    Ok(Round { case, pause, fence, round, granted_ttl_ms, held_us, write })
+    let round = Round { case, pause, fence, round, granted_ttl_ms, held_us, write };
+    Ok((round, (Key::from(key.as_str()), merge(&[&a_history, &b_history])?)))
 }
 
 fn predictions(rounds: &[Round]) -> Vec<Prediction> {

@@ -1,6 +1,7 @@
 //! The page of experiment `renew`.
 
-use super::{CASES, Figures, PAUSES, RENEW_MS, Round, TTL_MS, Write};
+use super::super::judged::histories;
+use super::{CASES, Figures, PAUSES, Round, TTL_MS, Write, renew_ms};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results};
@@ -11,6 +12,8 @@ use crate::resource::rule::Fence;
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions, summary) =
         (results.setups(), results.commands(), results.predictions(), summary(results));
+    let ttl = results.runs.first().map_or(TTL_MS, |run| run.figures.ttl_ms);
+    let (renew, histories) = (renew_ms(ttl), histories(results, |figures| &figures.judged));
     let plots: String = results
         .runs
         .iter()
@@ -22,16 +25,16 @@ pub fn page(results: &Results<Figures>) -> Page {
 Renewing keeps the lock of a slow job. It does not help a process that is stopped: what is stopped
 does not renew.
 
-**Question.** A worker holds the lock with a TTL of {TTL_MS} ms and is paused before its write, for
+**Question.** A worker holds the lock with a TTL of {ttl} ms and is paused before its write, for
 half the TTL up to two and a half times the TTL. How often does it write after the lock's next
-holder, without renewals and with a renewal every {RENEW_MS} ms in the background?
+holder, without renewals and with a renewal every {renew} ms in the background?
 
 ## Set-up
 
 {setups}
 {commands}
 Worker b waits for the lock and writes as soon as it is granted. Worker a works for a random time of
-up to {RENEW_MS} ms, is paused, and writes. Before the write it checks whether a renewal has found
+up to {renew} ms, is paused, and writes. Before the write it checks whether a renewal has found
 the lock lost, and then does not write (`abandoned`). The pause comes before this check, and in one
 series between the check and the write. A write of a after b's is *unsafe*: the fence refuses it,
 and without the fence it corrupts the value. Both are counted together below, because the fence does
@@ -42,7 +45,7 @@ not change the timing; `accepted` is what went through.
 {summary}
 In the plots, each line is 0.6 % above the one before it, so that equal lines do not hide each other.
 
-{plots}## Predicted and seen
+{plots}{histories}## Predicted and seen
 
 {predictions}
 ## What it means
@@ -66,9 +69,6 @@ In the plots, each line is 0.6 % above the one before it, so that equal lines do
 - Redlock has no fencing token. Its number grows here, because all five servers answer and each key
   has two workers; see [redlock](redlock.md) for where it does not.
 - Unsafe writes need a waiter that writes meanwhile; here there always is one.
-- No history is recorded, and the checkers of histories judge nothing here. Stale writes are counted
-  twice instead, by the workers and by the resource, and a prediction compares the two counts.
-  [pause](pause.md) has the same stops without renewals, and there the checkers judge two histories.
 "
     );
     let mut files: Vec<_> =
@@ -120,7 +120,7 @@ fn csv(results: &Results<Figures>) -> String {
                 run.backend.clone(),
                 round.case.renews.to_string(),
                 round.case.pause().to_owned(),
-                (TTL_MS * round.pause / 100).to_string(),
+                (run.figures.ttl_ms * round.pause / 100).to_string(),
                 round.fence.name().to_owned(),
                 round.round.to_string(),
                 round.granted_ttl_ms.to_string(),

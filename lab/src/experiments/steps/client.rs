@@ -312,5 +312,5 @@ pub(in crate::experiments) fn now_us() -> u64 {
 }
 
 fn micros(duration: Duration) -> u64 {
-    crate::worker::event::micros(duration)
+    crate::event::micros(duration)
 }

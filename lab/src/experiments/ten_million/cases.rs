@@ -7,9 +7,9 @@ use std::time::{Duration, Instant};
 use super::Case;
 use super::watch::Watch;
 use crate::dlock::Backend;
+use crate::event::micros;
 use crate::generate::fill::{Fill, Lasts};
 use crate::servers::Cluster;
-use crate::worker::event::micros;
 
 /// How long the locks of the calibration run may take to end.
 const CALIBRATION_ENDS: Duration = Duration::from_secs(5);

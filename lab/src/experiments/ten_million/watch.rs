@@ -9,8 +9,8 @@ use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use tokio::task::JoinHandle;
 
+use crate::event::micros;
 use crate::servers::{self, Cluster, Kind};
-use crate::worker::event::micros;
 
 /// How long a server may take to answer.
 const ANSWER: Duration = Duration::from_secs(60);

@@ -7,13 +7,12 @@
 mod left;
 mod page;
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 pub use left::Left;
 pub use page::page;
-use palisade_history::{History, Key, Recorder};
+use palisade_history::Recorder;
 use serde::{Deserialize, Serialize};
 
 use super::{Context, Found, contenders, text};
@@ -23,9 +22,9 @@ use crate::contend::schedule::Gaps;
 use crate::contend::summary::{Latency, Summary};
 use crate::dlock::tokens::Tokens;
 use crate::dlock::{self, Backend, Locks};
-use crate::history::Judgement;
+use crate::event::micros;
+use crate::history::{Judgement, by_key};
 use crate::report::Prediction;
-use crate::worker::event::micros;
 
 const CLIENTS: u32 = 16;
 const KEYS: u64 = 10_000;
@@ -121,7 +120,7 @@ impl Source {
     async fn end(self, context: &Context) -> Result<TokensCase, String> {
         let left = left::left(context, self.tokens, &self.prefix()).await?;
         let history = self.recorder.history().map_err(|error| format!("the history of {}: {error}", self.tokens))?;
-        let judged: Vec<_> = by_key(history).iter().map(Judgement::without_search).collect();
+        let judged: Vec<_> = by_key(history).values().map(Judgement::without_search).collect();
         let all = || self.rounds.iter().flatten();
         let granted = || all().filter(|attempt| attempt.granted());
         let summary = Summary::of(&self.rounds.concat(), context.backend.name(), &context.endpoints);
@@ -138,18 +137,6 @@ impl Source {
             rates: self.rates,
         })
     }
-}
-
-/// A history for each key: the checkers compare all tokens of a history.
-fn by_key(history: History) -> Vec<History> {
-    let mut keys: BTreeMap<Option<Key>, History> = BTreeMap::new();
-    let drift_ppm = history.drift_ppm;
-    for operation in history.operations {
-        let key = operation.call.keys().first().cloned();
-        let one = keys.entry(key).or_insert_with(|| History { drift_ppm, ..History::default() });
-        one.operations.push(operation);
-    }
-    keys.into_values().collect()
 }
 
 /// Counts the grants whose token is not above that of each grant that had ended before they were asked for.

@@ -61,7 +61,7 @@ fn predictions_can_fail() {
 
 #[test]
 fn the_history_of_each_key_is_judged_by_itself() {
-    use palisade_history::{Answer, Call, Client, Session};
+    use palisade_history::{Answer, Call, Client, History, Key, Session};
     let recorder = Recorder::in_memory();
     let grant = |key: &str, client: &str, token| {
         let (client, session) = (Client::from(client), Session::from(client));
@@ -74,7 +74,7 @@ fn the_history_of_each_key_is_judged_by_itself() {
     grant("b", "two", 1);
     grant("a", "three", 2);
     let judged = |history: History| -> usize {
-        by_key(history).iter().map(|one| Judgement::without_search(one).service.len()).sum()
+        by_key(history).values().map(|one| Judgement::without_search(one).service.len()).sum()
     };
     assert_eq!(by_key(recorder.history().unwrap()).len(), 2);
     assert_eq!(judged(recorder.history().unwrap()), 0);

@@ -4,19 +4,24 @@
 
 mod page;
 
+use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use futures_util::future::try_join_all;
 pub use page::page;
+use palisade_history::{History, Key};
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 use serde::{Deserialize, Serialize};
 
-use super::processes::Worker;
-use super::{Context, Found};
-use crate::history::monotonic;
+use super::judged::{self, Judged};
+use super::processes::{Resource, Worker};
+use super::{Context, Found, path_text, scratch};
+use crate::event::{Event, millis};
+use crate::history::{merge, monotonic};
 use crate::report::Prediction;
-use crate::worker::event::Event;
+use crate::resource::rule::Fence;
 
 const TTLS_MS: [u64; 3] = [500, 2_000, 10_000];
 const ROUNDS: u64 = 5;
@@ -31,6 +36,9 @@ const EARLY_MS: u64 = 5;
 pub struct Figures {
     /// The rounds.
     pub rounds: Vec<Round>,
+    /// What the checkers say of their histories; empty in runs that recorded none.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub judged: Vec<Judged>,
 }
 
 /// How the holder ended.
@@ -68,30 +76,47 @@ pub struct Round {
 /// A process fails.
 pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let mut rng = StdRng::seed_from_u64(context.seed);
-    let mut rounds = Vec::new();
-    for ttl_ms in TTLS_MS {
+    let directory = scratch()?;
+    let resource = Resource::start(directory.path(), Fence::On).await?;
+    let (mut rounds, mut histories) = (Vec::new(), BTreeMap::new());
+    for ttl_ms in context.ttl.map_or(TTLS_MS.to_vec(), |ttl| vec![millis(ttl)]) {
         eprintln!("ttl: {}: {ttl_ms} ms", context.backend);
         for end in [End::Killed, End::Released] {
             // The holder ends in the first half of its lease, which it does not renew.
             let many = (1..=context.rounds.unwrap_or(ROUNDS)).map(|round| (round, rng.random_range(50..ttl_ms / 2)));
-            let many: Vec<_> = many.map(|(round, hold_ms)| one(context, end, ttl_ms, round, hold_ms)).collect();
-            rounds.extend(try_join_all(many).await?);
+            let many: Vec<_> =
+                many.map(|(round, hold_ms)| one(context, &resource, end, ttl_ms, (round, hold_ms))).collect();
+            for (round, history) in try_join_all(many).await? {
+                rounds.push(round);
+                histories.extend([history]);
+            }
         }
     }
-    let predictions = predictions(&rounds);
-    Ok((Figures { rounds }, predictions))
+    let judged = vec![Judged::of(Fence::On, resource, histories).await?];
+    let mut predictions = predictions(&rounds);
+    predictions.extend(judged::predictions(&judged));
+    Ok((Figures { rounds, judged }, predictions))
 }
 
-async fn one(context: &Context, end: End, ttl_ms: u64, round: u64, hold_ms: u64) -> Result<Round, String> {
+async fn one(
+    context: &Context,
+    resource: &Resource,
+    end: End,
+    ttl_ms: u64,
+    (round, hold_ms): (u64, u64),
+) -> Result<(Round, (Key, History)), String> {
     let key = format!("ttl-{end:?}-{ttl_ms}-{round}").to_lowercase();
     let work = if end == End::Killed { 3_600_000 } else { hold_ms };
-    let start = |owner: &str, work: u64| {
+    let directory = scratch()?;
+    let [holders, waiters] = ["holder.jsonl", "waiter.jsonl"].map(|file| directory.path().join(file));
+    let start = |owner: &str, work: u64, history: &Path| {
         let (ttl, work) = (format!("{ttl_ms}ms"), format!("{work}ms"));
-        Worker::start(context, owner, &["--key", &key, "--ttl", &ttl, "--work", &work])
+        let flags = ["--key", &key, "--ttl", &ttl, "--work", &work, "--resource", &resource.url];
+        Worker::start(context, owner, &[&flags[..], &["--history", path_text(history)?]].concat())
     };
-    let mut holder = start("holder", work)?;
+    let mut holder = start("holder", work, &holders)?;
     let granted = holder.wait_for("was granted the lock", |event| matches!(event, Event::Acquired { .. })).await?;
-    let mut waiter = start("waiter", 0)?;
+    let mut waiter = start("waiter", 0, &waiters)?;
     waiter.wait_for("asked for the lock", |event| matches!(event, Event::Acquiring)).await?;
     let ended_us = match end {
         End::Killed => {
@@ -112,7 +137,8 @@ async fn one(context: &Context, end: End, ttl_ms: u64, round: u64, hold_ms: u64)
     };
     let held_us = ended_us.saturating_sub(granted.clock_us);
     let blocked_us = next.clock_us.saturating_sub(ended_us);
-    Ok(Round { end, ttl_ms, granted_ttl_ms, round, granting_us, held_us, blocked_us })
+    let round = Round { end, ttl_ms, granted_ttl_ms, round, granting_us, held_us, blocked_us };
+    Ok((round, (Key::from(key.as_str()), merge(&[&holders, &waiters])?)))
 }
 
 fn predictions(rounds: &[Round]) -> Vec<Prediction> {

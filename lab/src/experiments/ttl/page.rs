@@ -1,6 +1,9 @@
 //! The page of experiment `ttl`.
 
-use super::{End, Figures, Round, TTLS_MS};
+use std::collections::BTreeSet;
+
+use super::super::judged::histories;
+use super::{End, Figures, Round};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, median, ms};
 use crate::report::{Page, Results};
@@ -9,7 +12,13 @@ use crate::report::{Page, Results};
 #[must_use]
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
-    let summary = summary(results);
+    let (summary, histories) = (summary(results), histories(results, |figures| &figures.judged));
+    let resource = match results.runs.iter().any(|run| !run.figures.judged.is_empty()) {
+        true => "All workers write to one resource with the fence on; a killed holder has not written yet.\n",
+        false => "",
+    };
+    let ttls: BTreeSet<_> = results.runs.iter().flat_map(|run| ttls(&run.figures)).collect();
+    let ttls = ttls.iter().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let markdown = format!(
         "# A killed holder and the TTL
 
@@ -17,7 +26,7 @@ A lock whose holder was killed stays blocked for the rest of its TTL. Fencing al
 because a lease that ends too early then costs a repeated job and no data.
 
 **Question.** A holder is killed by SIGKILL, and another worker waits for the lock. How long is the
-time from the kill to the next grant, with a TTL of 500 ms, 2 s and 10 s?
+time from the kill to the next grant? TTLs, in milliseconds: {ttls}.
 
 ## Set-up
 
@@ -26,7 +35,7 @@ time from the kill to the next grant, with a TTL of 500 ms, 2 s and 10 s?
 The holder is killed at a random moment in the first half of its lease, and never renews it. All
 rounds of one TTL run at the same time, each on a key of its own. A second series ends with a
 release instead.
-
+{resource}
 ## Figures
 
 {summary}
@@ -37,7 +46,7 @@ most (`granting_ms` in the CSV file). `blocked` depends on the moment of the kil
 random; `late` does not. After a release, `blocked` counts from the moment at which the former holder
 had the answer, and is 0.0 if the next grant arrived before it.
 
-![Time that a lock stays blocked after its holder was killed](ttl/blocked.svg)
+{histories}![Time that a lock stays blocked after its holder was killed](ttl/blocked.svg)
 
 ## Predicted and seen
 
@@ -59,13 +68,15 @@ had the answer, and is 0.0 if the next grant arrived before it.
   the larger part of `late` there.
 - Servers and workers share one machine: there are no network delays, and all compete for its
   cores, also with other programs that ran at the time.
-- No history is recorded, and the checkers of histories judge nothing here: the workers write to no
-  resource, and each key has two grants. The first two predictions say of these what a checker
-  could find: a second grant before the lease's end, and one that comes too late.
 "
     );
     let files = vec![("blocked.svg".to_owned(), plot(results)), ("rounds.csv".to_owned(), csv(results))];
     Page { markdown, files }
+}
+
+/// The TTLs of a run, in their order.
+fn ttls(figures: &Figures) -> BTreeSet<u64> {
+    figures.rounds.iter().map(|round| round.ttl_ms).collect()
 }
 
 fn summary(results: &Results<Figures>) -> String {
@@ -75,7 +86,7 @@ fn summary(results: &Results<Figures>) -> String {
     );
     for run in &results.runs {
         for end in [End::Killed, End::Released] {
-            for ttl_ms in TTLS_MS {
+            for ttl_ms in ttls(&run.figures) {
                 let rounds: Vec<_> =
                     run.figures.rounds.iter().filter(|round| round.end == end && round.ttl_ms == ttl_ms).collect();
                 let Some(first) = rounds.first() else { continue };

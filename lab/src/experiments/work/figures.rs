@@ -5,9 +5,9 @@ use std::collections::BTreeMap;
 use serde::{Deserialize, Serialize};
 
 use crate::contend::summary::Latency;
+use crate::event::{Event, Line};
 use crate::experiments::processes::Counts;
 use crate::history::Judgement;
-use crate::worker::event::{Event, Line};
 
 /// The cases of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

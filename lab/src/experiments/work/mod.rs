@@ -17,6 +17,7 @@ pub use page::page;
 use super::processes::{Resource, Worker};
 use super::{Context, Found, contenders, path_text, scratch};
 use crate::dlock::Backend;
+use crate::event::millis;
 use crate::history::{Judgement, merge, seen_by_resource};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
@@ -51,6 +52,17 @@ impl Plan {
     }
 }
 
+/// The longest work and the shorter ones, with the number of such jobs that each worker does. Of a length that was asked
+/// for, it does as many as of the next longer one.
+fn works(asked_ms: Option<u64>) -> ((u64, u64), Vec<(u64, u64)>) {
+    let [shorter @ .., longest] = WORKS;
+    let like = |work_ms| WORKS.into_iter().find(|(length, _)| *length >= work_ms).unwrap_or(longest);
+    match asked_ms {
+        Some(work_ms) => ((work_ms, like(work_ms).1), Vec::new()),
+        None => (longest, shorter.to_vec()),
+    }
+}
+
 /// Runs all cases on one backend. Those of the longest work run beside the others: they do little but sleep.
 ///
 /// # Errors
@@ -62,14 +74,17 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
     contenders::uncontended(&locks, "work-first", std::time::Duration::ZERO, 20).await?;
     let [acquire, _, release] =
         contenders::uncontended(&locks, "work-uncontended", std::time::Duration::ZERO, UNCONTENDED).await?;
-    eprintln!("work: {}: {} cases", context.backend, 3 * WORKS.len());
     let group = async |work| try_join_all(Plan::of_work(context, work).map(|plan| case(context, plan))).await;
+    let (longest, shorter) = works(context.work.map(millis));
+    eprintln!("work: {}: {} cases", context.backend, 3 * (1 + shorter.len()));
     let short = async {
-        let mut cases = group(WORKS[0]).await?;
-        cases.extend(group(WORKS[1]).await?);
+        let mut cases = Vec::new();
+        for work in shorter {
+            cases.extend(group(work).await?);
+        }
         Ok::<_, String>(cases)
     };
-    let (mut cases, long) = tokio::try_join!(short, group(WORKS[2]))?;
+    let (mut cases, long) = tokio::try_join!(short, group(longest))?;
     cases.extend(long);
     let predictions = predictions(&cases, context.backend.fences());
     Ok((Figures { load_average, acquire, release, cases }, predictions))
@@ -231,6 +246,13 @@ mod tests {
         assert!(stale.len() == 2 && stale[0].contains("the resource accepted"), "{stale:?}");
         let accepted = changed(&|cases| (cases[1].jobs[0].write, cases[1].kept) = (Write::Accepted, 2));
         one(accepted, "the resource refused writes");
+    }
+
+    #[test]
+    fn work_that_was_asked_for_has_the_jobs_of_the_next_longer_one() {
+        assert_eq!(works(None), (WORKS[2], WORKS[..2].to_vec()));
+        assert_eq!(works(Some(51)), ((51, WORKS[1].1), vec![]));
+        assert_eq!(works(Some(9_000)), ((9_000, WORKS[2].1), vec![]));
     }
 
     #[test]

@@ -1,6 +1,8 @@
 //! The page of experiment `work`.
 
-use super::{Figures, UNCONTENDED, WORKERS, WORKS, WorkCase, Write};
+use std::collections::BTreeMap;
+
+use super::{Figures, UNCONTENDED, WORKERS, WorkCase, Write};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::{Table, ms};
 use crate::report::{Page, Results};
@@ -10,7 +12,15 @@ use crate::report::{Page, Results};
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (parts, rates, outcomes) = (parts(results), rates(results), outcomes(results));
-    let jobs = WORKS.map(|(work_ms, jobs)| format!("{jobs} jobs of {work_ms} ms")).join(", ");
+    let works: BTreeMap<_, _> = results
+        .runs
+        .iter()
+        .flat_map(|run| &run.figures.cases)
+        .map(|case| (case.work_ms, case.jobs.len() / WORKERS))
+        .collect();
+    let jobs = works.iter().map(|(work_ms, jobs)| format!("{jobs} jobs of {work_ms} ms"));
+    let jobs = jobs.collect::<Vec<_>>().join(", ");
+    let lengths = works.keys().map(u64::to_string).collect::<Vec<_>>().join(", ");
     let markdown = format!(
         "# Work that takes longer than the TTL
 
@@ -18,9 +28,9 @@ A TTL above the work costs nothing: the work bounds the hand-overs. A TTL below 
 from the jobs. The fence then keeps stale writes out, and cannot tell what a job has read: without a
 fenced read, jobs drop each other's writes, and none of these is stale.
 
-**Question.** {WORKERS} workers do jobs of 50 ms, 500 ms and 5 s on one key, with a TTL of half the
-work and of twice the work, and never renew. How many hand-overs a second are there, how many leases
-are lost, and what becomes of the writes?
+**Question.** {WORKERS} workers do jobs on one key that take {lengths} ms, with a TTL of half the work
+and of twice the work, and never renew. How many hand-overs a second are there, how many leases are
+lost, and what becomes of the writes?
 
 ## Set-up
 
@@ -30,7 +40,7 @@ Each worker does {jobs}.
 It acquires, reads the value, works, puts the value back with a line of its own, and releases. The
 resource checks tokens (`--fence on --same-token allow`). Each worker and each resource is a
 process. The cases of one length of work run at the same time, each with a key and a resource of its
-own, and those of 5 s beside the others.
+own, and those of the longest work beside the others.
 
 With a *fenced read*, the job first appends nothing to the value with its token, and then reads: from
 then on the resource refuses lower tokens.
