@@ -80,12 +80,14 @@ check-deep SECONDS='600': programs
     {{ bin }}/palisade-model liveness --deep
     {{ bin }}/palisade-model simulate --seconds {{ SECONDS }}
 
-# Everything that takes hours. Needs root, iproute2, nftables, strace and faketime for every fault.
-nightly: models (check-deep '3600')
+# Everything that takes hours. Needs root, iproute2, nftables, strace and faketime for every fault, and the clients in other languages, built.
+nightly: models (check-deep '3600') (previous 'all') client-mutants
     SESSIONS=1000000 cargo test --test live sessions_end_at_their_limit
     {{ bin }}/palisade-conformance mutants
     {{ bin }}/palisade-conformance sim --within 3600
     {{ bin }}/palisade-conformance torture --minutes 30
+    {{ bin }}/palisade-conformance torture --minutes 30 --tls
+    if [ -e target/previous/palisade-conformance ]; then {{ bin }}/palisade-conformance replay --previous target/previous/palisade-conformance; fi
     fuzz/run 600
 
 # States a second, beside stateright's own raft example.
@@ -153,9 +155,9 @@ recordings: programs
     {{ bin }}/palisade-conformance validate target/recordings
     {{ bin }}/palisade-conformance replay --coverage
 
-# A minute of torture, which waits more than it computes, and a minute of simulation beside it.
+# A minute of torture, the second half of it over TLS, which waits more than it computes, and a minute of simulation beside it.
 torture-and-sim: programs
-    {{ bin }}/palisade-conformance torture --minutes 1 & torture=$!; \
+    { {{ bin }}/palisade-conformance torture --minutes 0.5 && {{ bin }}/palisade-conformance torture --minutes 0.5 --tls; } & torture=$!; \
         {{ bin }}/palisade-conformance sim --seeds 1000000 --within 60 || { kill $torture; exit 1; }; \
         wait $torture
 
@@ -171,6 +173,10 @@ torture *ARGS: programs
 packaging: programs
     if command -v promtool >/dev/null; then promtool test rules packaging/prometheus/alerts_test.yaml; else echo "SKIPPED: there is no promtool here"; fi
     package=$(packaging/debian/build {{ bin }}/palisade target) && { [ -z "$package" ] || packaging/debian/try "$package"; }
+
+# What a user installs, tried in a fresh directory: the program by `cargo install`, the packages of the Python and TypeScript clients.
+packages:
+    packaging/packages
 
 # The version before this one, out of the history (conformance/previous-version): target/previous/palisade. With `all`, also palisade-conformance.
 previous *ARGS:

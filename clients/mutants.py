@@ -247,7 +247,7 @@ def main():
     parser.add_argument("--only", default="", metavar="TEXT", help="mutants that have this text in their reason, file or test")
     parser.add_argument("--check", action="store_true", help="only check that the lists fit the sources")
     parser.add_argument("--scenarios-of", metavar="FACE", help="look for the mutants with all scenarios of this client (as python_asyncio), not with what their list names")
-    parser.add_argument("--live", metavar="PROGRAM", help="the program of the live tests; built if it is not given")
+    parser.add_argument("--live", metavar="PROGRAM", help="the program of the live tests; built if it is needed and not given")
     parser.add_argument("--jobs", type=int, default=4, help="tests at a time: they wait more than they compute")
     options = parser.parse_args()
     unknown = set(options.clients) - set(names)
@@ -266,14 +266,15 @@ def main():
         print("\n".join(faults) or f"{sum(map(len, lists.values()))} mutants fit their sources")
         return bool(faults)
 
-    live = options.live or live_tests()
-    bad, count, printing = 0, 0, threading.Lock()
+    live, bad, count, printing = options.live, 0, 0, threading.Lock()
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         for client, mutants in lists.items():
             mutants = [mutant for mutant in mutants if options.only in json.dumps(mutant, ensure_ascii=False)]
             count += len(mutants)
             every = [Scenario(options.scenarios_of, name) for name in scenarios(options.scenarios_of)] if options.scenarios_of else []
             tests = [every or list(tests_of(client, mutant)) for mutant in mutants]
+            if live is None and any(isinstance(test, Scenario) for some in tests for test in some):
+                live = live_tests()
             if not check_the_unchanged(client, [test for some in tests for test in some], live, pool):
                 bad += len(mutants)
                 continue

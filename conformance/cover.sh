@@ -10,16 +10,16 @@ fi
 cd "$(dirname "$0")/.."
 tools=$(rustc --print target-libdir)/../bin
 target=${CARGO_TARGET_DIR:-$PWD/target}
-place=$target/cover
-mkdir -p "$place"
-rm -f "$place"/*.prof*
+output=$target/cover
+mkdir -p "$output"
+rm -f "$output"/*.prof*
 cargo build --quiet --package palisade-conformance
-cp "$target/debug/palisade-conformance" "$place/replay"
+cp "$target/debug/palisade-conformance" "$output/replay"
 COVER=yes RUSTC_WORKSPACE_WRAPPER=$PWD/conformance/cover.sh cargo build --quiet --package palisade-conformance
 nodes=$target/debug/palisade-conformance
-LLVM_PROFILE_FILE="$place/%c%m.profraw" "$place/replay" replay --program "$nodes" "$@"
-"$tools/llvm-profdata" merge --sparse "$place"/*.profraw --output "$place/replay.profdata"
-measured=(--instr-profile "$place/replay.profdata" "$nodes")
+LLVM_PROFILE_FILE="$output/%c%m.profraw" "$output/replay" replay --program "$nodes" "$@"
+"$tools/llvm-profdata" merge --sparse "$output"/*.profraw --output "$output/replay.profdata"
+measured=(--instr-profile "$output/replay.profdata" "$nodes")
 "$tools/llvm-cov" report "${measured[@]}" spec/src/raft spec/src/lock
 "$tools/llvm-cov" show "${measured[@]}" --show-instantiations=false spec/src/raft spec/src/lock |
     grep -E '^/|^ +[0-9]+\| +0\|' | sed "s|^$PWD/||"

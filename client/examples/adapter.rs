@@ -189,7 +189,7 @@ impl Adapter {
     }
 
     /// Does a command; `None` if it is the last one.
-    async fn carry_out(&self, command: Command) -> Option<Result<Value, Refusal>> {
+    async fn execute(&self, command: Command) -> Option<Result<Value, Refusal>> {
         Some(match command {
             Command::Acquire(command) => self.acquire(*command).await,
             Command::State { name } => self.state(&name).await,
@@ -239,7 +239,7 @@ async fn serve(adapter: Arc<Adapter>) {
         };
         let (adapter, quit) = (Arc::clone(&adapter), Arc::clone(&quit));
         tokio::spawn(async move {
-            match adapter.carry_out(request.command).await {
+            match adapter.execute(request.command).await {
                 Some(Ok(ok)) => say(&with_time(json!({"id": request.id, "ok": ok}))),
                 Some(Err((error, message))) => {
                     say(&json!({"id": request.id, "error": error, "message": message, "at_us": now_us()}));

@@ -17,7 +17,7 @@ async fn main() -> Result<(), Error> {
 
     let candidacy = LockOptions::default().wait(Duration::from_secs(10)).owner("host-1").value("10.0.0.1:8080");
     let mut term = client.lock(GROUP, candidacy).await?;
-    // Anybody may ask once.
+    // Every client may read the holder once.
     let lock = client.show_lock(GROUP, Consistency::Linearizable).await?;
     if let Some(leader) = lock.holder {
         println!("{} leads, at {}", leader.owner, leader.value.unwrap_or_default());

@@ -20,7 +20,7 @@ async fn main() -> Result<(), Error> {
     }
     reader.release().await?;
     other_reader.release().await?;
-    // Readers who come later wait behind a writer that waits.
+    // Later readers wait behind a writer that waits.
     let writer = client.lock(index, patient.clone().owner("writer")).await?;
     println!("the writer holds {index} alone, and its token is the highest");
     writer.release().await?;

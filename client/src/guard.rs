@@ -16,6 +16,9 @@ use crate::wire::{Answer, Keys, SessionId, Transaction};
 /// A held lock, or several that were acquired together. Its session is kept alive in the background until the guard is released, dropped or lost.
 ///
 /// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also reports the outcome.
+///
+/// A grant may have several guards, see [`Guard::hold_again`]: each has one hold, and the lock is free when the last one is
+/// released or dropped.
 #[must_use = "the lock is held as long as its guard lives: a guard that is dropped releases it at once"]
 pub struct Guard {
     pub(crate) claim: u64,
@@ -25,6 +28,7 @@ pub struct Guard {
     pub(crate) session: SessionId,
     pub(crate) lease: LeaseReader,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
+    /// It has no hold to give back: not yet, or not any more.
     pub(crate) released: bool,
 }
 
@@ -57,7 +61,7 @@ impl Guard {
         &self.signed
     }
 
-    /// The credential of the session that holds the lock. Only this guard uses it, and it is a secret: a process that has
+    /// The credential of the session that holds the lock. Only the guards of this grant use it, and it is a secret: a process that has
     /// it can release the lock.
     pub fn session(&self) -> SessionId {
         self.session
@@ -88,15 +92,45 @@ impl Guard {
     ///
     /// If the machine is suspended, and the lock lost when it resumes, this resolves at most 200 ms after the resume.
     ///
-    /// The future borrows nothing. When the guard is released or dropped before, it never resolves.
+    /// The future borrows nothing. When all guards of the grant are released or dropped before, it never resolves.
     pub fn lost(&self) -> impl Future<Output = ()> + Send + 'static + use<> {
         self.lease.lost()
+    }
+
+    /// Holds the lock once more: for code that is called under the lock, and takes it as well. The new guard has the same
+    /// session, token and lease, and its own hold, which the cluster counts
+    /// ([`HolderView::holds`](crate::wire::HolderView::holds)); guards are released in any order, and the lock is free when
+    /// none is left. One keep-alive serves them all, and what loses the lock, such as a break, takes it from all.
+    ///
+    /// Only a guard can hold again: [`Client::lock`](crate::Client::lock) always asks with another session, and so waits for
+    /// this one. The new guard shares the lock as this one does, and the value stays.
+    ///
+    /// If the future is dropped half-way, a hold that it led to is given back in the background.
+    ///
+    /// # Errors
+    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
+    /// leader answered in time: a hold that is counted later is given back then. [`Error::Refused`], [`Error::Closed`].
+    pub async fn hold_again(&self) -> Result<Guard, Error> {
+        let (reply, answer) = oneshot::channel();
+        let guard = Guard {
+            claim: self.claim,
+            keys: self.keys.clone(),
+            token: self.token,
+            signed: self.signed.clone(),
+            session: self.session,
+            lease: self.lease.clone(),
+            commands: self.commands.clone(),
+            released: true,
+        };
+        self.commands.send(Command::Hold { guard, reply }).map_err(|_| Error::Closed)?;
+        self.outcome(answer).await
     }
 
     /// Replaces the value of the lock ([`LockOptions::value`](crate::LockOptions::value)), which other clients read: in an
     /// election, what the leader says. It takes effect once, or not at all, and never after a later one of this guard.
     ///
-    /// After an error, or if the future is dropped half-way, the value is the old one or this one.
+    /// After an error, or if the future is dropped half-way, the value is the old one or this one. Of several guards of a
+    /// grant, each may replace it: the values come one after the other.
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
@@ -131,12 +165,17 @@ impl Guard {
     async fn write(&mut self, what: Write) -> Result<Answer, Error> {
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Write { claim: self.claim, what, reply }).map_err(|_| Error::Closed)?;
-        // The background task drops a reply whose lock is lost.
+        self.outcome(answer).await
+    }
+
+    /// What the background task answers: it drops a reply whose lock is lost.
+    async fn outcome<T>(&self, answer: oneshot::Receiver<Result<T, Error>>) -> Result<T, Error> {
         let dropped = |_| Err(if self.commands.is_closed() { Error::Closed } else { Error::Lost });
         answer.await.unwrap_or_else(dropped)
     }
 
-    /// Releases the lock, exactly once, and reports whether it was still held.
+    /// Releases the lock, exactly once, and reports whether it was still held. Of several guards of a grant, it gives back
+    /// the hold of this one, and the last one releases the lock.
     ///
     /// Dropping the future half-way releases all the same, in the background.
     ///
@@ -148,13 +187,13 @@ impl Guard {
         let (reply, answer) = oneshot::channel();
         self.released = true;
         self.commands.send(Command::Release { claim: self.claim, reply: Some(reply) }).map_err(|_| Error::Closed)?;
-        answer.await.unwrap_or(Err(Error::Closed))
+        self.outcome(answer).await
     }
 }
 
 impl Guard {
     /// Leaves the lock to the program that is given the session's credential: nothing releases it any more when this
-    /// guard is gone. The client renews the session as long as its background task runs; after that, the other program
+    /// guard is gone, nor when other guards of the grant are. The client renews the session as long as its background task runs; after that, the other program
     /// renews it ([`Client::renew_session`](crate::Client::renew_session)), or it expires.
     pub fn into_session(mut self) -> SessionId {
         self.released = true;

@@ -16,13 +16,14 @@
 //! # What it promises
 //!
 //! - **A [`Guard`] excludes.** Each guard has a session of its own, so two tasks of one client that lock the same key
-//!   exclude one another like two machines. Sessions are reused, one guard after the other.
+//!   exclude one another like two machines. Sessions are reused, one guard after the other. Code that is called under a
+//!   guard and takes the lock as well holds it once more ([`Guard::hold_again`]).
 //! - **Every operation takes effect once.** An unanswered operation is sent again under the same number, after lost
 //!   replies, lost connections and changes of leader; the server applies a number once.
 //! - **A guard knows first.** [`Guard::lost`] resolves before the server can grant the lock to another session, as long
 //!   as this process runs, and the leader's clock runs at most 1% fast, this machine's at most 1% slow ([`margin`]).
-//! - **Nothing leaks.** Dropping a guard releases the lock; dropping a [`Client::lock`] future withdraws the claim;
-//!   both in the background; if no node can be reached, the session expires.
+//! - **Nothing leaks.** Dropping a guard releases the lock, or its own hold of several; dropping a [`Client::lock`] future
+//!   withdraws the claim; both in the background; if no node can be reached, the session expires.
 //!
 //! # What it cannot promise
 //!

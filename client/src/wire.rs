@@ -126,7 +126,7 @@ pub enum Op {
     Status,
     /// Changes the cluster's members, one server at a time. Asked again, it changes nothing more.
     ChangeMembers(MemberChange),
-    /// Lets the leader hand over to another voter.
+    /// Makes the leader transfer leadership to another voter.
     Transfer(Transfer),
     /// Takes a lock from its holder, by order of an operator.
     Break {

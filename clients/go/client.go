@@ -33,7 +33,7 @@ func NewClient(endpoints string, options Options) (*Client, error) {
 		return nil, err
 	}
 	if options.Token != "" && options.TLS == nil {
-		return nil, errors.New("palisade: Options.Token needs Options.TLS: without TLS everybody could read the token")
+		return nil, errors.New("palisade: Options.Token needs Options.TLS: without TLS the token is sent in clear text")
 	}
 	if strings.ContainsAny(options.Token, "\r\n") {
 		return nil, errors.New("palisade: Options.Token has a line break; read the token file without its last one")

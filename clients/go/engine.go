@@ -7,9 +7,9 @@ import (
 )
 
 // The engine is the client's side of GET /v1/hold, from the first attempt to reach a node until the lock is released,
-// lost or refused. It has no socket, clock, goroutine or lock: whoever drives it tells it what has happened and when
+// lost or refused. It has no socket, clock, goroutine or lock: its runner tells it what has happened and when
 // ([engine.opened], [engine.failed], [engine.received], [engine.alive], [engine.tick]) and what the caller wants
-// ([engine.release], [engine.setValue]), and carries out the actions it asks for ([engine.poll]). All moments are
+// ([engine.release], [engine.setValue]), and executes the actions it asks for ([engine.poll]). All moments are
 // readings of one clock, and never go back.
 //
 // What it promises:
@@ -473,7 +473,7 @@ func (e *engine) received(at instant, text []byte) {
 	}
 }
 
-// handle carries out a message; an error means that it cannot come from a server that speaks this protocol.
+// handle executes a message; an error means that it cannot come from a server that speaks this protocol.
 func (e *engine) handle(at instant, m message) error {
 	switch m.kind {
 	case "waiting":
@@ -705,7 +705,7 @@ func (e *engine) sendRelease(at instant) {
 	e.push(action{kind: actionSend, text: frame("release", struct{}{})})
 }
 
-// endedDuringRelease: the server knows no such grant any more. If it may have carried out a release whose answer was
+// endedDuringRelease: the server knows no such grant any more. If it may have executed a release whose answer was
 // lost, that was the release; the first release finds the lock lost before.
 func (e *engine) endedDuringRelease(code, text string) {
 	if e.cancelled || e.releases > 1 {

@@ -195,7 +195,7 @@ func TestTheEndpointsAreTriedInTurn(t *testing.T) {
 	mustRelease(t, mustLock(t, clientOf(t, Options{}, endpoints), LockOptions{TTL: ttl}))
 }
 
-// closedPort is an address at which nobody listens.
+// closedPort is an address at which no program listens.
 func closedPort(t *testing.T) string {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

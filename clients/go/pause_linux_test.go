@@ -98,7 +98,7 @@ func TestTheClockGoesOnAndNeverBack(t *testing.T) {
 	if passed := now().sub(before); passed < 20*time.Millisecond || passed > time.Since(wall)+time.Minute {
 		t.Fatalf("%v have passed", passed)
 	}
-	// It is the clock that counts suspends, and that nobody can set: it says what the kernel calls the uptime.
+	// It is the clock that counts suspends, and that no program can set: it says what the kernel calls the uptime.
 	var up syscall.Sysinfo_t
 	if err := syscall.Sysinfo(&up); err != nil {
 		t.Skip(err)

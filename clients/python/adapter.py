@@ -229,7 +229,7 @@ async def _run_and_exit(adapter: AsyncioAdapter) -> None:
 
 
 def _exit() -> None:
-    """Ends the process as a crash does: nothing is released, and nobody says goodbye."""
+    """Ends the process as a crash does: nothing is released, no connection closed properly."""
     sys.stdout.flush()
     os._exit(0)
 

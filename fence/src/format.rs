@@ -4,8 +4,10 @@
 //! base64url decoder refuses padding and unused bits that are not zero. So two texts that differ
 //! are two different signed tokens, and nothing can be appended to one or cut off.
 
+use std::fmt;
+
 use crate::keys::{KeyId, SIGNATURE};
-use crate::text::{Malformed, decode_text};
+use crate::text::{Malformed, decode_text, encode_text};
 
 /// What a signed token begins with: the format's name and version.
 pub(crate) const PREFIX: &str = "fence1.";
@@ -89,6 +91,15 @@ impl Signed {
             grant_payload,
             certificate_payload,
         })
+    }
+}
+
+/// The text form.
+impl fmt::Display for Signed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let grant = [&grant_bytes(self.key_id, &self.grant), self.grant_signature.as_slice()].concat();
+        let certificate = [&certificate_bytes(&self.certificate), self.certificate_signature.as_slice()].concat();
+        write!(f, "{PREFIX}{}.{}", encode_text(&grant), encode_text(&certificate))
     }
 }
 

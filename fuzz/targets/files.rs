@@ -1,12 +1,15 @@
-//! Decoders of what lies in files: the log, snapshots, identity and peers of a data directory, recordings.
+//! Decoders of what lies in files: the log, snapshots, identity and peers of a data directory, audit logs,
+//! recordings.
 
 use std::fs;
 use std::path::Path;
 use std::sync::{Arc, OnceLock};
 
+use palisade::audit::{self, verify};
+use palisade::metrics::Metrics;
 use palisade::peers::PinnedPeers;
 use palisade::recording::{self, Reading};
-use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, Wal, read_snapshot};
+use palisade::storage::{DataDir, Identity, SnapshotFlaw, StorageError, SystemDisk, Wal, read_snapshot};
 use palisade::tls::Tokens;
 use palisade_client::codec;
 use palisade_spec::lock::{
@@ -284,6 +287,59 @@ pub(super) fn tokens_seeds() -> Vec<Vec<u8>> {
     let hash = "ab".repeat(32);
     let texts = [format!("worker-7:{hash}\n"), format!("# tokens\n\nworker-7:{hash}\r\n  billing-run: {hash} ")];
     texts.map(String::into_bytes).into()
+}
+
+/// The files of an audit log, with a zero between two of them. With an odd first byte each line gets its hash here. What
+/// `palisade audit verify` accepts, a node continues, and then it is accepted again.
+pub(super) fn audit(data: &[u8]) -> bool {
+    static METRICS: OnceLock<Arc<Metrics>> = OnceLock::new();
+    let Some((kind, content)) = data.split_first() else { return false };
+    let directory = directory();
+    for (number, file) in (1..).zip(content.splitn(3, |&byte| byte == 0)) {
+        let file = if kind % 2 == 1 { verify::seal(file) } else { file.to_vec() };
+        let path = directory.path().join(format!("audit-{number:08}.jsonl"));
+        fs::write(path, file).expect("a file in the temporary directory");
+    }
+    let verify = || verify::verify(&[directory.path().to_owned()], None);
+    let verified = verify().map_err(|flaw| assert!(!flaw.to_string().is_empty()));
+    let metrics = Arc::clone(METRICS.get_or_init(Metrics::new));
+    match audit::start(Arc::new(SystemDisk), directory.path(), &identity(), metrics) {
+        Ok((audit, trail, thread)) => {
+            drop((audit, trail));
+            thread.join().expect("the writer's thread");
+        }
+        Err(error) => assert!(verified.is_err(), "a node refuses a sound audit log: {error}"),
+    }
+    let Ok(before) = verified else { return false };
+    let after = verify().unwrap_or_else(|flaw| panic!("a node has continued it, and it is not sound: {flaw}"));
+    assert!(after.records > before.records, "{before:?} {after:?}");
+    true
+}
+
+pub(super) fn audit_seeds() -> Vec<Vec<u8>> {
+    let first = |n: u64, prev: &str| {
+        format!(
+            r#"{{"n":{n},"time":"2026-01-02T03:04:05.678Z","node":"2","event":"file","format":1,"cluster":"","cluster_id":"00000000000000c1","file":1,"through":4,"parts":1,"prev":"{prev}""#
+        )
+    };
+    let rest = [
+        r#"{"n":2,"time":"2026-01-02T03:04:05.678Z","node":"2","event":"started","version":"0.2.0""#,
+        r#"{"n":3,"time":"t","node":"2","event":"granted","index":5,"term":2,"key":"k","token":9,"session":3,"principal":"w","address":"[::1]:7""#,
+        r#"{"n":4,"time":"t","node":"2","event":"released","index":5,"term":2,"key":"k","token":9,"session":3"#,
+        r#"{"n":5,"time":"t","node":"2","event":"dropped","records":7,"why":"no space""#,
+        r#"{"n":6,"time":"t","node":"2","event":"unseen","from":6,"through":8"#,
+        r#"{"n":7,"time":"t","node":"2","event":"refused","why":"denied","repeats":2,"principal":"w""#,
+        r#"{"n":8,"time":"t","node":"2","event":"stopped","through":9"#,
+    ];
+    let lines = [&[first(1, &"0".repeat(64)).as_str()], rest.as_slice()].concat().join("\n");
+    let file = verify::seal(lines.as_bytes());
+    let hash = str::from_utf8(&file[file.len() - 67..file.len() - 3]).expect("the last line's hash");
+    let next = verify::seal(first(9, hash).as_bytes());
+    vec![
+        [&[0], file.as_slice()].concat(),
+        [&[1], lines.as_bytes()].concat(),
+        [&[0], file.as_slice(), &[0], next.as_slice(), b"{\"n\":10,"].concat(),
+    ]
 }
 
 /// A recording of a node.

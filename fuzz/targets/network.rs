@@ -2,16 +2,18 @@
 
 use std::fmt::Debug;
 
-use palisade::core::Request;
-use palisade::http::{ClientFrame, Origin};
+use palisade::core::{Request, access_document, check_access};
+use palisade::http::{ClientFrame, Origin, key_of, query_of};
 use palisade::peers::{
     Answer, Greeting, Hello, Introduction, Offer, Purpose, RangeWelcome, Speaks, Verdict, Versions, Welcome, frame,
 };
 use palisade::storage::{Incarnation, SnapshotHash, SnapshotInfo, Start};
-use palisade_client::codec;
-use palisade_client::wire::{self, Acquire, Op, Outcome, Response};
-use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Config, Durable, Input, Members, Message, Node, NodeId, Output, Position, Stamp, Term};
+use palisade_client::wire::{self, AccessRules, Acquire, Op, Outcome, Response};
+use palisade_client::{codec, escaped_json};
+use palisade_spec::lock::{Command, LockTable, Principal, Right};
+use palisade_spec::raft::{
+    Config, Durable, Input, Members, Message, Node, NodeId, Output, Payload, Position, Stamp, StateMachine, Term,
+};
 use serde::Serialize;
 use serde::de::DeserializeOwned;
 
@@ -243,4 +245,115 @@ pub(super) fn origin_seeds() -> Vec<Vec<u8>> {
         format!(r#"{{"principal":"w\u007f","remote":"[2001:db8::1]:7","token":"{token}","listener":"Clients"}}"#),
     ];
     texts.map(String::into_bytes).into()
+}
+
+/// The query of a request, which the server reads; the first byte chooses what it asks for. What is read can be written
+/// as a query, and says the same. Or a key, which the server finds again in the path of a request.
+pub(super) fn request_target(data: &[u8]) -> bool {
+    let Some((kind, data)) = data.split_first() else { return false };
+    let Ok(text) = str::from_utf8(data) else { return false };
+    match kind % 5 {
+        0 => query(text, Op::ListLocks),
+        1 => query(text, Op::ListRecords),
+        2 => query(text, Op::Watch),
+        3 => query(text, Op::TestAccess),
+        _ => {
+            drop(key_of(text));
+            let found = key_of(&format!("/v1/locks/{}", percent_encoded(text)));
+            match (found, text) {
+                (Some(Ok(key)), _) => assert_eq!(key, text),
+                // The path of another request; or longer than a path may be.
+                (None, "") => {}
+                (found, _) => assert!(text.len() > 20_000, "{text:?} is found as {found:?}"),
+            }
+            true
+        }
+    }
+}
+
+fn query<T: Serialize + DeserializeOwned + Clone + PartialEq + Debug>(text: &str, op: fn(T) -> Op) -> bool {
+    match query_of::<T>(&format!("/?{text}")) {
+        Ok(asked) => {
+            let fields = serde_json::to_value(&asked).expect("every query has a JSON form");
+            let fields = fields.as_object().expect("names and values").iter().filter(|(_, value)| !value.is_null());
+            let fields = fields.map(|(name, value)| {
+                let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+                format!("{name}={}", percent_encoded(&value))
+            });
+            let again = query_of::<T>(&format!("/?{}", fields.collect::<Vec<_>>().join("&")));
+            assert!(again.as_ref().is_ok_and(|again| *again == asked), "{asked:?} is read again as {again:?}");
+            request(&wire::Request { id: 1, op: op(asked) });
+            true
+        }
+        Err(refusal) => {
+            assert!(!refusal.message.is_empty());
+            false
+        }
+    }
+}
+
+fn percent_encoded(text: &str) -> String {
+    let encoded = |byte: u8| match byte {
+        b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' => char::from(byte).to_string(),
+        _ => format!("%{byte:02X}"),
+    };
+    text.bytes().map(encoded).collect()
+}
+
+pub(super) fn request_target_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        (0, "prefix=job%2F&limit=10&after=job%2Fa&consistency=stale"),
+        (1, "prefix=%C3%A9+b&limit=1000"),
+        (2, "key=nightly&after=47.1"),
+        (2, "prefix=&after=47"),
+        (3, "principal=admin%2Falice&right=acquire&key=a%26b"),
+        (4, "billing/invoices 2026+%?#\u{e9}"),
+        (4, "/v1/locks/a%2Fb?consistency=stale"),
+        (4, ".."),
+    ];
+    texts.map(|(kind, text)| [&[kind], text.as_bytes()].concat()).into()
+}
+
+/// A document of access rules. What `palisade acl get` prints of it is the same document; and the rules that a node
+/// accepts are, read from its table, accepted again as the same rules.
+pub(super) fn access(data: &[u8]) -> bool {
+    let Ok(document) = serde_json::from_slice::<AccessRules>(data) else { return false };
+    let text = serde_json::to_string_pretty(&document).expect("every document has a JSON form");
+    let printed = text.lines().map(escaped_json).collect::<Vec<_>>().join("\n");
+    assert_eq!(serde_json::from_str::<AccessRules>(&printed).ok().as_ref(), Some(&document));
+    let Some(command) = set_access(document) else { return false };
+    let mut table = LockTable::default();
+    table.apply_payload(Stamp(1), &Payload::Command(command.clone()));
+    let access = table.access();
+    assert_eq!(set_access(access_document(access)).as_ref(), Some(&command));
+    for principal in ["", "worker-7", "admin/alice", "node/1"].map(Principal::from) {
+        for right in Right::ALL {
+            if let Err(refusal) = check_access(access, &principal, right, "billing/b") {
+                assert!(!refusal.message.is_empty());
+            }
+        }
+    }
+    true
+}
+
+/// The command that replaces the first rules by these.
+fn set_access(document: AccessRules) -> Option<Command> {
+    let op = Op::SetAccess(AccessRules { revision: 0, ..document });
+    match Request::from_wire(op, &"admin/alice".into()) {
+        Ok(Request::Propose { command, .. }) => Some(command),
+        Ok(other) => panic!("{other:?} proposes nothing"),
+        Err(refusal) => {
+            assert!(!refusal.message.is_empty());
+            None
+        }
+    }
+}
+
+pub(super) fn access_seeds() -> Vec<Vec<u8>> {
+    let texts = [
+        r#"{"revision":0,"enabled":false}"#,
+        r#"{"revision":7,"rules":[{"subject":"*","prefix":"","rights":["read","admin"]}]}"#,
+        r#"{"revision":1,"enabled":true,"roles":{"operators":["worker-7","ci@example"],"none":[]},"rules":[{"subject":"role:operators","prefix":"billing/","rights":["break","acquire","write","write"]},{"subject":"worker-7","prefix":"billing/\u2028\u00e9","rights":[]}]}"#,
+    ];
+    texts.map(|text| text.as_bytes().to_vec()).into()
 }

@@ -13,7 +13,7 @@ use std::sync::Arc;
 use rand::SeedableRng;
 use rand::rngs::StdRng;
 use serde_json::{Value, json};
-use stateright::{Expectation, Property};
+use stateright::{Expectation, Model, Property};
 
 use crate::erased::Erased;
 use crate::presentation::{Presentation, Way, by_weight};
@@ -184,13 +184,16 @@ pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Ve
     found
 }
 
+/// Sees a state with its index among those reached; returns whether the search goes on.
+type Visitor<'a, S> = dyn FnMut(&Reached<S>, usize, &S) -> bool + 'a;
+
 /// Visits the states breadth first, from these initial ones, each with its index among all, until `goes_on` is
 /// false. Once `most` states are known, only those are visited.
 fn breadth_first<M: Presentation>(
     model: &M,
     initial: Vec<(usize, M::State)>,
     most: usize,
-    goes_on: &mut dyn FnMut(&Reached<M::State>, usize, &M::State) -> bool,
+    goes_on: &mut Visitor<'_, M::State>,
 ) {
     let mut reached = Reached::default();
     for (choice, state) in initial {
@@ -332,13 +335,12 @@ pub(crate) fn trace_of_choices<M: Presentation>(
     Some(trace_of_way(&model, property, possible, &way_of(&model, initial, choices)?))
 }
 
+/// Chooses one of the actions at a state.
+type Chooser<'a, M> = dyn FnMut(&<M as Model>::State, &[<M as Model>::Action]) -> Option<<M as Model>::Action> + 'a;
+
 /// The states on the path of the chosen actions, until `choose` returns `None`; `None` if a chosen
 /// action has no successor.
-fn take<M: Presentation>(
-    model: &M,
-    initial: usize,
-    choose: &mut dyn FnMut(&M::State, &[M::Action]) -> Option<M::Action>,
-) -> Option<Box<Way<M>>> {
+fn take<M: Presentation>(model: &M, initial: usize, choose: &mut Chooser<'_, M>) -> Option<Box<Way<M>>> {
     let mut state = model.init_states().into_iter().nth(initial)?;
     let mut way = Vec::new();
     loop {
@@ -392,8 +394,6 @@ fn explorer_path<M: Presentation>(model: &M, way: &Way<M>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use stateright::Model;
-
     use super::*;
 
     /// A counter that takes steps of 1 and 2, up to 5.

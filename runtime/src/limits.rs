@@ -147,7 +147,7 @@ pub const CONNECTIONS: usize = 20_000;
 /// Maximum number of open connections to the address for administration, out of those of all clients.
 pub const ADMIN_CONNECTIONS: usize = 256;
 /// Maximum number of open connections to the peer port that have not completed the handshake, if
-/// the limit of open files allows that many.
+/// the limit of open files allows that many. Half of them are for connections from addresses of members only.
 pub const UNIDENTIFIED_CONNECTIONS: usize = 256;
 /// Memory for what unknown programs have sent to a port and the node has not handled yet, in bytes:
 /// unfinished frames of nodes that are no members at one port, unfinished requests of clients at the
@@ -162,6 +162,9 @@ pub const LOOPBACK_STRANGER_SHARE: usize = 2;
 /// Maximum number of handshakes of TLS at the port for clients that are in progress: each may have
 /// 64 KiB in memory. The others wait.
 pub const HANDSHAKES: usize = 512;
+/// The same at the peer port, for connections from other addresses than those of members: the messages of members wait
+/// for no more of them.
+pub const PEER_HANDSHAKES: usize = 32;
 /// Time within which a node that is no member must complete its next frame.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);
 /// Maximum number of nodes that are no members, as far as this node knows, that it remembers and

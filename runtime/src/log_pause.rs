@@ -3,8 +3,10 @@
 //! the number of repetitions.
 
 use std::collections::BTreeMap;
+use std::net::IpAddr;
 use std::time::{Duration, Instant};
 
+use crate::addresses::ClientAddress;
 use crate::sync::Mutex;
 
 /// Maximum number of different lines that are remembered: others may make them up.
@@ -68,6 +70,11 @@ impl LogPause {
         lines.insert(line.to_owned(), Logged { at: now, pause, repeats: 0 });
         Some(0)
     }
+
+    /// The same for an event that a client at this address causes. All addresses that one IPv6 host has share a line.
+    pub(crate) fn due_from(&self, address: IpAddr, line: &str, pause: Duration, now: Instant) -> Option<u64> {
+        self.due(&format!("{} {line}", ClientAddress::of(address)), pause, now)
+    }
 }
 
 #[cfg(test)]
@@ -95,6 +102,17 @@ mod tests {
         assert_eq!((logged, pauses.lines.lock().len()), (LINES, LINES));
         assert_eq!(pauses.due("later", PAUSE, start + PAUSE), Some(0), "old lines make room");
     }
+
+    /// Goal: an IPv6 host, which has as many addresses as it likes in its network, causes no line for each of them.
+    #[test]
+    fn addresses_of_one_network_of_ipv6_share_a_line() {
+        let (pauses, start) = (LogPause::default(), Instant::now());
+        let due = |address: &str| pauses.due_from(address.parse().unwrap(), "no hello", PAUSE, start);
+        assert_eq!((due("2001:db8:1:2::1"), due("2001:db8:1:2:3:4:5:6")), (Some(0), None));
+        assert_eq!((due("2001:db8:1:3::1"), due("10.0.0.1"), due("10.0.0.2")), (Some(0), Some(0), Some(0)));
+        assert_eq!(due("::ffff:10.0.0.1"), None);
+    }
+
     /// Goal: no line of a client that has proved its name is left out because many others were logged before it.
     #[test]
     fn lines_of_clients_beyond_those_remembered_are_logged() {

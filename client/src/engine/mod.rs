@@ -3,7 +3,7 @@
 //! It owns everything that must outlive a caller: claims (one per lock that is asked for or held, see `claim`), idle
 //! sessions (`pool`), reads (`call`), and what is open on the connection (`link`). Each task (a claim or a call) is
 //! driven after everything that may concern it: it sends what is due, and says when it wants to be driven again at the
-//! latest. The loop in `crate::task` carries out what the engine wants: frames in the outbox, a connection or none.
+//! latest. The loop in `crate::task` executes what the engine wants: frames in the outbox, a connection or none.
 
 mod call;
 mod claim;
@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use self::call::{AnswerSender, Call};
-use self::claim::{Claim, Leftover, Next};
+use self::claim::{Claim, Leftover, Next, Wanted};
 use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
@@ -50,8 +50,15 @@ pub(crate) enum Command {
     Release {
         /// The lock request that it came from.
         claim: u64,
-        /// Where the outcome goes, if the caller waits for it.
+        /// Where the outcome goes, if the caller waits for it; dropped if the lock is lost.
         reply: Option<oneshot::Sender<Result<(), Error>>>,
+    },
+    /// A holder wants one more hold.
+    Hold {
+        /// The guard of that hold, which has none yet.
+        guard: Guard,
+        /// Where the guard goes; dropped if the lock is lost.
+        reply: oneshot::Sender<Result<Guard, Error>>,
     },
     /// A holder writes something under its grant.
     Write {
@@ -343,15 +350,13 @@ impl Engine {
                     let _ = reply.map(|reply| reply.send(Err(Error::Lost)));
                 }
             },
-            Command::Write { claim: id, what, reply } => match self.claims.get_mut(&id) {
-                Some(claim) => {
-                    claim.write(now, what, reply, &mut self.link, &self.around);
-                    self.drive(now, Task::Claim(id));
-                }
-                None => {
-                    let _ = reply.send(Err(Error::Lost));
-                }
-            },
+            Command::Hold { guard, reply } => {
+                let id = guard.claim;
+                self.guard_wants(now, id, Wanted::Hold { guard, reply: Some(reply) });
+            }
+            Command::Write { claim: id, what, reply } => {
+                self.guard_wants(now, id, Wanted::Write { what, reply: Some(reply) });
+            }
             Command::Call { reply, .. } if self.closing => {
                 let _ = reply.send(Err(Error::Closed));
             }
@@ -367,6 +372,14 @@ impl Engine {
         }
         self.let_in(now);
         self.answer_closers();
+    }
+
+    /// A guard wants something of the server. If its claim is gone, so is the lock, and dropping the reply says so.
+    fn guard_wants(&mut self, now: BootInstant, id: u64, wanted: Wanted) {
+        if let Some(claim) = self.claims.get_mut(&id) {
+            claim.want(now, wanted, &mut self.link, &self.around);
+            self.drive(now, Task::Claim(id));
+        }
     }
 
     /// No handle is left, or the client is closed: nothing new begins, callers that wait get an error, and idle

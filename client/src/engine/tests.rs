@@ -1,5 +1,7 @@
 //! The engine on a machine that is suspended: its clock jumps between two events, and no timer knows.
 
+use futures_util::FutureExt;
+
 use super::*;
 use crate::clock::fake;
 use crate::wire::{self, Acquired, Condition, Failure, RecordChange, Request, SessionLease, UNASKED};
@@ -11,16 +13,17 @@ fn session(number: u64) -> SessionId {
 }
 
 /// An engine with a connection, one guard that it has handed out, and what the server is asked.
-struct Scene {
+struct Fixture {
     engine: Engine,
     commands: mpsc::UnboundedSender<Command>,
+    inbox: mpsc::UnboundedReceiver<Command>,
     guard: Guard,
 }
 
-impl Scene {
-    fn with_guard(ttl: Duration) -> Scene {
+impl Fixture {
+    fn with_guard(ttl: Duration) -> Fixture {
         let mut engine = Engine::new(Options::default(), fake::clock);
-        let (commands, _) = mpsc::unbounded_channel();
+        let (commands, inbox) = mpsc::unbounded_channel();
         let (reply, mut answer) = oneshot::channel();
         let (spec, owner) = (LockSpec::exclusive("key"), String::new());
         let request = LockRequest { claim: 1, spec, ttl, wait: Wait::No, owner, reply, commands: commands.clone() };
@@ -39,7 +42,7 @@ impl Scene {
         });
         let guard = answer.try_recv().expect("it was answered").expect("it is granted");
         assert!(guard.is_valid());
-        Scene { engine, commands, guard }
+        Fixture { engine, commands, inbox, guard }
     }
 
     /// What the engine does when its loop runs again, and the keep-alives that it sends then.
@@ -57,6 +60,39 @@ impl Scene {
         let (reply, answer) = oneshot::channel();
         self.engine.command(fake::clock(), Command::Write { claim: 1, what, reply });
         answer
+    }
+
+    /// Asks for one more hold, as [`Guard::hold_again`] does.
+    fn hold_again(&mut self) -> oneshot::Receiver<Result<Guard, Error>> {
+        drop(self.guard.hold_again().now_or_never());
+        let Ok(Command::Hold { guard, .. }) = self.inbox.try_recv() else { panic!("it asks for a hold") };
+        let (reply, answer) = oneshot::channel();
+        self.engine.command(fake::clock(), Command::Hold { guard, reply });
+        answer
+    }
+
+    /// A guard that has one more hold.
+    fn another_guard(&mut self) -> Guard {
+        let mut answer = self.hold_again();
+        let asked = self.asked();
+        receive(&mut self.engine, asked.id, Outcome::Ok(acquired(1)));
+        answer.try_recv().expect("it was answered").expect("it is granted")
+    }
+
+    /// Passes on what guards have said that were dropped.
+    fn drops(&mut self) {
+        while let Ok(command) = self.inbox.try_recv() {
+            self.engine.command(fake::clock(), command);
+        }
+    }
+
+    /// The only request that is sent, apart from keep-alives and questions about the cluster.
+    fn asked(&mut self) -> Request {
+        self.engine.advance(fake::clock());
+        let mut asked = requests(&mut self.engine);
+        asked.retain(|request| !matches!(request.op, Op::KeepAlive { .. } | Op::Status));
+        assert_eq!(asked.len(), 1, "{asked:?}");
+        asked.pop().expect("there is one")
     }
 
     /// Asks for another lock, in a session of its own.
@@ -102,15 +138,15 @@ fn answer_all(engine: &mut Engine, answer: impl Fn(Op) -> Option<Answer>) {
 #[test]
 fn an_answer_that_lay_there_during_a_suspend_brings_no_guard_back() {
     for suspend in [TTL / 2, 3600 * TTL] {
-        let mut scene = Scene::with_guard(TTL);
+        let mut fixture = Fixture::with_guard(TTL);
         fake::suspend(TTL / 2);
-        let asked = scene.advance();
+        let asked = fixture.advance();
         assert_eq!(asked.len(), 1, "half of the lease is over: it is renewed at once");
         fake::suspend(suspend);
-        scene.keep_alive(asked[0]);
-        assert!(!scene.guard.is_valid() && scene.guard.trusted_until().is_none(), "after {suspend:?}");
-        assert!(scene.advance().is_empty(), "what is lost is not kept alive");
-        assert!(!scene.guard.is_valid());
+        fixture.keep_alive(asked[0]);
+        assert!(!fixture.guard.is_valid() && fixture.guard.trusted_until().is_none(), "after {suspend:?}");
+        assert!(fixture.advance().is_empty(), "what is lost is not kept alive");
+        assert!(!fixture.guard.is_valid());
     }
 }
 
@@ -118,49 +154,49 @@ fn an_answer_that_lay_there_during_a_suspend_brings_no_guard_back() {
 /// extends the lease from the sending, not from the answer.
 #[test]
 fn a_suspend_within_the_lease_is_survived() {
-    let mut scene = Scene::with_guard(TTL);
-    let before = scene.guard.remaining();
+    let mut fixture = Fixture::with_guard(TTL);
+    let before = fixture.guard.remaining();
     fake::suspend(TTL / 2);
-    assert_eq!(scene.guard.remaining(), before - TTL / 2);
+    assert_eq!(fixture.guard.remaining(), before - TTL / 2);
     let sent = fake::clock();
-    let asked = scene.advance();
+    let asked = fixture.advance();
     fake::suspend(TTL / 10);
-    scene.keep_alive(asked[0]);
-    assert_eq!(scene.guard.trusted_until(), Some(sent + (TTL - crate::margin(TTL))));
+    fixture.keep_alive(asked[0]);
+    assert_eq!(fixture.guard.trusted_until(), Some(sent + (TTL - crate::margin(TTL))));
 }
 
 /// Goal: no number of suspends lengthens a lease without renewals: each takes a part of it.
 #[test]
 fn many_suspends_give_nothing_back() {
-    let mut scene = Scene::with_guard(TTL);
-    let until = scene.guard.trusted_until();
+    let mut fixture = Fixture::with_guard(TTL);
+    let until = fixture.guard.trusted_until();
     for _ in 0..8 {
         fake::suspend(TTL / 10);
-        scene.advance();
-        assert_eq!(scene.guard.trusted_until(), until);
+        fixture.advance();
+        assert_eq!(fixture.guard.trusted_until(), until);
     }
     fake::suspend(TTL / 5);
-    scene.advance();
-    assert!(!scene.guard.is_valid());
+    fixture.advance();
+    assert!(!fixture.guard.is_valid());
 }
 
 /// Goal: a grant whose answer lay there during a suspend is renewed before a guard is made of it; if the session is gone,
 /// the lock is asked for anew.
 #[test]
 fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
-    let mut scene = Scene::with_guard(TTL);
-    let mut answer = scene.lock("b", Wait::Forever);
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.lock("b", Wait::Forever);
     let (session, ttl_ms) = (session(8), millis(TTL));
-    answer_all(&mut scene.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
-    let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
+    answer_all(&mut fixture.engine, |_| Some(Answer::Session(SessionLease { session, ttl_ms })));
+    let acquire = requests(&mut fixture.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);
     let grant = Acquired { keys: "b".into(), token: 2, session, ttl_ms, signed: Vec::new() };
-    receive(&mut scene.engine, acquire.id, Outcome::Ok(Answer::Acquired(grant)));
+    receive(&mut fixture.engine, acquire.id, Outcome::Ok(Answer::Acquired(grant)));
     assert!(answer.try_recv().is_err(), "the lease of the grant is over");
-    let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
+    let keep_alive = requests(&mut fixture.engine).pop().expect("the lease is renewed first");
     assert_eq!(keep_alive.op, Op::KeepAlive { session });
-    receive(&mut scene.engine, keep_alive.id, Outcome::Error(Failure::new(Code::NoSession, "it has expired")));
-    let opened = requests(&mut scene.engine).pop().expect("it begins anew");
+    receive(&mut fixture.engine, keep_alive.id, Outcome::Error(Failure::new(Code::NoSession, "it has expired")));
+    let opened = requests(&mut fixture.engine).pop().expect("it begins anew");
     assert!(matches!(opened.op, Op::OpenSession(_)));
 }
 
@@ -168,24 +204,24 @@ fn a_grant_that_lay_there_during_a_suspend_makes_no_guard() {
 /// guard is that of the next grant.
 #[test]
 fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
-    let mut scene = Scene::with_guard(TTL);
-    let mut answer = scene.lock("b", Wait::Forever);
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.lock("b", Wait::Forever);
     let (session, ttl_ms) = (session(8), millis(TTL));
     let lease = SessionLease { session, ttl_ms };
-    answer_all(&mut scene.engine, |_| Some(Answer::Session(lease)));
-    let acquire = requests(&mut scene.engine).pop().expect("it asks for the lock");
+    answer_all(&mut fixture.engine, |_| Some(Answer::Session(lease)));
+    let acquire = requests(&mut fixture.engine).pop().expect("it asks for the lock");
     fake::suspend(2 * TTL);
     let grant = |token| Answer::Acquired(Acquired { keys: "b".into(), token, session, ttl_ms, signed: Vec::new() });
-    receive(&mut scene.engine, acquire.id, Outcome::Ok(grant(2)));
-    let keep_alive = requests(&mut scene.engine).pop().expect("the lease is renewed first");
+    receive(&mut fixture.engine, acquire.id, Outcome::Ok(grant(2)));
+    let keep_alive = requests(&mut fixture.engine).pop().expect("the lease is renewed first");
 
     let broken = Broken { key: "b".into(), token: 2, session: session.number(), principal: String::new() };
-    receive(&mut scene.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
-    receive(&mut scene.engine, keep_alive.id, Outcome::Ok(Answer::Session(lease)));
+    receive(&mut fixture.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
+    receive(&mut fixture.engine, keep_alive.id, Outcome::Ok(Answer::Session(lease)));
     assert!(answer.try_recv().is_err(), "the grant is broken");
-    let again = requests(&mut scene.engine).pop().expect("it asks anew");
+    let again = requests(&mut fixture.engine).pop().expect("it asks anew");
     assert!(matches!(again.op, Op::Acquire { number: Some(2), .. }), "{:?}", again.op);
-    receive(&mut scene.engine, again.id, Outcome::Ok(grant(3)));
+    receive(&mut fixture.engine, again.id, Outcome::Ok(grant(3)));
     assert_eq!(answer.try_recv().expect("it was answered").expect("it is granted").token(), 3);
 }
 
@@ -194,12 +230,12 @@ fn a_grant_that_is_broken_before_its_guard_makes_no_guard() {
 #[test]
 fn one_lost_keepalive_is_no_loss() {
     for ttl in [100, 150, 200, 500, 1_000, 10_000, 100_000, 1_000_000, 86_400_000].map(Duration::from_millis) {
-        let mut scene = Scene::with_guard(ttl);
+        let mut fixture = Fixture::with_guard(ttl);
         let mut asked = Vec::new();
         while asked.len() < 2 {
-            assert!(scene.guard.remaining() > (ttl / 5).min(Duration::from_secs(5)), "ttl {ttl:?}: {asked:?}");
+            assert!(fixture.guard.remaining() > (ttl / 5).min(Duration::from_secs(5)), "ttl {ttl:?}: {asked:?}");
             fake::suspend(ttl / 1000);
-            asked.extend(scene.advance());
+            asked.extend(fixture.advance());
         }
     }
 }
@@ -213,29 +249,29 @@ fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
     let waits = [100, 100, 100, 10].map(Duration::from_millis);
     for (code, wait) in [Code::NoSpace, Code::TooSoon, Code::Overloaded, Code::Overloaded].into_iter().zip(waits) {
         for attempts in if wait == waits[0] { 1..=2 } else { 1..=1 } {
-            let mut scene = Scene::with_guard(TTL);
-            let mut answer = scene.lock("b", Wait::For(wait));
-            answer_all(&mut scene.engine, |_| {
+            let mut fixture = Fixture::with_guard(TTL);
+            let mut answer = fixture.lock("b", Wait::For(wait));
+            answer_all(&mut fixture.engine, |_| {
                 Some(Answer::Session(SessionLease { session: session(8), ttl_ms: millis(TTL) }))
             });
             for attempt in 1..=attempts {
-                let asked = requests(&mut scene.engine);
+                let asked = requests(&mut fixture.engine);
                 let [Request { id, op: Op::Acquire { .. } }] = asked[..] else { panic!("it asks: {asked:?}") };
-                receive(&mut scene.engine, id, Outcome::Error(Failure::new(code, "for the moment")));
+                receive(&mut fixture.engine, id, Outcome::Error(Failure::new(code, "for the moment")));
                 if attempt < attempts {
-                    let wake = scene.engine.next_wake().expect("it asks again");
+                    let wake = fixture.engine.next_wake().expect("it asks again");
                     fake::suspend(wake - fake::clock());
-                    scene.engine.advance(fake::clock());
+                    fixture.engine.advance(fake::clock());
                 }
             }
             assert!(answer.try_recv().is_err(), "the wait goes on");
-            let until = scene.engine.next_wake().expect("the wait ends") - fake::clock();
+            let until = fixture.engine.next_wake().expect("the wait ends") - fake::clock();
             assert!(until <= wait, "it wakes in {until:?}");
             fake::suspend(wait);
-            scene.engine.advance(fake::clock());
+            fixture.engine.advance(fake::clock());
             let Ok(Err(Error::Refused(failure))) = answer.try_recv() else { panic!("it was not refused") };
             assert_eq!(failure.error, code);
-            let withdrawals = requests(&mut scene.engine);
+            let withdrawals = requests(&mut fixture.engine);
             assert!(withdrawals.iter().all(|request| matches!(request.op, Op::Withdraw { .. })), "{withdrawals:?}");
             assert_eq!(withdrawals.len(), attempts - 1, "{code:?}");
         }
@@ -246,33 +282,33 @@ fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
 /// an attempt that arrives late does not undo it.
 #[test]
 fn each_value_has_a_number_of_its_own() {
-    let mut scene = Scene::with_guard(TTL);
-    let mut first = scene.proclaim("one");
-    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut first = fixture.proclaim("one");
+    let asked = requests(&mut fixture.engine).pop().expect("it is asked for");
     let proclaimed = |value: &str, number| {
         let proclamation = wire::Proclaim { session: session(7), token: 1, value: value.into() };
         Op::Proclaim { key: "key".into(), proclamation, number: Some(number) }
     };
     assert_eq!(asked.op, proclaimed("one", 2));
-    scene.engine.disconnected("cut".into());
-    scene.engine.connected(fake::clock(), "another node");
+    fixture.engine.disconnected("cut".into());
+    fixture.engine.connected(fake::clock(), "another node");
     let mut again = Vec::new();
     while again.is_empty() {
         fake::suspend(Duration::from_millis(10));
-        scene.engine.advance(fake::clock());
-        again.extend(requests(&mut scene.engine).into_iter().filter(|it| matches!(it.op, Op::Proclaim { .. })));
+        fixture.engine.advance(fake::clock());
+        again.extend(requests(&mut fixture.engine).into_iter().filter(|it| matches!(it.op, Op::Proclaim { .. })));
     }
     assert_eq!(again[0].op, proclaimed("one", 2));
-    receive(&mut scene.engine, again[0].id, Outcome::Ok(Answer::Proclaimed));
+    receive(&mut fixture.engine, again[0].id, Outcome::Ok(Answer::Proclaimed));
     assert_eq!(first.try_recv().expect("it was answered").ok(), Some(Answer::Proclaimed));
 
-    drop(scene.proclaim("two"));
-    let mut third = scene.proclaim("three");
-    let asked = requests(&mut scene.engine);
+    drop(fixture.proclaim("two"));
+    let mut third = fixture.proclaim("three");
+    let asked = requests(&mut fixture.engine);
     assert_eq!(asked.last().expect("it is asked for").op, proclaimed("three", 4));
-    receive(&mut scene.engine, asked.last().expect("as above").id, Outcome::Ok(Answer::Proclaimed));
+    receive(&mut fixture.engine, asked.last().expect("as above").id, Outcome::Ok(Answer::Proclaimed));
     assert_eq!(third.try_recv().expect("it was answered").ok(), Some(Answer::Proclaimed));
-    assert!(scene.guard.is_valid());
+    assert!(fixture.guard.is_valid());
 }
 
 /// Goal: a holder learns from the refusal of a value that its lock is lost; and when no server answers, it learns that in
@@ -280,46 +316,46 @@ fn each_value_has_a_number_of_its_own() {
 #[test]
 fn a_value_that_is_refused_or_not_answered_is_an_error() {
     for code in [Code::NotHolder, Code::NoSession] {
-        let mut scene = Scene::with_guard(TTL);
-        let mut answer = scene.proclaim("one");
-        let asked = requests(&mut scene.engine).pop().expect("it is asked for");
-        receive(&mut scene.engine, asked.id, Outcome::Error(Failure::new(code, "it has passed on")));
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.proclaim("one");
+        let asked = requests(&mut fixture.engine).pop().expect("it is asked for");
+        receive(&mut fixture.engine, asked.id, Outcome::Error(Failure::new(code, "it has passed on")));
         assert!(
-            answer.try_recv().is_err() && !scene.guard.is_valid(),
+            answer.try_recv().is_err() && !fixture.guard.is_valid(),
             "the sender is gone, which says that it is lost"
         );
-        assert_eq!(scene.engine.link.under_way(), 0, "no request is left behind");
+        assert_eq!(fixture.engine.link.under_way(), 0, "no request is left behind");
     }
-    let mut scene = Scene::with_guard(TTL);
-    let mut answer = scene.proclaim("one");
-    drop(requests(&mut scene.engine));
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.proclaim("one");
+    drop(requests(&mut fixture.engine));
     fake::suspend(Options::default().request_timeout);
-    scene.engine.advance(fake::clock());
+    fixture.engine.advance(fake::clock());
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))));
-    let asked = requests(&mut scene.engine);
+    let asked = requests(&mut fixture.engine);
     assert!(asked.iter().all(|request| !matches!(request.op, Op::Proclaim { .. })), "{asked:?}");
 
     // The lease ends, or the grant is broken, while the value is on its way.
     for is_broken in [false, true] {
-        let mut scene = Scene::with_guard(TTL);
-        let mut answer = scene.proclaim("one");
-        drop(requests(&mut scene.engine));
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.proclaim("one");
+        drop(requests(&mut fixture.engine));
         if is_broken {
             let broken = Broken { key: "key".into(), token: 1, session: 7, principal: String::new() };
-            receive(&mut scene.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
+            receive(&mut fixture.engine, UNASKED, Outcome::Ok(Answer::Lost(broken)));
         } else {
             fake::suspend(TTL);
         }
-        scene.engine.advance(fake::clock());
-        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)) && !scene.guard.is_valid());
-        assert_eq!(scene.engine.link.under_way(), 0, "no request is left behind");
+        fixture.engine.advance(fake::clock());
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Closed)) && !fixture.guard.is_valid());
+        assert_eq!(fixture.engine.link.under_way(), 0, "no request is left behind");
     }
 
-    let mut scene = Scene::with_guard(TTL);
-    let mut answer = scene.proclaim(&"v".repeat(5_000));
-    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
-    receive(&mut scene.engine, asked.id, Outcome::Error(Failure::new(Code::Invalid, "the value is too long")));
-    assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))) && scene.guard.is_valid());
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.proclaim(&"v".repeat(5_000));
+    let asked = requests(&mut fixture.engine).pop().expect("it is asked for");
+    receive(&mut fixture.engine, asked.id, Outcome::Error(Failure::new(Code::Invalid, "the value is too long")));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))) && fixture.guard.is_valid());
 }
 
 /// Goal: a holder's changes of records are asked for under its token and a number of their own, the same in every attempt;
@@ -329,20 +365,20 @@ fn records_are_written_once_and_only_by_the_holder() {
     let changes = || vec![RecordChange::Put { key: "state".into(), value: "done".into() }];
     let version = || Condition::Version { key: "state".into(), version: 3 };
     let transaction = || Transaction { conditions: vec![version()], changes: changes(), ..Transaction::default() };
-    let mut scene = Scene::with_guard(TTL);
-    let mut answer = scene.write(Write::Records(transaction()));
-    let asked = requests(&mut scene.engine).pop().expect("it is asked for");
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.write(Write::Records(transaction()));
+    let asked = requests(&mut fixture.engine).pop().expect("it is asked for");
     let held = Condition::Held { lock: "key".into(), token: 1 };
     let fenced = Transaction { session: Some(session(7)), conditions: vec![held, version()], changes: changes() };
     let expected = Op::Transact { transaction: fenced, number: Some(2) };
     assert_eq!(asked.op, expected);
-    scene.engine.disconnected("cut".into());
-    scene.engine.connected(fake::clock(), "another node");
-    scene.engine.advance(fake::clock());
-    let again = requests(&mut scene.engine).into_iter().find(|it| matches!(it.op, Op::Transact { .. }));
+    fixture.engine.disconnected("cut".into());
+    fixture.engine.connected(fake::clock(), "another node");
+    fixture.engine.advance(fake::clock());
+    let again = requests(&mut fixture.engine).into_iter().find(|it| matches!(it.op, Op::Transact { .. }));
     let again = again.expect("it is asked for again");
     assert_eq!(again.op, expected);
-    receive(&mut scene.engine, again.id, Outcome::Ok(Answer::Written { version: 4 }));
+    receive(&mut fixture.engine, again.id, Outcome::Ok(Answer::Written { version: 4 }));
     assert_eq!(answer.try_recv().expect("it was answered").ok(), Some(Answer::Written { version: 4 }));
 
     let refusals = [
@@ -352,13 +388,13 @@ fn records_are_written_once_and_only_by_the_holder() {
     ];
     for failure in refusals {
         let is_lost = failure.got == Some(1);
-        let mut answer = scene.write(Write::Records(transaction()));
-        let asked = requests(&mut scene.engine).pop().expect("it is asked for");
-        receive(&mut scene.engine, asked.id, Outcome::Error(failure));
+        let mut answer = fixture.write(Write::Records(transaction()));
+        let asked = requests(&mut fixture.engine).pop().expect("it is asked for");
+        receive(&mut fixture.engine, asked.id, Outcome::Error(failure));
         let received = answer.try_recv();
         assert_eq!(matches!(received, Ok(Err(Error::Refused(_)))), !is_lost, "{received:?}");
         assert_eq!(matches!(received, Err(oneshot::error::TryRecvError::Closed)), is_lost, "{received:?}");
-        assert_eq!(scene.guard.is_valid(), !is_lost);
+        assert_eq!(fixture.guard.is_valid(), !is_lost);
     }
 }
 
@@ -372,34 +408,188 @@ fn what_counts_twice_is_sent_once_on_a_connection() {
     let twice =
         [Op::Transact { transaction, number: None }, Op::Release { keys: "reentrant".into(), grant, number: None }];
     for (op, counts_twice) in twice.map(|op| (op, true)).into_iter().chain([(Op::ShowAccess, false)]) {
-        let mut scene = Scene::with_guard(TTL);
+        let mut fixture = Fixture::with_guard(TTL);
         let options = Options::default();
         let (reply, mut answer) = oneshot::channel();
         let call = Command::Call { op: op.clone(), within: options.request_timeout, reply };
-        scene.engine.command(fake::clock(), call);
-        let sent = |scene: &mut Scene| {
-            scene.engine.advance(fake::clock());
-            requests(&mut scene.engine)
+        fixture.engine.command(fake::clock(), call);
+        let sent = |fixture: &mut Fixture| {
+            fixture.engine.advance(fake::clock());
+            requests(&mut fixture.engine)
                 .into_iter()
                 .filter(|request| request.op == op)
                 .map(|request| request.id)
                 .collect()
         };
-        let first: Vec<u64> = sent(&mut scene);
+        let first: Vec<u64> = sent(&mut fixture);
         assert_eq!(first.len(), 1);
         fake::suspend(options.attempt_timeout * 2);
-        let again: Vec<u64> = sent(&mut scene);
+        let again: Vec<u64> = sent(&mut fixture);
         assert_eq!(again.is_empty(), counts_twice, "{op:?}");
-        scene.engine.disconnected("cut".into());
-        scene.engine.connected(fake::clock(), "another node");
-        let anew: Vec<u64> = sent(&mut scene);
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+        let anew: Vec<u64> = sent(&mut fixture);
         assert_eq!(anew.len(), 1, "{op:?}");
         assert!(answer.try_recv().is_err(), "{op:?}");
         fake::suspend(options.request_timeout);
-        sent(&mut scene);
+        sent(&mut fixture);
         assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "{op:?}");
-        assert_eq!(scene.engine.link.under_way(), 0, "{op:?}");
+        assert_eq!(fixture.engine.link.under_way(), 0, "{op:?}");
     }
+}
+
+fn acquired(token: u64) -> Answer {
+    let (keys, session) = ("key".into(), session(7));
+    Answer::Acquired(Acquired { keys, token, session, ttl_ms: millis(TTL), signed: Vec::new() })
+}
+
+fn release_of(number: u64) -> Op {
+    let grant = wire::Release { session: session(7), token: 1 };
+    Op::Release { keys: "key".into(), grant, number: Some(number) }
+}
+
+/// Goal: guards of one grant are counted at the server: each further one by a reentrant acquire, which leaves the value as
+/// it is, and each that ends by a release. The lock is held until the last one ends, and that one's session is used again.
+#[test]
+fn each_guard_of_a_grant_has_one_hold() {
+    let mut fixture = Fixture::with_guard(TTL);
+    fake::suspend(TTL / 10);
+    let (sent, mut answer) = (fake::clock(), fixture.hold_again());
+    let asked = fixture.asked();
+    let options = wire::Acquire { session: Some(session(7)), reentrant: true, ..wire::Acquire::default() };
+    assert_eq!(asked.op, Op::Acquire { keys: "key".into(), options, number: Some(2) });
+    fake::suspend(TTL / 10);
+    receive(&mut fixture.engine, asked.id, Outcome::Ok(acquired(1)));
+    let second = answer.try_recv().expect("it was answered").expect("it is granted");
+    assert_eq!((second.token(), second.session(), second.keys()), (1, session(7), fixture.guard.keys()));
+    assert_eq!(fixture.guard.trusted_until(), Some(sent + (TTL - crate::margin(TTL))), "the acquire renews the lease");
+    assert_eq!(second.trusted_until(), fixture.guard.trusted_until());
+
+    drop(second);
+    fixture.drops();
+    let asked = fixture.asked();
+    assert_eq!(asked.op, release_of(3));
+    receive(&mut fixture.engine, asked.id, Outcome::Ok(Answer::StillHeld { holds: 1 }));
+    assert!(fixture.guard.is_valid());
+
+    let (reply, mut released) = oneshot::channel();
+    fixture.engine.command(fake::clock(), Command::Release { claim: 1, reply: Some(reply) });
+    let asked = fixture.asked();
+    assert_eq!(asked.op, release_of(4));
+    receive(&mut fixture.engine, asked.id, Outcome::Ok(Answer::Released));
+    assert_eq!(released.try_recv(), Ok(Ok(())));
+    fixture.guard.released = true;
+    assert!(fixture.engine.is_idle());
+}
+
+/// Goal: a hold that no caller waits for is given back, whether the caller has gone or was told that no server answers; and
+/// its acquire is sent again under its number until it is answered, for it may have been done.
+#[test]
+fn a_hold_without_a_caller_is_given_back() {
+    for is_told in [false, true] {
+        let mut fixture = Fixture::with_guard(10 * TTL);
+        let mut answer = fixture.hold_again();
+        let first = fixture.asked();
+        if is_told {
+            fake::suspend(Options::default().request_timeout);
+            fixture.engine.advance(fake::clock());
+            assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))));
+            requests(&mut fixture.engine);
+        } else {
+            drop(answer);
+        }
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+        let again = fixture.asked();
+        assert_eq!(again.op, first.op);
+        receive(&mut fixture.engine, again.id, Outcome::Ok(acquired(1)));
+        fixture.drops();
+        let asked = fixture.asked();
+        assert_eq!(asked.op, release_of(3), "told: {is_told}");
+        receive(&mut fixture.engine, asked.id, Outcome::Ok(Answer::StillHeld { holds: 1 }));
+        assert!(fixture.guard.is_valid());
+    }
+}
+
+/// Goal: the last guard ends while an acquire of another hold is unanswered. The release replaces it, and takes the hold, too,
+/// if the acquire was done.
+#[test]
+fn the_last_guard_takes_all_holds() {
+    let mut fixture = Fixture::with_guard(TTL);
+    drop(fixture.hold_again());
+    fixture.asked();
+    let (reply, mut released) = oneshot::channel();
+    fixture.engine.command(fake::clock(), Command::Release { claim: 1, reply: Some(reply) });
+    let asked = fixture.asked();
+    assert_eq!(asked.op, release_of(3));
+    receive(&mut fixture.engine, asked.id, Outcome::Ok(Answer::StillHeld { holds: 1 }));
+    assert!(released.try_recv().is_err(), "the lock is held still");
+    let asked = fixture.asked();
+    assert_eq!(asked.op, release_of(4));
+    receive(&mut fixture.engine, asked.id, Outcome::Ok(Answer::Released));
+    assert_eq!(released.try_recv(), Ok(Ok(())));
+    fixture.guard.released = true;
+}
+
+/// Goal: what several guards want is done one after the other, and nothing that a caller waits for is given up.
+#[test]
+fn guards_of_a_grant_wait_for_one_another() {
+    let mut fixture = Fixture::with_guard(TTL);
+    let second = fixture.another_guard();
+    let mut first_value = fixture.proclaim("one");
+    let mut second_value = fixture.proclaim("two");
+    drop(second);
+    fixture.drops();
+    let mut numbers = Vec::new();
+    for answer in [Answer::Proclaimed, Answer::Proclaimed, Answer::StillHeld { holds: 1 }] {
+        let asked = fixture.asked();
+        numbers.push(match asked.op {
+            Op::Proclaim { number, .. } | Op::Release { number, .. } => number.expect("it has one"),
+            other => panic!("{other:?}"),
+        });
+        receive(&mut fixture.engine, asked.id, Outcome::Ok(answer));
+    }
+    assert_eq!(numbers, [3, 4, 5]);
+    for value in [&mut first_value, &mut second_value] {
+        assert_eq!(value.try_recv().expect("it was answered").ok(), Some(Answer::Proclaimed));
+    }
+}
+
+/// Goal: what says that the grant has gone is a loss for all guards of it: the refusal of another hold or of a release, and
+/// a grant with another token, which no guard has and which ends with its session.
+#[test]
+fn a_lost_grant_is_lost_for_all_its_guards() {
+    let failed = |code| Outcome::Error(Failure::new(code, "it has passed on"));
+    for outcome in [failed(Code::NoSession), failed(Code::Held), failed(Code::Gone), Outcome::Ok(acquired(2))] {
+        let mut fixture = Fixture::with_guard(TTL);
+        let second = fixture.another_guard();
+        let mut third = fixture.hold_again();
+        let asked = fixture.asked();
+        let is_granted = matches!(outcome, Outcome::Ok(_));
+        receive(&mut fixture.engine, asked.id, outcome);
+        assert!(matches!(third.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+        assert!(!fixture.guard.is_valid() && !second.is_valid());
+        if is_granted {
+            assert_eq!(fixture.asked().op, Op::CloseSession { session: session(7) });
+        }
+    }
+    for outcome in [failed(Code::NotHolder), failed(Code::Gone), Outcome::Ok(Answer::Released)] {
+        let mut fixture = Fixture::with_guard(TTL);
+        drop(fixture.another_guard());
+        fixture.drops();
+        let asked = fixture.asked();
+        receive(&mut fixture.engine, asked.id, outcome);
+        assert!(!fixture.guard.is_valid());
+        let mut late = fixture.proclaim("late");
+        assert!(matches!(late.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    }
+    // The session may have a grant that no guard has.
+    let mut fixture = Fixture::with_guard(TTL);
+    fixture.engine.command(fake::clock(), Command::Release { claim: 1, reply: None });
+    let asked = fixture.asked();
+    receive(&mut fixture.engine, asked.id, failed(Code::NotHolder));
+    assert_eq!(fixture.asked().op, Op::CloseSession { session: session(7) });
+    fixture.guard.released = true;
 }
 
 impl LockSpec {

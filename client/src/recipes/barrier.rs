@@ -100,7 +100,8 @@ impl Barrier {
         }
     }
 
-    /// Removes the records of all that have arrived, when all have passed: who still waits would wait for ever.
+    /// Removes the records of all that have arrived, when all have passed: a client that still waits would wait
+    /// for ever.
     ///
     /// # Errors
     /// As those of [`Client::list_records`] and [`Client::transact`]; some records may be removed then.

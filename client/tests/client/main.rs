@@ -3,6 +3,7 @@
 mod cancellation;
 mod discovery;
 mod exactly_once;
+mod holds;
 mod lease;
 mod many_tasks;
 mod sessions;

@@ -435,7 +435,7 @@ class Hold:
             return STAY
         if self.phase is Phase.ACQUIRING and now >= self.lease_end:
             # This process or the network was stopped. The session may live: it is not left to its
-            # TTL, during which its grant would keep everybody from the lock.
+            # TTL, during which its grant would keep all other clients from the lock.
             self._late = grant
             self._last_reason = "the grant arrived after the end of its lease"
             return STAY

@@ -18,7 +18,7 @@ log = logging.getLogger("palisade")
 
 # A name's next address is tried after this time, in seconds (RFC 8305).
 NEXT_ADDRESS = 0.25
-# How often a driver that is cancelled looks whether somebody is left who may release, in seconds.
+# How often a cancelled driver checks whether a task is left that may release the lock, in seconds.
 LOOK_AROUND = 0.05
 
 # The tasks of this client, in all loops. None of them releases a lock.

@@ -58,7 +58,7 @@ class Driver:
         # The engine is finished. The thread may still run `on_lost`.
         self._is_over = False
         self._tells_loss = False
-        # Taken by who drives the engine: the thread, or `abandon` before the thread has begun.
+        # The driver of the engine takes it: the thread, or `abandon` before the thread has begun.
         self._turn = threading.Lock()
         self._thread = threading.Thread(target=self._run, name="palisade-lock", daemon=True)
 

@@ -108,7 +108,7 @@ class Wire:
             self._protocol.send_text(text.encode())
 
     def close(self) -> None:
-        """Says goodbye. Nobody waits for the answer."""
+        """Sends a close frame, without waiting for the answer."""
         if self._protocol.state is State.OPEN:
             self._protocol.send_close(1000)
 

@@ -216,7 +216,7 @@ class Lock(BaseLock):
             self._body.cancel()
 
     async def _take_back(self, body: asyncio.Task[Any]) -> bool:
-        """Takes our cancellation back. Returns whether nobody else has cancelled the body.
+        """Takes our cancellation back. Returns whether no other task has cancelled the body.
 
         The body may have ended before it saw the cancellation: then it is still to come, and is
         caught here.

@@ -211,7 +211,7 @@ class ScriptedNode:
 
 
 def unused_address() -> str:
-    """An address at which nobody listens."""
+    """An address at which no program listens."""
     with socket.socket() as sock:
         sock.bind(("127.0.0.1", 0))
         return f"127.0.0.1:{sock.getsockname()[1]}"

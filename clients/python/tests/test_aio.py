@@ -351,7 +351,7 @@ class Body(unittest.TestCase):
         with ScriptedNode(good) as node:
             before = time.monotonic()
             asyncio.run(main())
-            self.assertLess(time.monotonic() - before, 1, "nobody is left who could release it")
+            self.assertLess(time.monotonic() - before, 1, "no task is left that could release it")
             self.assertFalse(locks[0].is_valid)
             self.assertEqual(node.seen, [])
 

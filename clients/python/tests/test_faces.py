@@ -242,7 +242,7 @@ class FaceTest(unittest.TestCase):
             self.assertEqual((handle.losses, handle.lock.lost.is_set()), ([], False))
         self.assert_all_ended()
 
-    def test_release_that_nobody_answers_ends_with_the_lease(self) -> None:
+    def test_unanswered_release_ends_with_the_lease(self) -> None:
         def script(connection: Connection) -> None:
             connection.grant()
             connection.freeze()

@@ -565,7 +565,7 @@ export class Engine {
     this.#abandon(now);
   }
 
-  /** Leaves the queue, or gives back a grant that nobody took, without making the caller wait for it. */
+  /** Leaves the queue, or gives back a grant that the caller did not take, without making the caller wait for it. */
   #abandon(now: number): void {
     this.#phase = "abandoning";
     this.#abandonUntil = now + Math.min(ABANDON_MS, this.#ttlMs);

@@ -23,7 +23,7 @@ export interface HolderOfError {
 
 /** Another session holds the lock, and the request does not wait, or not in so long a queue. */
 export class Held extends PalisadeError {
-  /** Who holds the lock; absent if it is only waited for, or if this client may not know. */
+  /** The holder of the lock; absent if clients only wait for it, or if this client may not know. */
   readonly holder: HolderOfError | undefined;
   /** How many sessions wait for the lock, if the server said so. */
   readonly queue: number | undefined;

@@ -10,7 +10,7 @@ import { SuspendClock } from "./clock.js";
 import type { Address } from "./endpoints.js";
 import { type Platform, type Socket, type SocketHandlers, holdUrl } from "./platform.js";
 
-/** How the client proves who it is, and whom it believes. Contents, not names of files. */
+/** The identity of the client, and the servers that it trusts. Contents, not names of files. */
 export interface TlsOptions {
   /** The certificates of the CAs that issue the servers' certificates, PEM. Without it, the system's CAs count. */
   readonly ca?: string | Buffer | readonly (string | Buffer)[];

@@ -69,7 +69,7 @@ describe("a client", () => {
     server.close();
   });
 
-  it("resumes after a cut, and nobody is told", async () => {
+  it("resumes after a cut, and the application is not told", async () => {
     await using server = await FakeServer.start();
     const acquiring = new Client(server.endpoint).lock("nightly", { ttlMs: 6_000 });
     const first = await server.peer();

@@ -1,4 +1,4 @@
-// TLS: whom the client believes, and how it proves who it is. The certificates are made by `openssl` for each run.
+// TLS: which servers the client trusts, and how it proves its identity. `openssl` makes the certificates for each run.
 
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";

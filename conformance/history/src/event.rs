@@ -388,7 +388,7 @@ pub enum Note {
     },
     /// The acquire's connection broke, or the client sent it again for another reason. The service
     /// may drop its queue position, and a repetition joins the queue at the end. Each sending may
-    /// be carried out.
+    /// be executed.
     Disconnected,
 }
 

@@ -119,8 +119,8 @@ impl Operation {
 
     /// Whether a refusal is certain although the request was sent more than once. A refusal answers
     /// one sending. An acquire with a number is done once at most, and every sending returns its
-    /// outcome. Another sending of any other request may be carried out later, or may have been
-    /// carried out before.
+    /// outcome. Another sending of any other request may be executed later, or may have been
+    /// executed before.
     fn settles_all_sendings(&self, refusal: &Refusal) -> bool {
         match &self.call {
             Call::Read { .. } | Call::ReadRecord { .. } => true,

@@ -3,7 +3,7 @@
 //! A [`Recorder`] is cheap to clone. It records an invocation before it returns the [`Pending`], so
 //! the invocation is on record before the request can be sent. A `Pending` that is dropped without
 //! an outcome is recorded as unknown, so that a task that panics or is cancelled does not hide a
-//! request that may still be carried out.
+//! request that may still be executed.
 
 use std::io::Write;
 use std::sync::Arc;

@@ -1,7 +1,7 @@
 //! Where a live node must halt, to be killed where the model's server crashed.
 //!
-//! The model carries out a node's outputs one by one; it may crash between any two, and between the
-//! entries of one write. A live node makes all writes of a step durable at the place of the first,
+//! The model executes a node's outputs one by one; it may crash between any two, and between the
+//! entries of one write. A live node makes all writes of a step durable at the position of the first,
 //! in one frame (only a leader's snapshot splits them), and after a crash either the whole frame is
 //! there or nothing of it. The contract of `spec` allows that, and it is less than what the model
 //! tries: some of the model's crashes leave a disk that no crash of a live node leaves. For these,
@@ -21,7 +21,7 @@ pub struct Plan {
     pub stop: Option<Stop>,
     /// What the node has done up to that point.
     pub effects: Vec<Effect>,
-    /// The number of outputs that count as carried out: every write before this one is durable.
+    /// The number of outputs that count as executed: every write before this one is durable.
     pub durable: usize,
     /// Whether the next write's snapshot file already has its final name.
     pub is_half_installed: bool,

@@ -33,9 +33,9 @@ impl ExpectedNode {
         outputs
     }
 
-    /// Carries out the writes and returns the messages sent; a snapshot is that of the disk at its
-    /// place in the outputs.
-    pub fn carry_out(&mut self, outputs: &[Output<LockTable>]) -> Vec<Message<LockTable>> {
+    /// Executes the writes and returns the messages sent; a snapshot is that of the disk at its
+    /// position in the outputs.
+    pub fn execute(&mut self, outputs: &[Output<LockTable>]) -> Vec<Message<LockTable>> {
         let mut sent = Vec::new();
         for output in outputs {
             match output {

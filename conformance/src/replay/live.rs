@@ -30,7 +30,7 @@ pub enum LiveError {
     /// The process did not answer in time.
     #[error("the process has not answered within {PATIENCE:?}")]
     Silent,
-    /// The process cannot carry out the request.
+    /// The process cannot execute the request.
     #[error("{0}")]
     Cannot(String),
     /// The process gave an unexpected answer.

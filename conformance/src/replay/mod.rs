@@ -4,7 +4,7 @@
 //! replay applies the same events to processes of the server's parts with real files, connected over
 //! real TCP. After every step it compares each process's node state, its disk and the messages it sent
 //! with the model's. So for these paths, what the model proves of its servers is true of these
-//! processes too: the driver carries out the outputs in the required order, the log recovers
+//! processes too: the driver executes the outputs in the required order, the log recovers
 //! exactly the model's disk, and the frames encode the messages faithfully.
 //!
 //! | file | contents |

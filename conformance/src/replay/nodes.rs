@@ -247,15 +247,15 @@ impl LiveNodes {
     ) -> NodeResult<()> {
         let (sends, now) = compare::step(answer, input, outputs, plan).map_err(|difference| (server, difference))?;
         let expected = &mut self.slots.get_mut(&server).ok_or_else(|| unknown_server(server))?.expected;
-        let sent = expected.clone().carry_out(outputs);
+        let sent = expected.clone().execute(outputs);
         match plan {
             Some(plan) => {
-                expected.carry_out(&outputs[..plan.durable]);
+                expected.execute(&outputs[..plan.durable]);
                 if let (true, Some(Output::Persist(write))) = (plan.is_half_installed, outputs.get(plan.durable)) {
                     expected.half_install(write);
                 }
             }
-            None => drop(expected.carry_out(outputs)),
+            None => drop(expected.execute(outputs)),
         }
         self.compare_sent(server, &sent[..sends])?;
         match now {

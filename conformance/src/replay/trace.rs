@@ -103,7 +103,7 @@ pub struct Turn {
 pub struct Given {
     /// The input, in the model's terms.
     pub input: Value,
-    /// Whether the node's outputs are carried out. If not, they are only messages, and these are
+    /// Whether the node's outputs are executed. If not, they are only messages, and these are
     /// lost.
     pub done: bool,
 }
@@ -113,7 +113,7 @@ pub struct Given {
 pub struct Crash {
     /// The input at which the server crashes, counted from 0.
     pub input: usize,
-    /// Number of outputs that were carried out before the crash.
+    /// Number of outputs that were executed before the crash.
     pub outputs: usize,
     /// How much of the next write was done: of entries, this many after the removal of those that
     /// they replace; of a snapshot, everything except the removal of what it replaces. `None`:

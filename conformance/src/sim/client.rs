@@ -424,7 +424,7 @@ impl Client {
             env.history.info(pending.op, now, "not answered in time, and given up");
             return self.begin(Operation::Withdraw { keys: spec.keys.clone() }, env, actions);
         }
-        let Some((request, wait)) = self.ask(&pending, env) else {
+        let Some((request, wait)) = self.build_request(&pending, env) else {
             return env.history.info(pending.op, now, "the session is lost");
         };
         let sent = self.send(request, now, wait, actions);
@@ -468,7 +468,7 @@ impl Client {
 }
 
 impl PendingOperation {
-    /// Each sending of such an operation would be carried out by itself, so it is not repeated: its outcome
+    /// Each sending of such an operation would be executed by itself, so it is not repeated: its outcome
     /// stays unknown, and a session that it has opened expires.
     fn is_sent_once(&self) -> bool {
         matches!(self.operation, Operation::Once { .. })

@@ -66,7 +66,7 @@ pub(super) struct World {
     /// Requests that open a session, with the session's proof.
     openings: BTreeMap<CallId, Proof>,
     operator: Operator,
-    /// Watchers; one is out of its place during its turn.
+    /// Watchers; `None` is the one that has its turn.
     watchers: Vec<Option<Watcher>>,
     /// Faults are being injected.
     storms: bool,

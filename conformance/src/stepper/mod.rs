@@ -1,10 +1,10 @@
 //! `palisade-conformance step-node`: a node that takes each step on a command from standard input,
 //! for the [replay](crate::replay) that steps live nodes as a model was stepped.
 //!
-//! A stepped node is a process with a server's parts: the node, the driver that carries out its
+//! A stepped node is a process with a server's parts: the node, the driver that executes its
 //! outputs, the write-ahead log in real files, the connections to its peers with their handshakes
 //! and frames. It has no timers and accepts no clients, and takes an input only on a
-//! [request](protocol::Request). The driver then steps the node exactly once and carries out the
+//! [request](protocol::Request). The driver then steps the node exactly once and executes the
 //! outputs. The answer has the effects, the node's new state, and what a restart would recover from
 //! the disk. A request may name a point between two messages or in a write at which the process
 //! halts, to be killed there.

@@ -98,7 +98,7 @@ pub enum Answer {
         /// Its state.
         self_now: Box<Now>,
     },
-    /// The node took a step, and its outputs are carried out.
+    /// The node took a step, and its outputs are executed.
     Stepped(Box<Stepped>),
     /// The snapshot is durable.
     Taken(Box<Now>),
@@ -107,7 +107,7 @@ pub enum Answer {
         /// The effects since the request.
         effects: Vec<Effect>,
     },
-    /// The request cannot be carried out, for this reason.
+    /// The request cannot be executed, for this reason.
     Cannot(String),
 }
 
@@ -127,7 +127,7 @@ pub struct Stepped {
     pub input: Input<LockTable>,
     /// The node's outputs, each as `Debug` formats it.
     pub outputs: Vec<String>,
-    /// The effects of carrying out the outputs, in order.
+    /// The effects of executing the outputs, in order.
     pub effects: Vec<Effect>,
     /// The state after the step.
     pub now: Now,

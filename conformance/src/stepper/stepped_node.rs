@@ -1,4 +1,4 @@
-//! The node of the process: it is built from the server's parts, and carries out requests.
+//! The node of the process: it is built from the server's parts, and executes requests.
 
 use std::io::{self, Write};
 use std::net::{Ipv4Addr, SocketAddr};
@@ -134,7 +134,7 @@ impl SteppedNode {
         })
     }
 
-    /// Carries out a request.
+    /// Executes a request.
     pub(super) fn request(&mut self, request: Request) -> Result<Answer, StepperError> {
         match request {
             Request::Give { input: Input::Receive(_), .. } => {

@@ -165,7 +165,7 @@ impl Cluster {
 
     fn begin(&mut self, fault: Fault, ends: Instant) -> Result<(), Broken> {
         *self.counts.entry(fault.name()).or_default() += 1;
-        let (endpoints, answer) = (self.endpoints(), self.done.0.clone());
+        let (security, endpoints, answer) = (self.setup.security(), self.endpoints(), self.done.0.clone());
         let mut tracer = None;
         match &fault {
             Fault::Kill(id) => self.node(*id).kill()?,
@@ -187,8 +187,8 @@ impl Cluster {
                 self.node(*id).excuse(Excuse::FailedSync);
                 tracer = self.trace(*id, SyncFault::FailOnce)?;
             }
-            Fault::Transfer => operator::transfer(endpoints, answer),
-            Fault::Snapshot(id) => operator::snapshot(self.nodes[id].address.client_addr.clone(), answer),
+            Fault::Transfer => operator::transfer(security, endpoints, answer),
+            Fault::Snapshot(id) => operator::snapshot(security, self.nodes[id].address.client_addr.clone(), answer),
             Fault::Add => {
                 let id = self.next;
                 (self.next, self.changing) = (id + 1, Some(id));
@@ -201,11 +201,11 @@ impl Cluster {
                 let mut node = self.setup.joiner(id, &contact, &self.network)?;
                 start(&mut node, &self.setup, &mut self.counts)?;
                 self.nodes.insert(id, node);
-                operator::change(endpoints, MemberChange::Promote { id }, Done::Promoted(id), answer);
+                operator::change(security, endpoints, MemberChange::Promote { id }, Done::Promoted(id), answer);
             }
             Fault::Remove(id) => {
                 self.changing = Some(*id);
-                operator::change(endpoints, MemberChange::Remove { id: *id }, Done::Removed(*id), answer);
+                operator::change(security, endpoints, MemberChange::Remove { id: *id }, Done::Removed(*id), answer);
             }
         }
         self.faults.push(Active { fault, ends, flap: (Instant::now(), true), tracer });
@@ -225,7 +225,7 @@ impl Cluster {
         match &active.fault {
             Fault::Damage(id, _) => {
                 let generation = self.generations.get(id).copied().unwrap_or(0);
-                operator::await_vote(self.endpoints(), *id, generation, self.done.0.clone());
+                operator::await_vote(self.setup.security(), self.endpoints(), *id, generation, self.done.0.clone());
             }
             Fault::Freeze(id) => self.node(*id).freeze(false)?,
             Fault::Partition(cut, directions) => self.network.open(directions, cut.lost(), breaks)?,
@@ -370,10 +370,9 @@ impl Cluster {
     }
 
     fn statuses(&self) -> Vec<Option<StatusView>> {
-        let ask = |endpoint: String| async move {
-            palisade_client::Security::plain().status(&endpoint, Duration::from_secs(1)).await.ok()
-        };
-        self.endpoints().into_iter().map(|endpoint| block_on(ask(endpoint))).collect()
+        let security = self.setup.security();
+        let ask = |endpoint: &String| block_on(security.status(endpoint, Duration::from_secs(1))).ok();
+        self.endpoints().iter().map(ask).collect()
     }
 
     /// Waits until there are no sessions and the members are idle; then their states must be
@@ -386,7 +385,9 @@ impl Cluster {
             let quiet = statuses.len() == self.voters.len()
                 && statuses.iter().all(|status| (status.sessions, status.applied) == (0, statuses[0].applied));
             if quiet {
-                let taken: Vec<_> = self.endpoints().iter().map(|endpoint| operator::take_snapshot(endpoint)).collect();
+                let security = self.setup.security();
+                let take = |endpoint: &String| block_on(operator::take_snapshot(&security, endpoint));
+                let taken: Vec<_> = self.endpoints().iter().map(take).collect();
                 let same = taken.iter().all(|other| other == &taken[0]);
                 if let (true, Some((_, hash))) = (same, &taken[0]) {
                     return Ok(hash.clone());

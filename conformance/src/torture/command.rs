@@ -31,6 +31,9 @@ pub struct Torture {
     /// successful run
     #[arg(long, value_name = "DIR")]
     keep: Option<PathBuf>,
+    /// Nodes and clients use TLS
+    #[arg(long)]
+    tls: bool,
 }
 
 impl Torture {
@@ -63,8 +66,8 @@ impl Torture {
         let seed = self.seed.unwrap_or_else(rand::random);
         println!("seed {seed}");
         let stop = stopped_by_signals()?;
-        let (faults, previous) = (Duration::from_secs_f64(self.minutes * 60.0), self.previous);
-        let plan = Plan { faults, seed, palisade, previous, directory };
+        let (faults, previous, tls) = (Duration::from_secs_f64(self.minutes * 60.0), self.previous, self.tls);
+        let plan = Plan { faults, seed, palisade, previous, directory, tls };
         match torture(&plan, &stop) {
             Ok(report) => {
                 println!("{report}");

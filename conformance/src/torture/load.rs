@@ -25,7 +25,7 @@ use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{self, Code};
-use palisade_client::{Client, Error, Guard, Options};
+use palisade_client::{Client, Error, Guard, Options, Security};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
@@ -79,6 +79,7 @@ pub(super) struct Counts {
 /// The state that all clients share.
 pub(super) struct Load {
     endpoints: Mutex<Vec<String>>,
+    security: Security,
     stop: AtomicBool,
     /// Whether watchers shall end although they were not told of the end.
     watches_are_over: AtomicBool,
@@ -123,10 +124,11 @@ impl Counts {
 }
 
 impl Load {
-    pub(super) fn new(endpoints: Vec<String>, recorder: Recorder) -> Arc<Load> {
+    pub(super) fn new(endpoints: Vec<String>, security: Security, recorder: Recorder) -> Arc<Load> {
         Arc::new(Load {
             recorder,
             endpoints: Mutex::new(endpoints),
+            security,
             stop: AtomicBool::new(false),
             watches_are_over: AtomicBool::new(false),
             resource: Mutex::default(),
@@ -178,11 +180,15 @@ impl Load {
         self.stop.load(Ordering::Relaxed)
     }
 
+    fn options(&self) -> Options {
+        Options { security: self.security.clone(), ..Options::default() }
+    }
+
     /// Connects a client; if no node answers, after a pause for the next attempt.
     async fn connect(&self) -> Option<Client> {
         let endpoints = self.endpoints.lock().clone();
         let timeout = Duration::from_secs(3);
-        let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
+        let options = Options { request_timeout: timeout, connect_timeout: timeout, ..self.options() };
         let connected = Client::connect(&endpoints, options).await.ok();
         if connected.is_none() {
             sleep(Duration::from_millis(100)).await;
@@ -381,7 +387,7 @@ impl Load {
         let started = Instant::now();
         let endpoints = self.endpoints.lock().clone();
         let granted = block_on(async {
-            let client = Client::connect(&endpoints, Options::default()).await?;
+            let client = Client::connect(&endpoints, self.options()).await?;
             let mut waiters = tokio::task::JoinSet::new();
             let mut random = SmallRng::seed_from_u64(0);
             for waiter in 0..each * KEYS {

@@ -16,6 +16,7 @@
 //! links are in private [namespaces](namespace). That holds also after a Ctrl-C, a panic, and `kill
 //! -9`.
 
+mod certificates;
 mod clock;
 mod cluster;
 pub mod command;
@@ -44,6 +45,7 @@ use crate::validate::{self, Failure, Options, validate};
 use palisade_history::check::{Verdict, check_fast};
 use palisade_history::{BadHistory, Call, History, Recorder};
 
+use certificates::Certificates;
 use cluster::Cluster;
 use load::Load;
 use load::watching::Watches;
@@ -73,6 +75,8 @@ pub struct Plan {
     pub previous: Option<PathBuf>,
     /// Directory of data, logs and recordings.
     pub directory: PathBuf,
+    /// Whether nodes and clients use TLS.
+    pub tls: bool,
 }
 
 /// Why a run failed.
@@ -164,8 +168,9 @@ impl Report {
 /// what clients saw.
 pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
     let skewed = clock::is_available();
-    let Plan { palisade, previous, directory, .. } = plan.clone();
-    let setup = Setup { palisade, previous, directory, skewed };
+    let Plan { palisade, previous, directory, tls, .. } = plan.clone();
+    let certificates = tls.then(|| Certificates::create(&directory.join("tls"))).transpose()?;
+    let setup = Setup { palisade, previous, directory, skewed, certificates };
     let recordings = setup.recordings();
     let options = Options { clock_rate: if skewed { clock::RATE } else { 1.0 } };
     run(plan, setup, options, stop).map_err(|broken| match validate(&recordings, options) {
@@ -178,14 +183,14 @@ pub fn torture(plan: &Plan, stop: &AtomicBool) -> Result<Report, Broken> {
 
 fn run(plan: &Plan, setup: Setup, options: Options, stop: &AtomicBool) -> Result<Report, Broken> {
     let mut random = SmallRng::seed_from_u64(plan.seed);
-    let (skewed, recordings) = (setup.skewed, setup.recordings());
+    let (skewed, recordings, security) = (setup.skewed, setup.recordings(), setup.security());
     let mut cluster = Cluster::start(setup)?;
     let history = plan.directory.join("history.jsonl");
     let recorder = Recorder::into_writer(Box::new(BufWriter::new(File::create(&history)?)));
     if skewed {
         recorder.drift(clock::DRIFT_PPM);
     }
-    let workload = Load::new(cluster.endpoints(), recorder.clone());
+    let workload = Load::new(cluster.endpoints(), security, recorder.clone());
     let clients = workload.clients(CLIENTS, plan.seed);
     let watches = Watches::start(&workload, WATCHERS, plan.seed);
     let end = Instant::now() + plan.faults;

@@ -8,8 +8,10 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 
+use palisade_client::Security;
 use rustix::process::{Pid, Signal, kill_process};
 
+use super::certificates::Certificates;
 use super::clock;
 use super::namespace;
 use super::network::{Address, Network};
@@ -80,6 +82,8 @@ pub(super) struct Setup {
     pub(super) directory: PathBuf,
     /// Whether some nodes have fast clocks.
     pub(super) skewed: bool,
+    /// With TLS.
+    pub(super) certificates: Option<Certificates>,
 }
 
 impl Setup {
@@ -88,8 +92,14 @@ impl Setup {
         self.directory.join("recordings")
     }
 
+    /// How clients connect.
+    pub(super) fn security(&self) -> Security {
+        self.certificates.as_ref().map_or_else(Security::plain, Certificates::security)
+    }
+
     fn node(&self, id: u16, network: &Network) -> io::Result<Node> {
         let address = network.address(id)?;
+        self.certificates.as_ref().map_or(Ok(()), |certificates| certificates.issue(id, &address))?;
         let (data, log) = (self.directory.join(format!("node-{id}")), self.directory.join(format!("node-{id}.log")));
         let join_options = [String::new(), String::new()];
         let (has_fast_clock, excuses) = (self.skewed && clock::has_fast_clock(id), BTreeSet::new());
@@ -126,8 +136,6 @@ impl Node {
             .args(["--client-addr", &self.address.client_addr, "--peer-addr", &self.address.peer_addr])
             .args(["--advertise-peer-addr", &self.address.advertised_addr])
             .args(&self.join_options)
-            // Addresses of network namespaces are no loopback addresses.
-            .arg("--insecure")
             .args(["--election-timeout", "200ms"])
             // Small enough that segments and snapshots come and go during a run.
             .args(["--segment-bytes", "65536", "--snapshot-log-bytes", "131072", "--snapshot-margin", "64"])
@@ -138,6 +146,11 @@ impl Node {
             // A Ctrl-C is for the torture: it ends the faults, and the final checks still need the
             // nodes.
             .process_group(0);
+        match &setup.certificates {
+            Some(certificates) => command.args(certificates.options(self.id)),
+            // Addresses of network namespaces are no loopback addresses.
+            None => command.arg("--insecure"),
+        };
         // If this process dies, the pipe closes, and the node stops.
         self.process = Some(command.stdin(Stdio::piped()).stdout(Stdio::null()).stderr(log).spawn()?);
         self.excuses.clear();

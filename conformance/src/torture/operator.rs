@@ -1,13 +1,13 @@
 //! Operators' requests during faults. Each runs on its own thread, because its answer may take
 //! long.
 
-use std::io::{Read, Write};
-use std::net::{TcpStream, ToSocketAddrs};
 use std::sync::mpsc::Sender;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{MemberChange, MemberView, Op, StatusView, Transfer};
-use palisade_client::{Client, Options};
+use palisade_client::{Client, Options, Security};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::time;
 
 /// Outcome of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -31,12 +31,18 @@ const RETRY_BOUND: Duration = Duration::from_secs(40);
 const RETURN_BOUND: Duration = Duration::from_secs(120);
 
 /// Requests a membership change until it is made.
-pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, answer: Sender<Done>) {
+pub(super) fn change(
+    security: Security,
+    endpoints: Vec<String>,
+    change: MemberChange,
+    done: Done,
+    answer: Sender<Done>,
+) {
     std::thread::spawn(move || {
         let deadline = Instant::now() + RETRY_BOUND;
         let mut outcome = Done::GaveUp;
         while Instant::now() < deadline {
-            if block_on(ask_for(&endpoints, change.clone())) {
+            if block_on(ask_for(&security, &endpoints, change.clone())) {
                 outcome = done;
                 break;
             }
@@ -46,9 +52,10 @@ pub(super) fn change(endpoints: Vec<String>, change: MemberChange, done: Done, a
     });
 }
 
-async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
+async fn ask_for(security: &Security, endpoints: &[String], change: MemberChange) -> bool {
     let timeout = Duration::from_secs(3);
-    let options = Options { request_timeout: timeout, connect_timeout: timeout, ..Options::default() };
+    let security = security.clone();
+    let options = Options { request_timeout: timeout, connect_timeout: timeout, security, ..Options::default() };
     let Ok(client) = Client::connect(endpoints, options).await else { return false };
     let changed = client.change_members(change).await.is_ok();
     client.close().await;
@@ -57,12 +64,10 @@ async fn ask_for(endpoints: &[String], change: MemberChange) -> bool {
 
 /// Waits until a node whose log was damaged has its vote: in the generation that it had, if nothing
 /// acknowledged was lost, or in the next.
-pub(super) fn await_vote(endpoints: Vec<String>, id: u16, generation: u16, answer: Sender<Done>) {
+pub(super) fn await_vote(security: Security, endpoints: Vec<String>, id: u16, generation: u16, answer: Sender<Done>) {
     std::thread::spawn(move || {
-        let ask = |endpoint: &String| {
-            block_on(palisade_client::Security::plain().status(endpoint, Duration::from_secs(1))).ok()
-        };
-        // Only a node that has started answers for itself; only the leader knows who votes.
+        let ask = |endpoint: &String| block_on(security.status(endpoint, Duration::from_secs(1))).ok();
+        // Only a node that has started answers for itself; only the leader knows which nodes vote.
         let votes = |statuses: &[StatusView]| {
             let own = statuses.iter().find(|status| status.node == id)?.generation;
             let leader = statuses.iter().find(|status| status.role == "leader")?;
@@ -83,12 +88,12 @@ pub(super) fn await_vote(endpoints: Vec<String>, id: u16, generation: u16, answe
 }
 
 /// Asks the leader to transfer leadership.
-pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
+pub(super) fn transfer(security: Security, endpoints: Vec<String>, answer: Sender<Done>) {
     std::thread::spawn(move || {
         let ask = async {
             for endpoint in &endpoints {
                 let transfer = Op::Transfer(Transfer { to: None });
-                if palisade_client::Security::plain().ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
+                if security.ask(endpoint, transfer, Duration::from_secs(2)).await.is_ok() {
                     return Done::Completed;
                 }
             }
@@ -99,25 +104,26 @@ pub(super) fn transfer(endpoints: Vec<String>, answer: Sender<Done>) {
 }
 
 /// Asks a node to take a snapshot.
-pub(super) fn snapshot(endpoint: String, answer: Sender<Done>) {
+pub(super) fn snapshot(security: Security, endpoint: String, answer: Sender<Done>) {
     std::thread::spawn(move || {
-        let taken = take_snapshot(&endpoint).is_some();
+        let taken = block_on(take_snapshot(&security, &endpoint)).is_some();
         let _ = answer.send(if taken { Done::Completed } else { Done::GaveUp });
     });
 }
 
 /// Makes a node take a snapshot. Returns the index of the last included entry, and the snapshot's
 /// hash.
-pub(super) fn take_snapshot(endpoint: &str) -> Option<(u64, String)> {
-    let timeout = Duration::from_secs(5);
-    let address = endpoint.to_socket_addrs().ok()?.next()?;
-    let mut stream = TcpStream::connect_timeout(&address, timeout).ok()?;
-    stream.set_read_timeout(Some(timeout)).ok()?;
+pub(super) async fn take_snapshot(security: &Security, endpoint: &str) -> Option<(u64, String)> {
     let request =
         format!("POST /v1/snapshot HTTP/1.1\r\nhost: {endpoint}\r\nconnection: close\r\ncontent-length: 0\r\n\r\n");
-    stream.write_all(request.as_bytes()).ok()?;
-    let mut response = String::new();
-    stream.read_to_string(&mut response).ok()?;
+    let exchange = async {
+        let mut stream = security.dial(endpoint).await.ok()?;
+        stream.write_all(request.as_bytes()).await.ok()?;
+        let mut response = String::new();
+        stream.read_to_string(&mut response).await.ok()?;
+        Some(response)
+    };
+    let response = time::timeout(Duration::from_secs(5), exchange).await.ok()??;
     let (head, body) = response.split_once("\r\n\r\n")?;
     if !head.starts_with("HTTP/1.1 200") {
         return None;

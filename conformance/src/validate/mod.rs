@@ -10,7 +10,7 @@
 //!
 //! # Why the order is right
 //!
-//! A step is recorded before any of its outputs is carried out, and a write's completion after the
+//! A step is recorded before any of its outputs is executed, and a write's completion after the
 //! write. So a cause always has an earlier time than its effect: a message is sent before it is
 //! received. Two independent steps may be merged in either order, and every property holds in both.
 //!

@@ -133,3 +133,38 @@ fn broken_links_are_found() {
     assert_eq!(broken(&document, text, "docs/gone.md"), Some("there is no file docs/gone.md".to_owned()));
     assert_eq!(broken(&document, text, "docs/api.md#locks"), None);
 }
+
+/// The files and folders of the workspace as docs/architecture.md writes them: without `src/`, folders with a slash at
+/// their ends.
+fn paths_below(folder: &Path) -> Vec<String> {
+    let mut paths = Vec::new();
+    for entry in fs::read_dir(folder).unwrap() {
+        let path = entry.unwrap().path();
+        let name = format!("/{}", path.strip_prefix(workspace()).unwrap().display()).replace("/src/", "/");
+        let is_foreign = path.ends_with("target") || path.ends_with("node_modules") || path.ends_with(".git");
+        match path.is_dir() {
+            true if is_foreign => {}
+            true => {
+                paths.push(name + "/");
+                paths.extend(paths_below(&path));
+            }
+            false => paths.push(name),
+        }
+    }
+    paths
+}
+
+/// Goal: the tables of the architecture name files and folders that exist, by the ends of their paths.
+#[test]
+fn files_of_the_architecture_exist() {
+    let paths = paths_below(workspace());
+    let exists = |named: &str| paths.iter().any(|path| path.ends_with(&format!("/{named}").replace("/src/", "/")));
+    assert!(exists("core/driver.rs") && exists("core/driver/") && !exists("river.rs"));
+    let text = fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
+    let named = prose(&text).flat_map(|(_, line)| line.split('`').skip(1).step_by(2));
+    let named = named.filter(|name| (name.ends_with(".rs") || name.ends_with('/')) && !name.contains(['*', '{']));
+    let named: Vec<&str> = named.collect();
+    assert!(named.len() > 200, "only {} names: this test would check nothing", named.len());
+    let missing: Vec<&str> = named.into_iter().filter(|name| !exists(name)).collect();
+    assert!(missing.is_empty(), "docs/architecture.md names files that do not exist: {missing:?}");
+}

@@ -1,22 +1,19 @@
-//! Generates correct histories: clients, a network that delays, loses and repeats, and the lock
-//! table of `spec`.
+//! Generates correct histories: what clients ask for (`requests.rs`), a network that delays, loses and
+//! repeats (here), and the lock table of `spec` (`service.rs`).
 //!
 //! Every request is applied to the one table at a moment between its sending and its answer, so a
 //! history is linearizable by construction. The same seed generates the same history.
 
-mod asks;
+mod requests;
+mod service;
 
 use std::collections::BTreeMap;
 
 use palisade_history::{
-    self as history, Answer, Call, Change, Client, Event, History, Holder, Key, Keys, Note, OpId, Refusal, Session,
-    Time,
+    self as history, Answer, Call, Client, Event, History, Key, Keys, Note, OpId, Refusal, Session, Time,
 };
-use palisade_spec::lock::{
-    self, Claim, Command, Condition, LockRequest, LockTable, Mode, Opening, Outcome, Owner, Principal, Proof, Reply,
-    Revision, Sequence, SessionId, Token, Transaction, Ttl, Value, Writer,
-};
-use palisade_spec::raft::{Stamp, StateMachine};
+use palisade_spec::lock::{LockTable, Principal, Proof, Sequence, SessionId};
+use palisade_spec::raft::Stamp;
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
 
@@ -158,7 +155,7 @@ impl World {
     fn turn(&mut self) {
         self.now += self.random.random_range(50_000..900_000);
         match self.random.random_range(0..100) {
-            0..28 => self.ask(),
+            0..28 => self.request(),
             28..58 => self.deliver(),
             58..88 => self.answer(),
             88..90 => self.lose(),
@@ -216,125 +213,6 @@ impl World {
         }
     }
 
-    fn apply(&mut self, index: usize) {
-        let request = &self.requests[index];
-        let (session, sequence, copy) = (request.session, request.sequence, request.copy);
-        let principal = principal(request.client);
-        let opening = |ttl_ms| Opening {
-            proof: Proof::default(),
-            owner: Owner::from(""),
-            principal: principal.clone(),
-            ttl: Ttl(ttl_ms),
-        };
-        let of = |key: &Key| lock::Key::from(&*key.0);
-        let all =
-            |keys: &Keys| lock::Keys::new(keys.as_slice().iter().map(of).collect()).expect("each key occurs once");
-        let (command, waits) = match request.call.clone() {
-            Call::OpenSession { ttl_ms } => (Command::Open { opening: opening(ttl_ms) }, false),
-            Call::KeepAlive { .. } => (Command::KeepAlive { sessions: session.into_iter().collect() }, false),
-            Call::CloseSession { .. } => (Command::Close { session: session.unwrap() }, false),
-            Call::Acquire { keys, wait_ms, ttl_ms, mode, max_queue, reentrant, value, .. } => {
-                let wait = wait_ms > 0;
-                let max_queue = if wait { max_queue.unwrap_or(LockRequest::ANY_QUEUE) } else { 0 };
-                let (keys, mode, value) = (all(&keys), table_mode(mode), value.as_deref().map(Value::from));
-                let request = LockRequest { keys, mode, max_queue, reentrant, value };
-                let command = match session {
-                    Some(session) => Command::Acquire { session, sequence, request },
-                    None => Command::AcquireOnce { opening: opening(ttl_ms.unwrap()), request },
-                };
-                (command, wait)
-            }
-            Call::Withdraw { keys, .. } => {
-                let (session, keys) = (session.unwrap(), all(&keys));
-                (Command::Release { session, sequence, keys, claim: Claim::Either }, false)
-            }
-            Call::Release { keys, token, .. } => {
-                let (session, keys) = (session.unwrap(), all(&keys));
-                (Command::Release { session, sequence, keys, claim: Claim::Held(Token(token)) }, false)
-            }
-            Call::Proclaim { key, token, value, .. } => {
-                let (session, key, value) = (session.unwrap(), of(&key), Value::from(&*value));
-                (Command::Proclaim { session, sequence, key, token: Token(token), value }, false)
-            }
-            Call::Break { key, token } => {
-                (Command::Break { key: of(&key), token: Token(token), principal: principal.clone() }, false)
-            }
-            Call::SetAccess { revision } => {
-                let (principal, revision) = (Principal::from("admin/root"), Revision(revision));
-                (Command::SetAccess { principal, revision, rules: self.rules() }, false)
-            }
-            Call::Read { key, stale } => {
-                let past = self.past.get(&key).map_or(&[][..], Vec::as_slice);
-                let old = stale && !past.is_empty();
-                let view = if old { past[self.random.random_range(0..past.len())].clone() } else { self.view(&key) };
-                self.requests[index].state = RequestState::Answered(Ok(view));
-                return;
-            }
-            Call::Access { key, token, reads } => {
-                let (of_all, of_writes) = self.highest.entry(key).or_default();
-                let passes = token >= if reads { *of_writes } else { *of_all };
-                *of_all = token.max(*of_all);
-                if !reads {
-                    *of_writes = token.max(*of_writes);
-                }
-                self.requests[index].state =
-                    RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
-                return;
-            }
-            Call::WriteRecord { record, change, token, .. } => {
-                let writer = match session {
-                    Some(session) => Writer::Session { session, sequence },
-                    None => Writer::Client(principal.clone()),
-                };
-                let (record, bytes) = (of(&record), |text: &str| lock::Bytes::from(text));
-                let held = token.map(|token| Condition::Held { lock: record.clone(), token: Token(token) });
-                let change = match change {
-                    Change::Put(text) => lock::Change::Put { record, bytes: bytes(&text) },
-                    Change::Append(text) => lock::Change::Append { record, bytes: bytes(&text) },
-                    Change::Delete => lock::Change::Delete { record },
-                };
-                let (conditions, limit) = (held.into_iter().collect(), u64::MAX);
-                (
-                    Command::Transact { writer, transaction: Transaction { conditions, changes: vec![change], limit } },
-                    false,
-                )
-            }
-            Call::ReadRecord { record, .. } => {
-                let view = self.table.record(&of(&record)).map_or(Answer::NoRecord, |record| {
-                    let value = std::str::from_utf8(record.bytes.as_slice()).expect("texts are written").into();
-                    Answer::Record { version: record.version.0, value }
-                });
-                self.requests[index].state = RequestState::Answered(Ok(view));
-                return;
-            }
-            Call::NoteLoss { .. } => unreachable!("generated clients make no notes"),
-        };
-        let outcome = self.table.apply(self.stamp(), &command);
-        let state = self.state(index, outcome.reply.clone().unwrap());
-        if !copy {
-            if waits
-                && matches!(state, RequestState::Waits(_))
-                && self.random.random_bool(0.6)
-                && !self.requests[index].lost
-            {
-                let ahead = match outcome.reply {
-                    Some(Reply::Queued { ahead, .. }) if self.random.random_bool(0.5) => Some(ahead),
-                    _ => None,
-                };
-                self.note(index, Note::Queued { ahead });
-            }
-            self.requests[index].state = state;
-        } else {
-            self.requests[index].state = RequestState::Unknown;
-        }
-        self.notify_waiters(outcome);
-        self.remember();
-        // A request with a number may arrive again.
-        if sequence.is_some() && !copy && self.random.random_bool(0.1) {
-            self.copy(index);
-        }
-    }
-
     /// Another sending of the same request; no client reads its answer.
     fn copy(&mut self, index: usize) {
         let Request { op, client, call, session, sequence, sent, .. } = &self.requests[index];
@@ -342,82 +220,6 @@ impl World {
         let (op, client, sent, state) = (*op, *client, *sent, RequestState::Sent);
         let (lost, copy, resent) = (true, true, false);
         self.requests.push(Request { op, client, call, session, sequence, sent, state, lost, copy, resent });
-    }
-
-    fn state(&mut self, index: usize, reply: Reply) -> RequestState {
-        let request = &self.requests[index];
-        let answered = match (&request.call, reply) {
-            (_, Reply::Opened { session }) => Ok(Answer::Opened { session: session_name(session) }),
-            (Call::KeepAlive { .. }, Reply::KeptAlive { missing }) if missing.is_empty() => Ok(Answer::KeptAlive),
-            (Call::KeepAlive { .. }, _) => Err(Refusal::NoSession),
-            (_, Reply::Closed) => Ok(Answer::Closed),
-            (_, Reply::Granted { session, token }) => {
-                Ok(Answer::Granted { session: session_name(session), token: token.0 })
-            }
-            (_, Reply::Queued { session, .. }) => return RequestState::Waits(session),
-            (_, Reply::Held { token, .. }) => Err(Refusal::Held { token: token.map(|token| token.0) }),
-            (_, Reply::OtherSize { .. } | Reply::OtherClaim { .. }) => {
-                Err(Refusal::NotTaken { message: "another claim".to_owned() })
-            }
-            (_, Reply::StillHeld { holds }) => Ok(Answer::StillHeld { holds }),
-            (Call::Withdraw { .. }, _) => Ok(Answer::Withdrawn),
-            (Call::Release { .. }, Reply::Released | Reply::Gone) => Ok(Answer::Released),
-            (Call::Release { .. }, _) => Err(Refusal::NotHolder),
-            (Call::Acquire { .. } | Call::Proclaim { .. } | Call::WriteRecord { .. }, Reply::NoSession) => {
-                Err(Refusal::NoSession)
-            }
-            (_, Reply::Written { version }) => Ok(Answer::Written { version: version.0 }),
-            (_, Reply::NotHeld { .. } | Reply::Fenced { .. }) => Err(Refusal::StaleToken),
-            (_, Reply::Broken { session, .. }) => Ok(Answer::Broken { session: session_name(session) }),
-            (_, Reply::Proclaimed) => Ok(Answer::Proclaimed),
-            (Call::Proclaim { .. } | Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),
-            (_, Reply::AccessSet { revision }) => Ok(Answer::AccessSet { revision: revision.0 }),
-            (_, Reply::Denied) => Err(Refusal::Denied),
-            // A sending of this acquire was applied before, and its claim is gone: the outcome is
-            // unknown.
-            _ => return RequestState::Unknown,
-        };
-        RequestState::Answered(answered)
-    }
-
-    /// Tells waiters of changes to their claims.
-    fn notify_waiters(&mut self, outcome: Outcome) {
-        for event in outcome.events {
-            let (key, session, answer) = match event {
-                lock::Event::Granted { key, session, token, .. } => {
-                    let name = session_name(session);
-                    (Some(key), session, Ok(Answer::Granted { session: name, token: token.0 }))
-                }
-                lock::Event::Withdrawn { key, session } => {
-                    let lives = self.table.session(session).is_some();
-                    (Some(key), session, Err(if lives { Refusal::Withdrawn } else { Refusal::NoSession }))
-                }
-                lock::Event::Expired { session, .. } | lock::Event::Closed { session } => {
-                    (None, session, Err(Refusal::NoSession))
-                }
-                // The withdrawal of this waiter follows, and finds no request that waits.
-                lock::Event::Denied { key, session, .. } => (Some(key), session, Err(Refusal::Denied)),
-                lock::Event::Released { .. }
-                | lock::Event::Broken { .. }
-                | lock::Event::Proclaimed { .. }
-                | lock::Event::Put { .. }
-                | lock::Event::Deleted { .. }
-                | lock::Event::Queued { .. }
-                | lock::Event::Overdue { .. } => continue,
-            };
-            for request in &mut self.requests {
-                let waits = matches!(request.state, RequestState::Waits(waiting) if waiting == session);
-                let same = key.as_ref().is_none_or(|key| request.call.keys().iter().any(|of| &*of.0 == key.as_str()));
-                if waits && same {
-                    // An acquire without a known session can only learn that its claim is gone.
-                    let answer = match &answer {
-                        Err(Refusal::NoSession) if request.session.is_none() => Err(Refusal::Withdrawn),
-                        answer => answer.clone(),
-                    };
-                    request.state = RequestState::Answered(answer);
-                }
-            }
-        }
     }
 
     fn answer(&mut self) {
@@ -454,7 +256,7 @@ impl World {
                 {
                     member.sessions.retain(|(known, _)| *known != session);
                 }
-                // An earlier sending may have been carried out; an acquire with a number is answered with that.
+                // An earlier sending may have been executed; an acquire with a number is answered with that.
                 let is_certain = request.sequence.is_some()
                     && match &request.call {
                         Call::Acquire { .. } => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
@@ -514,7 +316,7 @@ impl World {
     }
 
     /// A client waits in vain for the answer to a request that does not wait, and sends it again. The first sending, or
-    /// its answer, is lost or late. Without a number each sending that arrives is carried out.
+    /// its answer, is lost or late. Without a number each sending that arrives is executed.
     fn send_again(&mut self) {
         let is_one = |request: &Request| {
             let gives_back_or_writes = matches!(
@@ -529,15 +331,6 @@ impl World {
         }
         self.note(index, Note::Disconnected);
         (self.requests[index].state, self.requests[index].resent) = (RequestState::Sent, true);
-    }
-
-    fn give_up(&mut self, session: SessionId, index: usize) {
-        let keys = self.requests[index].call.keys().iter().map(|key| lock::Key::from(&*key.0)).collect();
-        let keys = lock::Keys::new(keys).expect("each key occurs once");
-        let command = Command::Release { session, sequence: None, keys, claim: Claim::Waiting };
-        let outcome = self.table.apply(self.stamp(), &command);
-        self.notify_waiters(outcome);
-        self.remember();
     }
 
     fn time_out(&mut self) {
@@ -555,55 +348,8 @@ impl World {
             *answer = Err(Refusal::Timeout);
         }
     }
-
-    fn sweep(&mut self) {
-        let outcome = self.table.advance(self.stamp());
-        self.notify_waiters(outcome);
-        self.remember();
-    }
-
-    fn view(&self, key: &Key) -> Answer {
-        let (mut holders, mut queue) = (Vec::new(), Vec::new());
-        if let Some(lock) = self.table.lock(&lock::Key::from(&*key.0)) {
-            let shown = |holder: &lock::Holder| {
-                let (session, token) = (session_name(holder.session), holder.token.0);
-                let value = holder.value().map(|value| value.as_str().into());
-                Holder { session, token, mode: history_mode(holder.mode), value }
-            };
-            holders = lock.holders.iter().map(shown).collect();
-            queue = lock.queue.iter().map(|waiter| session_name(waiter.session)).collect();
-        }
-        Answer::Lock { holders, queue, age_ms: None }
-    }
-
-    fn remember(&mut self) {
-        if self.size.resource && self.past.values().map(Vec::len).sum::<usize>() < 1_000 {
-            for key in (0..self.size.keys).map(name) {
-                let view = self.view(&key);
-                self.past.entry(key).or_default().push(view);
-            }
-        }
-    }
 }
 
 fn id(session: &Session) -> SessionId {
     SessionId { number: session.0[1..].parse().unwrap(), proof: Proof::default() }
-}
-
-fn table_mode(mode: history::Mode) -> Mode {
-    match mode {
-        history::Mode::Exclusive => Mode::EXCLUSIVE,
-        history::Mode::Shared => Mode::SHARED,
-        history::Mode::Semaphore { permits, of } => {
-            Mode::semaphore(permits, of).expect("the clients' semaphores exist")
-        }
-    }
-}
-
-fn history_mode(mode: Mode) -> history::Mode {
-    match mode.as_semaphore() {
-        Some((permits, of)) => history::Mode::Semaphore { permits, of },
-        None if mode == Mode::SHARED => history::Mode::Shared,
-        None => history::Mode::Exclusive,
-    }
 }

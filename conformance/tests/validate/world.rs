@@ -213,12 +213,12 @@ impl World {
             let mut outputs = Vec::new();
             running.node.step(input.clone(), &mut outputs);
             running.recorder.stepped(&running.node, &input, &outputs);
-            running.recorder.carrying_out();
-            self.carry_out(id, outputs);
+            running.recorder.executing();
+            self.execute(id, outputs);
         }
     }
 
-    fn carry_out(&mut self, id: NodeId, mut outputs: Vec<Output<LockTable>>) {
+    fn execute(&mut self, id: NodeId, mut outputs: Vec<Output<LockTable>>) {
         if self.bug == Bug::SendsBeforeItWrites {
             let sent = outputs.extract_if(.., |output| matches!(output, Output::Send(_)));
             for output in sent.collect::<Vec<_>>() {

@@ -10,6 +10,9 @@ use super::chain::{Chain, Hash};
 use super::record::{FORMAT, Position};
 use crate::storage::{Access, Disk, DiskFile, Lock, Locking};
 
+/// No node writes as many records: with a greater number in the first line, the numbers of those after it could wrap.
+const MAX_NUMBER: u64 = u64::MAX / 2;
+
 /// A locked directory of files.
 #[derive(Debug)]
 pub(super) struct Files {
@@ -143,6 +146,7 @@ pub(super) fn first(line: &[u8]) -> Result<Chain, String> {
         return Err(format!("it has format {}, and this program reads format {FORMAT}", first.format));
     }
     let hash = Hash::parse(first.prev.as_bytes()).ok_or_else(|| not_first("`prev` is not a hash".into()))?;
-    let count = first.n.checked_sub(1).ok_or_else(|| not_first("`n` is 0".into()))?;
+    let count = first.n.checked_sub(1).filter(|&count| count < MAX_NUMBER);
+    let count = count.ok_or_else(|| not_first(format!("`n` is {}, which no node has written", first.n)))?;
     Ok(Chain { count, hash })
 }

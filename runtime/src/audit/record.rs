@@ -139,7 +139,7 @@ impl Position {
     /// The position after a record of this entry.
     pub(super) fn after_entry(self, index: u64) -> Position {
         let before = if self.index == index { self.parts.unwrap_or(0) } else { 0 };
-        Position { index, parts: Some(before + 1) }
+        Position { index, parts: Some(before.saturating_add(1)) }
     }
 
     /// The position when everything up to `through` is recorded, or was never seen.

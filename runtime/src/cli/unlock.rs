@@ -28,9 +28,10 @@ enum Ended {
 
 /// Break the lock on a key: take it from a holder that hangs and keeps it
 ///
-/// The next waiter is granted the lock. A holder that is connected is told at once; its later writes
-/// have an old fencing token, which the resource must refuse. The server logs the reason. A lock that
-/// several sessions share needs `--token`. The exit code is 64 without it, 65 if no session holds the lock, 69 if no leader could be reached.
+/// The next waiter is granted the lock. A holder that is connected is told at once. Until it stops, its
+/// writes still arrive: a record of Palisade refuses its token from now on; another resource does so only if it compares
+/// tokens, and has seen that of a later grant. The server logs the reason. A lock that several sessions
+/// share needs `--token`. The exit code is 64 without it, 65 if no session holds the lock, 69 if no leader could be reached.
 #[derive(Debug, Args)]
 pub(super) struct Unlock {
     /// Key of the lock

@@ -87,7 +87,7 @@ impl Watch {
             };
             tokio::select! {
                 followed = self.follow() => followed.map(|()| ExitCode::SUCCESS),
-                () = nobody_reads() => Ok(ExitCode::SUCCESS),
+                () = output_closed() => Ok(ExitCode::SUCCESS),
                 _ = signals.next() => Ok(ExitCode::SUCCESS),
             }
         });
@@ -127,7 +127,7 @@ impl Watch {
 
 /// Waits until the reader of standard output has closed it: the next event may be far away. A file is never
 /// closed.
-async fn nobody_reads() {
+async fn output_closed() {
     let output = std::io::stdout().as_fd().try_clone_to_owned();
     // Nothing is written to this sender, so the output need not be a pipe, nor non-blocking.
     match output.and_then(pipe::Sender::from_owned_fd_unchecked) {

@@ -93,7 +93,7 @@ fn parse_principal(name: &str) -> Result<Principal, String> {
 }
 
 /// The document of the rules in force.
-pub(super) fn document(access: &Access) -> AccessRules {
+pub fn document(access: &Access) -> AccessRules {
     show(access.revision(), access.rules().map(|rules| &**rules))
 }
 
@@ -190,7 +190,7 @@ pub fn check(access: &Access, principal: &Principal, right: Right, key: &str) ->
     }
 }
 
-/// Refuses a change of the members to those who may not administer the cluster. A node may join, and
+/// Refuses a change of the members to a client that may not administer the cluster. A node may join, and
 /// come back with a new directory, under its own number.
 pub(super) fn check_change(access: &Access, principal: &Principal, change: &Change) -> Result<(), Failure> {
     let own = match change {

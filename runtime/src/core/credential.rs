@@ -17,7 +17,7 @@ use sha2::{Digest, Sha256};
 pub const NO_PRINCIPAL: &str = "";
 
 /// Separates these hashes from all others. A secret has a fixed length, so the principal after it
-/// begins at a fixed place.
+/// begins at a fixed offset.
 const DOMAIN: &[u8] = b"palisade session proof 1\0";
 
 /// Random bytes that only the client of one session knows. Not shown by `Debug`.

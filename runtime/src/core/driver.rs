@@ -1,4 +1,4 @@
-//! The driver carries out a node's outputs and gives it its inputs, without a thread, socket or
+//! The driver executes a node's outputs and gives it its inputs, without a thread, socket or
 //! clock of its own.
 //!
 //! Time is an argument, inputs are values, the caller supplies the randomness; the disk is behind
@@ -79,7 +79,7 @@ pub struct DriverParts<T> {
     pub observer: Option<Box<dyn Observer>>,
     /// The audit log, if the node has one.
     pub audit: Option<Trail>,
-    /// Where the driver publishes events for watches, if anyone can watch.
+    /// Where the driver publishes events for watches, if clients can watch.
     pub watches: Option<Feed>,
 }
 

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use palisade_spec::raft::NodeId;
 use tracing::{info, warn};
 
-/// How often a founder that waits logs for whom.
+/// How often a waiting founder logs which founders it waits for.
 const LOGGED_EVERY: Duration = Duration::from_secs(10);
 
 /// The wait of a blank founder for the other founders.

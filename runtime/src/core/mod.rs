@@ -38,7 +38,7 @@ mod validate;
 mod view;
 mod waits;
 
-pub use access::check as check_access;
+pub use access::{check as check_access, document as access_document};
 pub use admission::Quotas;
 pub use channel::{Core, CoreInbox, Event, NotTaken, SnapshotReply};
 pub use credential::{NO_PRINCIPAL, Secret, session_id, session_proof};

@@ -14,11 +14,11 @@ pub trait Observer: Send {
     fn recovered(&mut self, durable: &Durable<LockTable>);
 
     /// The node was stepped with an input and returned these outputs; `node` is its state after the
-    /// step. No output is carried out before [`carrying_out`](Observer::carrying_out).
+    /// step. No output is executed before [`executing`](Observer::executing).
     fn stepped(&mut self, node: &Node<LockTable>, input: &Input<LockTable>, outputs: &[Output<LockTable>]);
 
-    /// The outputs of the steps since the last call are about to be carried out.
-    fn carrying_out(&mut self) {}
+    /// The outputs of the steps since the last call are about to be executed.
+    fn executing(&mut self) {}
 
     /// These writes, the next ones in the order of the outputs, are durable.
     fn written(&mut self, writes: &[Persist<LockTable>]);

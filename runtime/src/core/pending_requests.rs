@@ -44,7 +44,7 @@ pub(super) struct PendingRequests {
     /// The id of the last request to the node.
     last_id: RequestId,
     /// The requesters of the proposals that the node has not answered yet. Separate from
-    /// `requesters`, which may grow while the outputs are carried out: those proposals belong to
+    /// `requesters`, which may grow while the outputs are executed: those proposals belong to
     /// the next iteration.
     proposed: BTreeMap<RequestId, Vec<Requester>>,
     /// The iteration's keepalives, to become one proposal.
@@ -60,7 +60,7 @@ pub(super) struct PendingRequests {
     ready: VecDeque<(PendingRead, Consistency)>,
     /// The iteration's membership changes, each with its operator.
     changes: VecDeque<(Change, Principal, Responder)>,
-    /// The changes that were carried out in this iteration.
+    /// The changes that were executed in this iteration.
     changed: Vec<Responder>,
     /// The changes that the node has not answered yet.
     changing: BTreeMap<RequestId, (Change, Principal, Responder)>,

@@ -74,7 +74,7 @@ impl Request {
         Ok(Request::KeepAlive { session: id, secret, grant })
     }
 
-    /// Validates an operation of `principal`, to whom every session that it opens or names belongs.
+    /// Validates an operation of `principal`, which owns every session that it opens or names.
     /// `Op::Status` is not a request to the core.
     ///
     /// # Errors

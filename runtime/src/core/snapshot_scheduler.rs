@@ -1,6 +1,6 @@
 //! Schedules snapshots of this node's state, and the compaction of its log after them.
 //!
-//! At the end of an iteration all outputs are carried out, so the node's state machine is that of
+//! At the end of an iteration all outputs are executed, so the node's state machine is that of
 //! the durable log up to the commit index: a snapshot is a copy of it. The copy is cheap (the two
 //! tables share their chunks), and the expensive work does not stall the node: a thread writes the
 //! file while the core goes on, and each iteration compacts a bounded part of the log.

@@ -98,7 +98,7 @@ pub(super) fn answer(
     Err(match reply {
         Reply::Written { version } => return Ok(Answer::Written { version: version.0 }),
         Reply::NotHeld { lock, token, seen } => {
-            // Who may not read the lock is not told whether another client holds it.
+            // A client that may not read the lock is not told whether another client holds it.
             let shows = table.access().permits(&principal(table, writer), Right::Read, lock.as_str());
             let now = match seen {
                 _ if !shows => String::new(),

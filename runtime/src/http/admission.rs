@@ -81,8 +81,7 @@ impl App {
     /// Counts and logs a client that proved no identity.
     pub(super) fn refused_client(&self, address: IpAddr, why: &str) {
         self.metrics.frames_rejected.inc();
-        let line = format!("{address} {why}");
-        if let Some(repeats) = self.log_pause.due(&line, REFUSAL_PAUSE, Instant::now()) {
+        if let Some(repeats) = self.log_pause.due_from(address, why, REFUSAL_PAUSE, Instant::now()) {
             warn!(%address, error = why, repeats, "refused a client");
         }
     }
@@ -97,7 +96,7 @@ mod tests {
     use super::*;
     use crate::tls::{Authority, NewToken, Principal, Proof, Tls, TlsFiles, Validity};
 
-    /// Goal: the handlers find in the request who sends it: the client that the certificate names,
+    /// Goal: the handlers find in the request its sender: the client that the certificate names,
     /// or, with a token, the client of the token.
     #[tokio::test]
     async fn request_carries_its_verified_principal() {

@@ -42,7 +42,7 @@ pub(super) fn gives_back(op: &Op) -> bool {
 }
 
 impl App {
-    /// Whose limits the requests of this client count towards.
+    /// The account whose limits the requests of this client count towards.
     pub(super) fn account_name(&self) -> Option<AccountName> {
         self.account.as_ref().map(|account| account.name().clone())
     }

@@ -83,7 +83,7 @@ async fn serve(app: App, mut link: Link, ended: impl Future<Output = String> + S
 async fn run(app: &App, link: &mut Link) -> (End, Option<Hold>) {
     let begun = async {
         match link.first_frame().await? {
-            ClientFrame::Acquire(claim) => acquire(app, claim).await,
+            ClientFrame::Acquire(claim) => acquire(app, link, claim).await,
             ClientFrame::Resume(resume) => self::resume(app, resume).await,
             ClientFrame::Here(_) | ClientFrame::Value { .. } | ClientFrame::Release {} => {
                 Err(End::invalid("the first frame of a connection is an `acquire` or a `resume`"))
@@ -97,7 +97,7 @@ async fn run(app: &App, link: &mut Link) -> (End, Option<Hold>) {
 }
 
 /// Opens a session for the claim, and acquires.
-async fn acquire(app: &App, Claim { keys, options }: Claim) -> Result<Hold, End> {
+async fn acquire(app: &App, link: &mut Link, Claim { keys, options }: Claim) -> Result<Hold, End> {
     app.within_rate(false).map_err(|(failure, _)| End::refused(failure))?;
     let at_once = Op::Acquire { keys: keys.clone(), options: options.clone(), number: None };
     if options.wait_ms == 0 {
@@ -108,6 +108,7 @@ async fn acquire(app: &App, Claim { keys, options }: Claim) -> Result<Hold, End>
                 let mut hold = Hold::new(app, keys, lease, true);
                 hold.say(ServerFrame::Waiting(lease.view()));
                 hold.granted(acquired);
+                hold.close_if_given_up(link).await?;
                 Ok(hold)
             }
             other => Err(app.ended(unexpected(other), false)),
@@ -121,7 +122,10 @@ async fn acquire(app: &App, Claim { keys, options }: Claim) -> Result<Hold, End>
         other => return Err(app.ended(unexpected(other), false)),
     };
     let mut hold = Hold::new(app, keys, lease, true);
+    hold.close_if_given_up(link).await?;
+    // The claim comes after the credential: a session that the client cannot know has none.
     hold.say(ServerFrame::Waiting(lease.view()));
+    hold.tell(link).await?;
     hold.wait(options).await?;
     Ok(hold)
 }

@@ -6,13 +6,9 @@
 //! longer counted: its client has completed a request, its messages are limited, and its buffer is
 //! allocated when it opens. Both cost nothing here but a look at a flag.
 
-use std::io::{self, IoSlice};
-use std::pin::Pin;
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::task::{Context, Poll};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::addresses::ClientAddress;
 use crate::budget::{Budget, Share};
@@ -40,7 +36,7 @@ impl Unanswered {
         self.share.release();
     }
 
-    fn received(&self, bytes: usize) -> io::Result<()> {
+    pub(super) fn received(&self, bytes: usize) -> io::Result<()> {
         if !self.counts.load(Ordering::Relaxed) {
             return Ok(());
         }
@@ -48,63 +44,19 @@ impl Unanswered {
     }
 }
 
-/// A client's connection whose received bytes are counted, unless there is nothing to count them with.
-#[derive(Debug)]
-pub(super) struct Counted<S> {
-    stream: S,
-    unanswered: Option<Arc<Unanswered>>,
-}
-
-impl<S> Counted<S> {
-    pub(super) fn new(stream: S, unanswered: Option<Arc<Unanswered>>) -> Counted<S> {
-        Counted { stream, unanswered }
-    }
-}
-
-impl<S: AsyncRead + Unpin> AsyncRead for Counted<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        let before = into.filled().len();
-        let read = Pin::new(&mut self.stream).poll_read(context, into);
-        if let (Poll::Ready(Ok(())), Some(unanswered)) = (&read, &self.unanswered) {
-            unanswered.received(into.filled().len() - before)?;
-        }
-        read
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Counted<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write(context, bytes)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        Pin::new(&mut self.stream).poll_write_vectored(context, pieces)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, DuplexStream, duplex};
 
+    use super::super::client_stream::ClientStream;
+    use super::super::pace::Pace;
     use super::*;
 
-    async fn send(to: &mut DuplexStream, from: &mut Counted<DuplexStream>, bytes: usize) -> io::Result<usize> {
+    fn counted(stream: DuplexStream, unanswered: Option<Arc<Unanswered>>) -> ClientStream<DuplexStream> {
+        ClientStream::new(stream, unanswered, Pace::of_answers())
+    }
+
+    async fn send(to: &mut DuplexStream, from: &mut ClientStream<DuplexStream>, bytes: usize) -> io::Result<usize> {
         to.write_all(&vec![b'x'; bytes]).await.unwrap();
         from.read(&mut vec![0; 1000]).await
     }
@@ -117,7 +69,7 @@ mod tests {
         let [mut one, mut two] = [(); 2].map(|()| {
             let (client, server) = duplex(1000);
             let unanswered = Unanswered::new(&budget, loopback());
-            (client, Counted::new(server, Some(Arc::clone(&unanswered))), unanswered)
+            (client, counted(server, Some(Arc::clone(&unanswered))), unanswered)
         });
         assert_eq!(send(&mut one.0, &mut one.1, 70).await.unwrap(), 70);
         let refused = send(&mut two.0, &mut two.1, 31).await.unwrap_err();
@@ -138,7 +90,7 @@ mod tests {
         let stranger = budget.whole_share(loopback());
         stranger.hold(200).unwrap();
         let (mut client, server) = duplex(1000);
-        assert_eq!(send(&mut client, &mut Counted::new(server, None), 900).await.unwrap(), 900);
+        assert_eq!(send(&mut client, &mut counted(server, None), 900).await.unwrap(), 900);
     }
 
     fn loopback() -> ClientAddress {

@@ -24,8 +24,9 @@ use tokio_io_timeout::TimeoutWriter;
 use tracing::{debug, warn};
 
 use super::App;
-use super::intake::{Counted, Unanswered};
-use super::pace::Paced;
+use super::client_stream::ClientStream;
+use super::intake::Unanswered;
+use super::pace::Pace;
 use crate::accounts::{AccountName, Connected};
 use crate::addresses::{ClientAddress, RemoteAddress};
 use crate::descriptors::{ConnectionLimit, PermitAt, UsedBy};
@@ -149,7 +150,7 @@ async fn serve(
     let permit = Arc::new(permit);
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection, and so do writes that make too little.
-    let mut stream = TimeoutWriter::new(Paced::new(Counted::new(stream, unanswered.clone())));
+    let mut stream = TimeoutWriter::new(ClientStream::new(stream, unanswered.clone(), Pace::of_answers()));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let (shared, of_connection) = (Arc::clone(&permit), Arc::clone(&permit));
@@ -263,7 +264,7 @@ async fn secure(app: &App, stream: TcpStream, address: IpAddr) -> Option<(Stream
     }
 }
 
-/// Whether it is the error of [`TimeoutWriter`] or [`Paced`]. The system's own timeout has an error number.
+/// Whether it is the error of [`TimeoutWriter`] or of [`Pace`]. The system's own timeout has an error number.
 fn is_write_timeout(error: &io::Error) -> bool {
     error.kind() == ErrorKind::TimedOut && error.raw_os_error().is_none()
 }

@@ -9,10 +9,10 @@ mod admission;
 mod auditing;
 mod body;
 mod client_limits;
+mod client_stream;
 #[cfg(test)]
 mod description;
 mod forward;
-mod handshakes;
 mod hold;
 mod intake;
 mod kv;
@@ -31,6 +31,7 @@ mod snapshot_limits;
 mod snapshots;
 mod socket_watches;
 mod sockets;
+mod target;
 mod ui;
 mod watch;
 mod websocket;
@@ -55,10 +56,11 @@ pub use forward::{Origin, accept as accept_forwarded};
 pub use hold::ClientFrame;
 pub use listen::listen;
 pub use site::HostNames;
+#[doc(hidden)]
+pub use target::{key_of, query_of};
 
 use self::auditing::Intent;
 use self::client_limits::gives_back;
-use self::handshakes::Handshakes;
 use self::hold::Holds;
 use self::metrics::MetricsPage;
 use self::routes::Routes;
@@ -76,7 +78,7 @@ use crate::log_pause::LogPause;
 use crate::metrics::Metrics;
 use crate::peers::Peers;
 use crate::storage::Space;
-use crate::tls;
+use crate::tls::{self, Handshakes};
 use crate::watch::Hub;
 
 /// The state that all handlers share.
@@ -392,7 +394,7 @@ fn not_taken(why: NotTaken) -> Failure {
     }
 }
 
-/// Carries out an operation, if it could be parsed, and formats the answer.
+/// Executes an operation, if it could be parsed, and formats the answer.
 async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     // Also one that is refused for its form takes time of the node.
     if let Err((failure, seconds)) = app.within_rate(op.as_ref().is_ok_and(gives_back)) {

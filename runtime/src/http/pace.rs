@@ -5,31 +5,15 @@
 //! A client has some time for which writes may wait for it, and more for what it reads while they wait. The time comes
 //! back while no write waits. So one that reads at the lowest permitted rate may go on for as long as it likes.
 
-use std::io::{self, ErrorKind, IoSlice};
-use std::pin::Pin;
-use std::task::{Context, Poll};
+use std::io::{self, ErrorKind};
+use std::task::Poll;
 use std::time::{Duration, Instant};
-
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::limits::{ANSWER_GRACE, ANSWER_RATE};
 
-/// A connection on which writes wait for a client that reads slowly for a limited time.
-#[derive(Debug)]
-pub(super) struct Paced<S> {
-    stream: S,
-    pace: Pace,
-}
-
-impl<S> Paced<S> {
-    pub(super) fn new(stream: S) -> Paced<S> {
-        Paced { stream, pace: Pace::new(ANSWER_GRACE, Instant::now()) }
-    }
-}
-
 /// For how long writes may still wait.
 #[derive(Debug)]
-struct Pace {
+pub(super) struct Pace {
     most: Duration,
     /// That time, as it was at `since`.
     left: Duration,
@@ -41,6 +25,11 @@ struct Pace {
 }
 
 impl Pace {
+    /// For a new connection.
+    pub(super) fn of_answers() -> Pace {
+        Pace::new(ANSWER_GRACE, Instant::now())
+    }
+
     fn new(most: Duration, now: Instant) -> Pace {
         Pace { most, left: most, since: now, waits: false, written: 0 }
     }
@@ -58,7 +47,7 @@ impl Pace {
         (self.since, self.waits) = (now, true);
     }
 
-    /// A write that has waited was carried out, in part at least. Returns whether the client reads fast enough.
+    /// A write that has waited is done, in part at least. Returns whether the client reads fast enough.
     fn end_wait(&mut self, now: Instant) -> bool {
         let waited = now.saturating_duration_since(self.since);
         let left = self.earned().checked_sub(waited);
@@ -68,7 +57,7 @@ impl Pace {
     }
 
     /// The result of a write.
-    fn check(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
+    pub(super) fn check(&mut self, result: Poll<io::Result<usize>>) -> Poll<io::Result<usize>> {
         match &result {
             // The clock is not read for a write that does not wait.
             Poll::Pending if !self.waits => self.begin_wait(Instant::now()),
@@ -84,45 +73,12 @@ impl Pace {
     }
 }
 
-impl<S: AsyncRead + Unpin> AsyncRead for Paced<S> {
-    fn poll_read(mut self: Pin<&mut Self>, context: &mut Context<'_>, into: &mut ReadBuf<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_read(context, into)
-    }
-}
-
-impl<S: AsyncWrite + Unpin> AsyncWrite for Paced<S> {
-    fn poll_write(mut self: Pin<&mut Self>, context: &mut Context<'_>, bytes: &[u8]) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write(context, bytes);
-        self.pace.check(result)
-    }
-
-    fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_flush(context)
-    }
-
-    fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.stream).poll_shutdown(context)
-    }
-
-    fn poll_write_vectored(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        pieces: &[IoSlice<'_>],
-    ) -> Poll<io::Result<usize>> {
-        let result = Pin::new(&mut self.stream).poll_write_vectored(context, pieces);
-        self.pace.check(result)
-    }
-
-    fn is_write_vectored(&self) -> bool {
-        self.stream.is_write_vectored()
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
     use tokio::time::{sleep, timeout};
 
+    use super::super::client_stream::ClientStream;
     use super::*;
 
     const SECOND: Duration = Duration::from_secs(1);
@@ -169,7 +125,7 @@ mod tests {
     async fn slow_client_is_cut_off() {
         let (mut client, server) = duplex(1_000);
         let pace = Pace::new(Duration::from_millis(100), Instant::now());
-        let mut server = Paced { stream: server, pace };
+        let mut server = ClientStream::new(server, None, pace);
         let reading = tokio::spawn(async move {
             while client.read_u8().await.is_ok() {
                 sleep(Duration::from_millis(5)).await;

@@ -68,8 +68,8 @@ mod tests {
 
     use super::*;
 
-    /// Goal: with access control, a break is told to those who may read the lock, and to its holder, and
-    /// no client is told who that was.
+    /// Goal: with access control, clients that may read the lock are told of a break, and so is its holder; no
+    /// client is told which client that was.
     #[test]
     fn break_is_reported_to_readers_and_to_the_holder() {
         let broken = Broken { key: "k/1".into(), token: 7, session: 3, principal: "holder".into() };

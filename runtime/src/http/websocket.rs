@@ -1,7 +1,7 @@
 //! `GET /v1/ws`: many requests at once over one connection, in JSON or bincode.
 //!
 //! Requests reach the core in the order in which the client sent them. Once a request is refused
-//! because this node is not the leader, no later request of the connection is carried out: the
+//! because this node is not the leader, no later request of the connection is executed: the
 //! connection ends. A session's numbered operations rely on both. (Administrative requests have no
 //! numbers. Their answers pass a task, so one that is refused ends the connection a moment later.)
 

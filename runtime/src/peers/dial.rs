@@ -1,19 +1,22 @@
 //! Dialling another node: the connection and the handshake.
 
 use std::io::ErrorKind;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_spec::raft::NodeId;
 use tokio::io::AsyncWriteExt;
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::timeout;
 use tracing::warn;
 
 use super::frame::{self, FrameError, HELLO_BYTES, ReadError};
+use super::link::LinkState;
 use super::versions::{Greeting, Speaks, speaks_only_10};
 use super::{Introduction, Link, Peers, Program, Purpose, RangeWelcome, Roster, Welcome, off_the_loop};
 use crate::sockets;
+use crate::sync::Mutex;
 use crate::tls::{HandshakeError, Stream, Tls};
 
 /// Time limit for connecting and the handshake, for each attempt: a node of version 10 may need two.
@@ -88,7 +91,8 @@ pub(super) async fn connect(peers: &Arc<Peers>, link: &Link, purpose: Purpose) -
         let was_refused = state.refused_in_10.is_some_and(|at| at.elapsed() < REFUSED_FOR);
         (state.address.clone(), state.program.clone(), was_refused)
     };
-    let dial = Dial { roster: &peers.roster, address: &address, peer, purpose, limit: DIAL_TIMEOUT };
+    let link_state = Some(&link.state);
+    let dial = Dial { roster: &peers.roster, address: &address, peer, purpose, limit: DIAL_TIMEOUT, link_state };
     if was_refused {
         match dial.attempt(false).await {
             Err(DialError::Refused(refusal)) => return Err(DialError::RefusedIn10(refusal)),
@@ -136,6 +140,8 @@ struct Dial<'a> {
     purpose: Purpose,
     /// Time limit for each attempt.
     limit: Duration,
+    /// Where to keep what the address resolves to.
+    link_state: Option<&'a Mutex<LinkState>>,
 }
 
 impl Dial<'_> {
@@ -176,41 +182,43 @@ impl Dial<'_> {
     /// With TLS if this node has it, and, while TLS is optional, without it if the other node does not
     /// speak it yet.
     async fn meet_with(&self, with_range: bool) -> Result<Met, DialError> {
-        let Dial { roster, address, peer, purpose, .. } = *self;
+        let Dial { roster, peer, purpose, .. } = *self;
         let greeting = Greeting::new(roster.hello(peer, purpose), with_range);
         let greet_over = async |mut stream: Stream| {
             let (introduction, speaks) = greet(&mut stream, &greeting).await?;
             let agreed = speaks.agree(roster.node, &self.named()).map_err(DialError::Refused)?;
             Ok::<_, DialError>(Met { stream, introduction, program: Program::new(speaks, agreed) })
         };
-        let Some(tls) = &roster.tls else { return greet_over(Stream::Plain(open(address, purpose).await?)).await };
+        let Some(tls) = &roster.tls else { return greet_over(Stream::Plain(self.open().await?)).await };
         // The node that answers an introduction may be any of the cluster's.
         let expected = (purpose != Purpose::Introduction).then(|| peer.number());
-        match tls.connect_node(open(address, purpose).await?, expected).await {
+        match tls.connect_node(self.open().await?, expected).await {
             Ok(stream) => greet_over(stream).await,
             // What a node without TLS does with the first bytes of TLS: it ends the connection.
-            Err(HandshakeError::Io(_)) if tls.is_optional() => {
-                greet_over(Stream::Plain(open(address, purpose).await?)).await
-            }
+            Err(HandshakeError::Io(_)) if tls.is_optional() => greet_over(Stream::Plain(self.open().await?)).await,
             Err(error) => Err(error.into()),
         }
     }
-}
 
-async fn open(address: &str, purpose: Purpose) -> Result<TcpStream, std::io::Error> {
-    let stream = TcpStream::connect(address).await?;
-    stream.set_nodelay(true)?;
-    sockets::keep_alive(&stream)?;
-    // A connection over which requests are forwarded may have answers on it that a client does not read.
-    if purpose == Purpose::Requests {
-        sockets::notice_silence(&stream)?;
-        return Ok(stream);
+    async fn open(&self) -> Result<TcpStream, std::io::Error> {
+        let resolved: Vec<SocketAddr> = lookup_host(self.address).await?.collect();
+        if let Some(state) = self.link_state {
+            state.lock().resolved = resolved.iter().map(|address| address.ip().to_canonical()).collect();
+        }
+        let stream = TcpStream::connect(&resolved[..]).await?;
+        stream.set_nodelay(true)?;
+        sockets::keep_alive(&stream)?;
+        // A connection over which requests are forwarded may have answers on it that a client does not read.
+        if self.purpose == Purpose::Requests {
+            sockets::notice_silence(&stream)?;
+            return Ok(stream);
+        }
+        // Without it, this node would write to a host that disappeared for a quarter of an hour, and a
+        // host that came back at another address would hear nothing from its leader for as long.
+        let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
+        rustix::net::sockopt::set_tcp_user_timeout(&stream, silence)?;
+        Ok(stream)
     }
-    // Without it, this node would write to a host that disappeared for a quarter of an hour, and a
-    // host that came back at another address would hear nothing from its leader for as long.
-    let silence = u32::try_from(SILENCE.as_millis()).unwrap_or(u32::MAX);
-    rustix::net::sockopt::set_tcp_user_timeout(&stream, silence)?;
-    Ok(stream)
 }
 
 /// Sends the hello, and waits for the answer, which has the form of the hello.
@@ -237,7 +245,8 @@ async fn greet(stream: &mut Stream, greeting: &Greeting) -> Result<(Introduction
 /// If the node does not answer, is not of this cluster, or refuses because it waits to be replaced
 /// itself.
 pub async fn introduction(roster: &Roster, address: &str) -> Result<Introduction, DialError> {
-    let dial = Dial { roster, address, peer: roster.node, purpose: Purpose::Introduction, limit: DIAL_TIMEOUT };
+    let (peer, purpose) = (roster.node, Purpose::Introduction);
+    let dial = Dial { roster, address, peer, purpose, limit: DIAL_TIMEOUT, link_state: None };
     Ok(dial.meet(true).await?.introduction)
 }
 
@@ -286,7 +295,8 @@ mod tests {
 
     /// A dial to node 2 for messages.
     fn dial<'a>(roster: &'a Roster, address: &'a str) -> Dial<'a> {
-        Dial { roster, address, peer: NodeId(2), purpose: Purpose::Messages, limit: DIAL_TIMEOUT }
+        let (peer, purpose) = (NodeId(2), Purpose::Messages);
+        Dial { roster, address, peer, purpose, limit: DIAL_TIMEOUT, link_state: None }
     }
 
     async fn listen() -> (TcpListener, String) {

@@ -67,7 +67,7 @@ impl Peers {
 
     /// Refuses to take requests from a node that is no member.
     pub(super) fn may_forward(&self, node: NodeId) -> Result<(), String> {
-        if self.is_member(node) || self.uncommitted.lock().contains(&node) {
+        if self.is_in_log(node) {
             return Ok(());
         }
         Err(format!(

@@ -23,8 +23,8 @@ use super::{
 use crate::addresses::ClientAddress;
 use crate::core::{Core, NotTaken};
 use crate::descriptors::{ConnectionLimit, Descriptors};
-use crate::sockets;
-use crate::tls::{HandshakeError, Stream};
+use crate::tls::{HandshakeError, Handshakes, Stream};
+use crate::{limits, sockets};
 
 /// Time within which a connection must send its hello.
 const HELLO_TIMEOUT: Duration = Duration::from_secs(5);
@@ -65,7 +65,8 @@ impl Ended {
 }
 
 /// Accepts connections from peers for as long as the task lives: at most `descriptors.unidentified`
-/// that have not completed the handshake, and `descriptors.peers` that have.
+/// that have not completed the handshake, and `descriptors.peers` that have. Half of the former are for connections
+/// from the addresses of members, which do not wait for the handshakes of others either.
 /// Connections over which other nodes forward requests go to `forwarded`, where they count among those of clients.
 pub async fn accept(
     peers: Arc<Peers>,
@@ -77,6 +78,8 @@ pub async fn accept(
     let refused = &peers.metrics.peer_connections_refused;
     let unidentified =
         ConnectionLimit::new(descriptors.unidentified, "nodes that have not completed the handshake", refused);
+    let strangers = unidentified.half("strangers that have not completed the handshake");
+    let handshakes = Arc::new(Handshakes::new(limits::PEER_HANDSHAKES));
     let identified = ConnectionLimit::new(descriptors.peers, "nodes", refused);
     loop {
         let (stream, address) = match listener.accept().await {
@@ -90,11 +93,18 @@ pub async fn accept(
             }
         };
         let dialler = ClientAddress::from(address);
+        let is_stranger = !peers.is_address_of_member(address.ip());
+        let stranger = if is_stranger { strangers.take_at(dialler) } else { None };
+        if is_stranger && stranger.is_none() {
+            continue;
+        }
         let Some(permit) = unidentified.take_at(dialler) else { continue };
+        let turns = is_stranger.then(|| Arc::clone(&handshakes));
         let (peers, core, identified) = (Arc::clone(&peers), core.clone(), identified.clone());
         let forwarded = forwarded.clone();
         tokio::spawn(async move {
-            let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream)).await;
+            let turns = turns.as_deref().map(|handshakes| (handshakes, dialler));
+            let greeted = timeout(HELLO_TIMEOUT, greet(&peers, stream, turns)).await;
             // Held until the connection ends. It replaces the permit of an unidentified connection.
             let _permit = match &greeted {
                 Ok(Ok((_, Purpose::Requests, _))) => None,
@@ -104,7 +114,7 @@ pub async fn accept(
                 },
                 _ => None,
             };
-            drop(permit);
+            drop((permit, stranger));
             let ended = match greeted {
                 Ok(Ok((link, Purpose::Snapshot, Connection { stream, bytes, .. }))) => {
                     return snapshots::receive(&peers, link.peer, stream, bytes, &core).await;
@@ -124,9 +134,8 @@ pub async fn accept(
             };
             if ended.is_to_blame() {
                 peers.metrics.frames_rejected.inc();
-                // Each attempt comes from another port.
-                let line = format!("from {} {ended}", address.ip());
-                if let Some(repeats) = peers.log_pause.due(&line, REFUSAL_PAUSE, Instant::now()) {
+                let line = ended.to_string();
+                if let Some(repeats) = peers.log_pause.due_from(address.ip(), &line, REFUSAL_PAUSE, Instant::now()) {
                     warn!(%address, error = %ended, repeats, "closed a connection to the port for nodes");
                 }
             } else {
@@ -147,11 +156,19 @@ struct Connection {
 /// is refused; `None` without TLS.
 type Proof = Option<Result<u16, String>>;
 
+/// What the handshakes of an address wait for.
+type Turns<'a> = Option<(&'a Handshakes, ClientAddress)>;
+
 /// Accepts TLS, if this node has it.
-async fn secure(roster: &Roster, stream: TcpStream) -> Result<(Stream, Proof), HandshakeError> {
-    match &roster.tls {
-        Some(tls) => tls.accept_node(stream).await,
-        None => Ok((Stream::Plain(stream), None)),
+async fn secure(roster: &Roster, stream: TcpStream, turns: Turns<'_>) -> Result<(Stream, Proof), HandshakeError> {
+    match (&roster.tls, turns) {
+        (Some(tls), Some((handshakes, address))) => {
+            // A connection that says nothing takes no turn.
+            stream.readable().await?;
+            handshakes.run(address, tls.accept_node(stream)).await
+        }
+        (Some(tls), None) => tls.accept_node(stream).await,
+        (None, _) => Ok((Stream::Plain(stream), None)),
     }
 }
 
@@ -181,10 +198,14 @@ async fn read_greeting(roster: &Roster, stream: &mut Stream, bytes: &mut Vec<u8>
 }
 
 /// Reads the hello, checks it, and answers it.
-async fn greet(peers: &Arc<Peers>, stream: TcpStream) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
+async fn greet(
+    peers: &Arc<Peers>,
+    stream: TcpStream,
+    turns: Turns<'_>,
+) -> Result<(Arc<Link>, Purpose, Connection), Ended> {
     stream.set_nodelay(true)?;
     sockets::keep_alive(&stream).map_err(std::io::Error::from)?;
-    let (mut stream, proof) = secure(&peers.roster, stream).await?;
+    let (mut stream, proof) = secure(&peers.roster, stream, turns).await?;
     let mut bytes = Vec::new();
     let Some(Greeting { hello, speaks }) = read_greeting(&peers.roster, &mut stream, &mut bytes).await? else {
         return Err(Ended::Closed);
@@ -246,7 +267,7 @@ pub async fn refuse_all(roster: Roster, listener: TcpListener, why: String) {
             continue;
         };
         let refused = async {
-            let (mut stream, proof) = secure(&roster, stream).await?;
+            let (mut stream, proof) = secure(&roster, stream, None).await?;
             let mut bytes = Vec::new();
             if let Some(Greeting { hello, speaks }) = read_greeting(&roster, &mut stream, &mut bytes).await? {
                 let checked = check_proof(proof, &hello).and_then(|()| check_origin(&roster, &hello, speaks.as_ref()));
@@ -462,7 +483,7 @@ mod tests {
             frame::encode(&Greeting::new(other.hello(NodeId(1), purpose), with_range), &mut bytes);
             stream.write_all(&bytes).await.unwrap();
             let (accepted, _) = listener.accept().await.unwrap();
-            assert!(greet(&peers, accepted).await.is_ok());
+            assert!(greet(&peers, accepted, None).await.is_ok());
             let program = peers.program(NodeId(2)).unwrap();
             assert_eq!(program.protocol, known, "{purpose:?}, {with_range}");
         }

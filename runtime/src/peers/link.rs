@@ -1,5 +1,6 @@
 //! One peer as this node sees it: the messages that wait for it, its connections and its program.
 
+use std::net::IpAddr;
 use std::time::Instant;
 
 use palisade_spec::lock::LockTable;
@@ -47,6 +48,8 @@ impl Link {
 pub(super) struct LinkState {
     /// The address to dial.
     pub(super) address: String,
+    /// What that resolved to when it was last dialled.
+    pub(super) resolved: Vec<IpAddr>,
     /// Whether the peer has welcomed this process.
     pub(super) welcomed: bool,
     /// Whether the outbound connection is open.

@@ -27,6 +27,7 @@ mod transport;
 mod versions;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
 use std::time::Duration;
@@ -166,6 +167,19 @@ impl Peers {
     /// Whether a node is a member of the cluster, as far as this node knows.
     fn is_member(&self, node: NodeId) -> bool {
         self.members.lock().get(node).is_some()
+    }
+
+    /// Whether the log has a node among the members, committed or not.
+    fn is_in_log(&self, node: NodeId) -> bool {
+        self.is_member(node) || self.uncommitted.lock().contains(&node)
+    }
+
+    /// Whether this node dials a member at this address: one of the log or of the command line.
+    fn is_address_of_member(&self, address: IpAddr) -> bool {
+        let is_named = |id: &NodeId| self.roster.peer_addrs.contains_key(&NodeId::new(id.number(), 0));
+        let links = self.links.lock();
+        let mut members = links.iter().filter(|(id, _)| is_named(id) || self.is_in_log(**id));
+        members.any(|(_, link)| link.state.lock().resolved.contains(&address.to_canonical()))
     }
 
     /// This node's snapshots.
@@ -449,6 +463,24 @@ mod tests {
         let refusal = admit(2_000).await.unwrap_err();
         assert!(refusal.contains("is no member of the cluster"), "{refusal}");
         assert_eq!(pinned(&peers), known);
+    }
+
+    /// Goal: connections from the addresses of members, also of one that is not committed yet, are no strangers'. A node
+    /// that only claims to be of the cluster makes its address none of a member.
+    #[tokio::test]
+    async fn addresses_of_members_are_those_that_they_are_dialled_at() {
+        let directory = tempfile::tempdir().unwrap();
+        let (peers, _to_dial) = peers(directory.path());
+        peers.set_members(&Members::of([1, 2, 3].map(NodeId)), &Arc::new(Members::of([1, 2].map(NodeId))));
+        // Nothing listens there, and the second is a name.
+        for (id, address) in [(2, "127.0.0.2:1"), (3, "localhost:1"), (4, "127.0.0.4:1")] {
+            let link = peers.get_or_create_link(NodeId(id), address).unwrap();
+            assert!(dial::connect(&peers, &link, Purpose::Messages).await.is_err());
+        }
+        let is_member = |address: &str| peers.is_address_of_member(address.parse().unwrap());
+        assert!(is_member("127.0.0.2") && is_member("::ffff:127.0.0.2"));
+        assert!(is_member("127.0.0.1") || is_member("::1"));
+        assert!(!is_member("127.0.0.4") && !is_member("127.0.0.5"));
     }
 
     /// Goal: the removal of a number ends the links of all its generations, also of one that no log has. A replacement

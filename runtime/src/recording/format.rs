@@ -9,7 +9,7 @@
 //! Numbers are little-endian. A frame has the records that left the node at once: the steps of a
 //! core iteration, or that a write is durable. The first record is the [`Header`]. An incomplete
 //! frame at the end of the file was being written when the node was killed, so none of its outputs
-//! was carried out: the reader ignores it.
+//! was executed: the reader ignores it.
 
 use std::collections::hash_map::DefaultHasher;
 use std::fs::{File, TryLockError};
@@ -75,7 +75,7 @@ pub enum Record<D = Durable<LockTable>, I = Input<LockTable>> {
         /// The state that was recovered from the disk.
         durable: D,
     },
-    /// The node took a step. None of its outputs was carried out yet.
+    /// The node took a step. None of its outputs was executed yet.
     Stepped {
         /// Nanoseconds since the previous record.
         after: u64,

@@ -8,8 +8,8 @@
 //! # Guarantees
 //!
 //! **A recording has no gap, and ends where the node ended**, also after `kill -9`. A step has left
-//! the process before any of its outputs is carried out; and the record that a write is durable has
-//! left it before any output that waits for the write is carried out. So everything that other
+//! the process before any of its outputs is executed; and the record that a write is durable has
+//! left it before any output that waits for the write is executed. So everything that other
 //! processes received from the node, and everything on its disk, is in the recording; and the
 //! validator knows exactly which states a restart may find.
 //!

@@ -134,7 +134,7 @@ impl Observer for Recorder {
         self.note(&Record::<(), _>::Stepped { after, input, outputs: Digest::of(outputs), state, words });
     }
 
-    fn carrying_out(&mut self) {
+    fn executing(&mut self) {
         self.hand_over();
     }
 

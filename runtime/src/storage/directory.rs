@@ -137,7 +137,7 @@ impl LockedDir {
 fn verify(directory: &Path, found: &Identity, expected: &Identity) -> Result<(), StorageError> {
     let path = identity::path(directory);
     if found.cluster != expected.cluster {
-        return Err(StorageError::WrongCluster { path, found: found.cluster, expected: expected.cluster });
+        return Err(StorageError::WrongCluster { path });
     }
     if found.node.number() != expected.node.number() {
         return Err(StorageError::WrongNode { path, found: found.node, expected: expected.node });
@@ -288,7 +288,7 @@ mod tests {
         drop(DataDir::open(&path, &identity()).unwrap());
         let refusal = |identity: Identity| DataDir::open(&path, &identity).unwrap_err().to_string();
         assert!(refusal(Identity { node: NodeId(3), ..identity() }).contains("belongs to node 2, but this is node 3"));
-        assert!(refusal(Identity { cluster: 7, ..identity() }).contains("another cluster (ID 00000000000000c1)"));
+        assert!(refusal(Identity { cluster: 7, ..identity() }).contains("by a node of another cluster"));
         let founders = BTreeMap::from([2, 3].map(|id| (NodeId(id), String::new())));
         let refused = refusal(Identity { founders, ..identity() });
         assert!(refused.contains("founded by [2], but --peers names [2, 3]"), "{refused}");
@@ -317,7 +317,7 @@ mod tests {
             assert!(refusal.contains(complaint), "{refusal}");
         }
         fs::remove_file(&file).unwrap();
-        fs::write(SegmentNumber(1).path(&path), "a log of someone's").unwrap();
+        fs::write(SegmentNumber(1).path(&path), "a log of another node").unwrap();
         assert!(refusal(identity()).contains("holds log segments, but no identity.json"));
     }
 }

@@ -72,14 +72,10 @@ pub enum StorageError {
     },
 
     /// A file of another cluster's node lies in the directory.
-    #[error("{} belongs to another cluster (ID {found:016x}) than the node of this data directory ({expected:016x}): it was copied here. Restore the whole directory as the node left it; never copy files from one data directory to another", .path.display())]
+    #[error("{} was written by a node of another cluster than the one that identity.json names, and was copied into this data directory. Restore the whole directory as the node left it, or start the node with the directory that is its own (--data); never copy files from one data directory to another", .path.display())]
     WrongCluster {
         /// The segment, the snapshot or the identity file.
         path: PathBuf,
-        /// The ID of the cluster that the file belongs to.
-        found: u64,
-        /// The ID of the node's cluster.
-        expected: u64,
     },
 
     /// The command line names another cluster than the directory's.

@@ -127,11 +127,7 @@ impl Header {
         }
         let cluster = u64::from_le_bytes(field(header, 12));
         if cluster != identity.cluster {
-            return Err(StorageError::WrongCluster {
-                path: path.to_owned(),
-                found: cluster,
-                expected: identity.cluster,
-            });
+            return Err(StorageError::WrongCluster { path: path.to_owned() });
         }
         let node = NodeId(u32::from_le_bytes(field(header, 20)));
         if node != identity.node {

@@ -121,8 +121,10 @@ pub enum SnapshotFlaw {
     #[error("it is in format {0}; this program knows the formats {OLDEST_FORMAT} to {FORMAT}")]
     UnknownFormat(u32),
     /// The file belongs to another cluster.
-    #[error("it belongs to cluster {0:016x}")]
-    WrongCluster(u64),
+    #[error(
+        "a node of another cluster wrote it: it was copied into the sender's data directory. Restore that directory as the sender left it"
+    )]
+    WrongCluster,
     /// The file is intact, but another version of the program wrote it.
     #[error("it holds at byte {offset} content that this program does not understand: {what}")]
     NotUnderstood {
@@ -220,9 +222,8 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<(u32,
     if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
         return Err(SnapshotFlaw::UnknownFormat(format));
     }
-    let found = u64::from_le_bytes(field(head, 12));
-    if cluster.is_some_and(|cluster| cluster != found) {
-        return Err(SnapshotFlaw::WrongCluster(found));
+    if cluster.is_some_and(|cluster| cluster != u64::from_le_bytes(field(head, 12))) {
+        return Err(SnapshotFlaw::WrongCluster);
     }
     let header = codec::decode(&head[PREFIX..])
         .map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })?;
@@ -424,10 +425,10 @@ mod tests {
     }
 
     /// Reads a damaged file; returns the offset of the damage.
-    fn damaged_at(bytes: &[u8], scene: &str) -> u64 {
+    fn damaged_at(bytes: &[u8], case: &str) -> u64 {
         match read::<Vec<u8>>(bytes, Some(CLUSTER)) {
             Err(SnapshotFlaw::Damaged { offset, .. }) => offset,
-            other => panic!("{scene}: {other:?}"),
+            other => panic!("{case}: {other:?}"),
         }
     }
 
@@ -473,8 +474,8 @@ mod tests {
         let swapped = [&bytes[..head], second, first, rest].concat();
         let missing = [&bytes[..head], second, rest].concat();
         let twice = [&bytes[..head], first, first, second, rest].concat();
-        for (scene, bytes) in [("swapped", swapped), ("missing", missing), ("twice", twice)] {
-            damaged_at(&bytes, scene);
+        for (case, bytes) in [("swapped", swapped), ("missing", missing), ("twice", twice)] {
+            damaged_at(&bytes, case);
         }
     }
 
@@ -482,7 +483,7 @@ mod tests {
     fn file_of_another_cluster_or_format_is_refused() {
         let (bytes, _) = file(vec![1_u8]);
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
-        assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster(CLUSTER))));
+        assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster)));
         let mut later = head(CLUSTER, &Header::of(&snapshot(())));
         later[8] = 7;
         let end = later.len() - 4;

@@ -162,9 +162,7 @@ fn read<S: Stored>(
         Err(SnapshotFlaw::UnknownFormat(found)) => {
             return Err(StorageError::UnknownFormat { path, found, known: OLDEST_FORMAT..=FORMAT });
         }
-        Err(SnapshotFlaw::WrongCluster(found)) => {
-            return Err(StorageError::WrongCluster { path, found, expected: cluster });
-        }
+        Err(SnapshotFlaw::WrongCluster) => return Err(StorageError::WrongCluster { path }),
         Err(SnapshotFlaw::NotUnderstood { offset, what }) => {
             return Err(StorageError::NotUnderstood { path, offset, what });
         }

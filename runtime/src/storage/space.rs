@@ -1,7 +1,7 @@
 //! Free space on the disk: how much the log has, and whether a leader may accept new work.
 //!
 //! Below a low-water mark a leader refuses new sessions and acquires. What keeps or ends claims
-//! (releases, keepalives, closes, expiries) is still carried out, in the space that the mark
+//! (releases, keepalives, closes, expiries) is still executed, in the space that the mark
 //! reserves. The mark is room for two segments of the log and for two snapshots as large as the
 //! newest:
 //!

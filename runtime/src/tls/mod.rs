@@ -11,6 +11,7 @@
 //! Certificates are the one place where the wall clock counts: TLS compares their validity with it.
 
 mod access;
+mod handshakes;
 mod identity;
 mod issue;
 mod material;
@@ -28,6 +29,7 @@ use palisade_client::tls::PemFile;
 pub use palisade_client::tls::Stream;
 
 pub use self::access::{Access, Principal, Proof};
+pub(crate) use self::handshakes::Handshakes;
 pub use self::identity::{Identity, Subject, client_name};
 pub use self::issue::{Authority, Issued, Validity};
 pub use self::nodes::HandshakeError;

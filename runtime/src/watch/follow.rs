@@ -101,7 +101,7 @@ impl Follower {
         &self.filter
     }
 
-    /// Who follows it.
+    /// The client that follows it.
     pub fn reader(&self) -> &Principal {
         &self.reader
     }

@@ -109,7 +109,7 @@ fn names(follower: &mut Follower) -> Vec<String> {
 
 /// Goal: a watcher of a key sees its events alone, in order, and one of a prefix those of all its keys.
 #[test]
-fn events_are_shown_in_order_to_those_who_follow_them() {
+fn watchers_see_their_events_in_order() {
     let mut source = Source::with_sessions(1 << 20, 3);
     let [mut one, mut all, mut other] =
         [key("jobs/a"), prefix("jobs/"), key("jobs")].map(|filter| source.follow(filter, "0"));
@@ -132,7 +132,7 @@ fn events_are_shown_in_order_to_those_who_follow_them() {
     assert_eq!(names(&mut one), Vec::<String>::new(), "nothing is shown twice");
 }
 
-/// Goal: events say who, and what with.
+/// Goal: events name the session, and its token, mode and value.
 #[test]
 fn events_say_what_happened() {
     let mut source = Source::with_sessions(1 << 20, 2);
@@ -367,9 +367,9 @@ fn rules_decide_what_is_shown() {
     assert_eq!(keys, &["open", "secret"]);
 }
 
-/// Goal: the dispatcher wakes those who follow a key that has changed, and no others; all at the end.
+/// Goal: the dispatcher wakes the watchers of a key that has changed, and no others; all of them at the end.
 #[tokio::test]
-async fn only_those_who_follow_a_key_are_woken() {
+async fn only_the_watchers_of_a_key_are_woken() {
     let mut source = Source::with_sessions(1 << 20, 1);
     let dispatcher = tokio::spawn(Arc::clone(&source.hub).dispatch());
     let reached = source.applied.to_string();

@@ -73,7 +73,7 @@ impl Watcher {
         self.follower.filter()
     }
 
-    /// Who follows it.
+    /// The client that follows it.
     pub fn reader(&self) -> &Principal {
         self.follower.reader()
     }

@@ -2,8 +2,8 @@
 //!
 //! Every rule is also shown code that breaks it, so that a rule that sees nothing is noticed.
 
-mod circles;
 mod code;
+mod cycles;
 mod imports;
 mod modules;
 mod packages;

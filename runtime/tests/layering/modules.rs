@@ -3,7 +3,7 @@
 use super::code::{Source, code_below};
 use super::imports::Modules;
 
-/// The server's modules. Each imports only modules that stand before it, so there are no circles:
+/// The server's modules. Each imports only modules that stand before it, so there are no cycles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
 const MODULES: [&str; 23] = [
     "limits",

@@ -26,7 +26,7 @@ const LAYERS: [(&str, &str, &[&str]); 8] = [
     (
         "palisade-conformance",
         "conformance",
-        &["palisade-spec", "palisade-client", "palisade", "palisade-model", "palisade-history"],
+        &["palisade-spec", "palisade-client", "palisade", "palisade-model", "palisade-history", "palisade-fence"],
     ),
     ("palisade-lab", "lab", &["palisade-client", "palisade-fence", "palisade-history"]),
 ];
@@ -88,6 +88,10 @@ fn complaint(name: &str, allowed: &[&str], dependency: &Value) -> Option<String>
     {
         return Some(format!("{name} must not depend on {target}: {reason}"));
     }
+    // A resource of any kind carries it, with an event loop and encodings of its own.
+    if name == "palisade-fence" && text(dependency, "kind") != "dev" && ["tokio", "serde"].contains(&target) {
+        return Some(format!("palisade-fence must not depend on {target}"));
+    }
     // Tests of the spec may use what they like; the spec itself has serde, without its standard
     // library.
     if name != "palisade-spec" || text(dependency, "kind") == "dev" {
@@ -135,6 +139,8 @@ fn every_forbidden_arrow_is_seen() {
         ("palisade", local("palisade-conformance"), "palisade must not depend on palisade-conformance"),
         ("palisade-history", local("palisade-client"), "palisade-history must not depend on palisade-client"),
         ("palisade-fence", local("palisade-client"), "palisade-fence must not depend on palisade-client"),
+        ("palisade-fence", plain("tokio"), "palisade-fence must not depend on tokio"),
+        ("palisade-fence", plain("serde"), "palisade-fence must not depend on serde"),
         ("palisade-conformance", local("palisade-lab"), "palisade-conformance must not depend on palisade-lab"),
         ("palisade", local("helpers"), "palisade must not depend on helpers"),
         ("palisade", plain("bincode"), "palisade must not depend on bincode: the codec is one module"),

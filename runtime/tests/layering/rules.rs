@@ -14,7 +14,10 @@ struct Rule {
 /// The source of every package.
 const ALL: &[&str] = &["spec/src", "client/src", "fence/src", "runtime/src", "model/src", "conformance/src"];
 
-const RULES: [Rule; 9] = [
+/// Ways to a file.
+const FILES: &[&str] = &["std::fs", "tokio::fs", "fs::", "File::", "OpenOptions"];
+
+const RULES: [Rule; 19] = [
     Rule {
         invariant: "only client/src/codec.rs uses bincode",
         folders: ALL,
@@ -37,6 +40,7 @@ const RULES: [Rule; 9] = [
             "UnixTime",
         ],
         only: &[
+            "conformance/src/torture/certificates.rs",
             "conformance/src/torture/clock.rs",
             "fence/src/clock.rs",
             "runtime/src/audit/clock.rs",
@@ -51,10 +55,24 @@ const RULES: [Rule; 9] = [
         only: &[],
     },
     Rule {
+        // Debug builds also check a node's state after each step.
+        invariant: "assertions that guard safety are on in release builds",
+        folders: &["spec/src", "client/src", "runtime/src"],
+        texts: &["debug_assert", "debug_assert_eq", "debug_assert_ne", "debug_assertions"],
+        only: &["runtime/src/storage/preallocate.rs", "spec/src/raft/node.rs"],
+    },
+    Rule {
         invariant: "one thread owns the node: only the driver makes one, and only the core's thread makes a driver",
         folders: &["runtime/src"],
         texts: &["Node::recover", "Driver::new"],
         only: &["runtime/src/core/driver.rs", "runtime/src/core/thread.rs"],
+    },
+    Rule {
+        // Other threads see the status view, which the core replaces.
+        invariant: "the node needs no mutex, because no other thread has a reference to it",
+        folders: &["runtime/src/core"],
+        texts: &["Mutex", "RwLock"],
+        only: &["runtime/src/core/view.rs"],
     },
     Rule {
         invariant: "the core thread never waits for a socket",
@@ -63,16 +81,66 @@ const RULES: [Rule; 9] = [
         only: &[],
     },
     Rule {
+        // The channels have a call for programs that step a node by hand.
+        invariant: "the core waits for its inputs and for its own sync, and for nothing else",
+        folders: &["runtime/src/core"],
+        texts: &[".recv()", ".recv_timeout", ".join()", ".wait()", "Condvar", "select!", "park"],
+        only: &["runtime/src/core/channel.rs", "runtime/src/core/thread.rs"],
+    },
+    Rule {
         invariant: "no socket task waits for the log",
         folders: &["runtime/src/http", "runtime/src/peers"],
         texts: &["Wal", "DataDir"],
         only: &[],
     },
     Rule {
-        invariant: "the driver and the storage reach the disk only through `storage::Disk`",
+        // The description is a test, `/proc` is on no disk, and the pinned peers are read before the event loop begins.
+        invariant: "a task that reads or writes a file leaves the event loop, and asks the storage for it",
+        folders: &["runtime/src/http", "runtime/src/peers"],
+        texts: FILES,
+        only: &[
+            "runtime/src/http/description.rs",
+            "runtime/src/http/metrics/process.rs",
+            "runtime/src/peers/identity.rs",
+        ],
+    },
+    Rule {
+        invariant: "only the server starts tasks on the thread of the connections between nodes",
+        folders: &["runtime/src"],
+        texts: &["peer_thread", "PeerThread"],
+        only: &["runtime/src/server.rs", "runtime/src/server/peer_thread.rs"],
+    },
+    Rule {
+        invariant: "`peers/` and `http/` get a stream and an identity from `tls/`",
+        folders: &["runtime/src/http", "runtime/src/peers"],
+        texts: &["tokio_rustls", "rustls", "TlsAcceptor", "TlsConnector"],
+        only: &[],
+    },
+    Rule {
+        invariant: "grants are signed where answers are encoded, never on the core's thread",
+        folders: &["runtime/src/core"],
+        texts: &["grant_signer", "GrantSigner"],
+        only: &[],
+    },
+    Rule {
+        invariant: "a handler of HTTP holds no state of the protocol",
+        folders: &["runtime/src/http"],
+        texts: &["LockTable", "Node<", "Durable"],
+        only: &[],
+    },
+    Rule {
+        // The verifier of an audit log reads any file, on any machine.
+        invariant: "the driver, the storage and the audit log reach the disk only through `storage::Disk`",
+        folders: &["runtime/src/audit", "runtime/src/core", "runtime/src/storage"],
+        texts: FILES,
+        only: &["runtime/src/audit/verify.rs", "runtime/src/storage/disk.rs"],
+    },
+    Rule {
+        // The secret of a session is drawn when its request is decoded, before the driver gets it.
+        invariant: "the driver and the storage get their randomness as values",
         folders: &["runtime/src/core", "runtime/src/storage"],
-        texts: &["std::fs", "fs::", "File::"],
-        only: &["runtime/src/storage/disk.rs"],
+        texts: &["rand::random", "rand::rng", "OsRng", "from_os_rng", "getrandom", "RandomState"],
+        only: &["runtime/src/core/credential.rs"],
     },
     Rule {
         // In the core only the thread around the driver reads the clock; the log reads it for the
@@ -81,6 +149,13 @@ const RULES: [Rule; 9] = [
         folders: &["runtime/src/core", "runtime/src/storage"],
         texts: &["Instant::now", ".elapsed()"],
         only: &["runtime/src/core/thread.rs", "runtime/src/storage/wal.rs"],
+    },
+    Rule {
+        // The others pause between attempts.
+        invariant: "a client's lease ends by the clock that goes on while the machine sleeps, `client/src/clock.rs`",
+        folders: &["client/src"],
+        texts: &["Instant::now"],
+        only: &["client/src/clock.rs", "client/src/task.rs", "client/src/watch.rs"],
     },
     Rule {
         invariant: "bounds are the model's, never the spec's",

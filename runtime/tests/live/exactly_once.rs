@@ -118,7 +118,7 @@ async fn contend(client: Client, registry: Arc<Registry>, nodes: Arc<Vec<String>
         } else {
             asked.await
         };
-        let mut guard = guard.expect("who waits for ever is granted the lock in the end");
+        let mut guard = guard.expect("a client that waits for ever is granted the lock in the end");
         registry.granted(key, &guard);
         let line = format!("{}\n", guard.token());
         let change = RecordChange::Append { key: key.into(), value: line.as_str().into() };

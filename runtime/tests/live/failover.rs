@@ -67,7 +67,11 @@ impl Line<'_> {
         let (number, guard) = grant.expect("the line holds the other end");
         let guard = guard.expect("a client that waits forever is granted the lock");
         assert_eq!(number, self.granted, "granted in the order of arrival");
-        assert_eq!(guard.session().number(), self.sessions[number], "the client kept its place, and took no new one");
+        assert_eq!(
+            guard.session().number(),
+            self.sessions[number],
+            "the client kept its queue position, and took no new one"
+        );
         assert!(guard.token() > self.last_token, "tokens grow: {} came after {}", guard.token(), self.last_token);
         self.granted += 1;
         self.last_token = guard.token();
@@ -238,7 +242,7 @@ fn plain_requests_find_their_queue_positions_again() {
         await_waiters(&cluster, leader_now);
         let now = holder_and_queue(&lock(&cluster, KEY));
         let numbers = sessions.iter().map(|session: &SessionId| session.number()).collect();
-        assert_eq!(now, (Some((holder.number(), held.token)), numbers), "each found its own place");
+        assert_eq!(now, (Some((holder.number(), held.token)), numbers), "each waiter found its own queue position");
         assert_eq!(acquire(&cluster, KEY, holder), held, "the holder finds its grant");
         cluster.restart(leader);
     }

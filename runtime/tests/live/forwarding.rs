@@ -182,7 +182,7 @@ fn leader_sees_the_client_of_a_follower() {
     });
 }
 
-/// Goal: the listener at which a request arrives counts, wherever it is carried out.
+/// Goal: the listener at which a request arrives counts, wherever it is executed.
 #[test]
 fn administrative_request_at_a_followers_client_address_is_refused() {
     let admin = ports::free(3);

@@ -80,7 +80,7 @@ fn a_server_joins_learns_and_becomes_a_voter() {
     cluster.kill(joined);
     cluster.restart(joined);
     cluster.wait_ready();
-    assert_eq!(cluster.status(joined).unwrap().members.len(), 3, "who belongs to the cluster is on its disk");
+    assert_eq!(cluster.status(joined).unwrap().members.len(), 3, "the list of members is on its disk");
 }
 
 /// The observations of a client that takes and releases one lock after the other.
@@ -135,8 +135,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         workers.push(tokio::spawn(work(cluster.endpoints(), format!("own-{number}"), Arc::clone(&stop))));
     }
     for old in 1..=3 {
-        let whom = cluster.running()[0];
-        let new = cluster.join(whom);
+        let new = cluster.join(cluster.running()[0]);
         await_caught_up(&cluster, new);
         palisade_says(&cluster, &["members", "promote", &new.to_string()]);
         palisade_says(&cluster, &["members", "remove", &old.to_string()]);
@@ -144,7 +143,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
         cluster.wait_ready();
         assert_eq!(holder_and_queue(&lock(&cluster, "line")), before, "the holder and the line stand where they stood");
         assert_eq!(members(&cluster).len(), 3);
-        // Clients ask for the members every five seconds: in that time not all whom they know may
+        // Clients ask for the members every five seconds: in that time not all known members may
         // go.
         sleep(Duration::from_secs(6));
     }
@@ -165,7 +164,7 @@ async fn all_servers_are_replaced_one_after_the_other_under_load() {
 /// Goal: a leader that is asked to stop transfers leadership first: no client waits for an election
 /// timeout, which is ten seconds here.
 #[test]
-fn a_leader_that_stops_hands_over() {
+fn a_leader_that_stops_transfers_leadership() {
     let mut cluster = Cluster::start_with(3, &["--election-timeout", "10s"]);
     let session = open_session(&cluster, "holder", TTL);
     for round in 1..=3 {
@@ -189,9 +188,9 @@ fn the_leadership_goes_where_an_operator_wants_it() {
     for round in 0..4 {
         let leader = cluster.wait_ready();
         let to = leader % 3 + 1;
-        let wish = to.to_string();
+        let target = to.to_string();
         let said = if round % 2 == 0 {
-            palisade_says(&cluster, &["transfer", "--to", &wish])
+            palisade_says(&cluster, &["transfer", "--to", &target])
         } else {
             palisade_says(&cluster, &["transfer"])
         };
@@ -291,7 +290,7 @@ fn a_server_that_lost_its_disk_does_not_come_back_under_its_number() {
     post_to_leader(&cluster.endpoints(), "/v1/members", &body).refused(409, "node_id_in_use");
 }
 
-/// Goal: a new cluster begins with the state of a snapshot. Who held a lock holds it; later tokens
+/// Goal: a new cluster begins with the state of a snapshot. A holder of a lock still holds it; later tokens
 /// are greater than any that the old cluster can have given out; a server that joins later has that
 /// state too; and a founder that does not begin with it is not let in.
 #[test]

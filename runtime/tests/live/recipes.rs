@@ -80,7 +80,7 @@ async fn barrier_passes_when_all_have_arrived() {
     assert_eq!(barrier.arrived().await.unwrap().len(), PARTIES - 1);
     barrier.arrive("last").await.unwrap();
     all(waiters).await;
-    timeout(PATIENCE, barrier.wait()).await.expect("who comes later passes, too").unwrap();
+    timeout(PATIENCE, barrier.wait()).await.expect("a client that comes later passes, too").unwrap();
     assert_eq!(barrier.arrived().await.unwrap().last().map(String::as_str), Some("last"));
     barrier.remove().await.unwrap();
     assert_eq!(barrier.arrived().await.unwrap(), [""; 0]);

@@ -21,7 +21,7 @@ use crate::{Bell, block_on, explore};
 /// Preemptions in the tests of three threads.
 const PREEMPTIONS: usize = 4;
 
-/// An item: who pushed it, and its number there.
+/// An item: its producer, and its number there.
 type Item = (u8, u8);
 
 /// A thread that pushes items 0 to `count`, and returns those that were taken in, and why another
@@ -46,10 +46,10 @@ fn of(producer: u8, taken: &[Item]) -> Vec<Item> {
 }
 
 /// Goal: one thread pushes and closes while the other takes, in every order there is. Every item
-/// arrives, once and in order, then the end; and the taker is always woken, or this would never
+/// arrives, once and in order, then the end; and the consumer is always woken, or this would never
 /// end.
 #[test]
-fn one_producer_and_the_taker_in_every_order() {
+fn one_producer_and_the_consumer_in_every_order() {
     loom::model(|| {
         let outbox = Arc::new(Outbox::new(2));
         let producer = {
@@ -68,10 +68,10 @@ fn one_producer_and_the_taker_in_every_order() {
     });
 }
 
-/// Goal: two threads push while the taker goes to sleep again and again. It gets everything, each
+/// Goal: two threads push while the consumer goes to sleep again and again. It gets everything, each
 /// item once, each producer's in order; and it is always woken, or this would never end.
 #[test]
-fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
+fn nothing_is_lost_repeated_or_reordered_and_the_consumer_is_always_woken() {
     explore(PREEMPTIONS, || {
         let outbox = Arc::new(Outbox::new(8));
         let producers = [produce(&outbox, 0, 2), produce(&outbox, 1, 1)];
@@ -79,7 +79,7 @@ fn nothing_is_lost_repeated_or_reordered_and_the_taker_is_always_woken() {
         while taken.len() < 3 {
             let before = taken.len();
             assert!(block_on(outbox.take(&mut taken)), "the end of an outbox that is not closed");
-            assert!(taken.len() > before, "the taker was woken for nothing");
+            assert!(taken.len() > before, "the consumer was woken for nothing");
         }
         for (producer, pushing) in (0..).zip(producers) {
             let (accepted, rejected) = pushing.join().unwrap();
@@ -114,7 +114,7 @@ fn the_bound_holds() {
     });
 }
 
-/// Goal: closing races with pushing and with a taker that sleeps. The taker gets exactly what was
+/// Goal: closing races with pushing and with a consumer that sleeps. The consumer gets exactly what was
 /// taken in before, then the end; a sender that comes later is told that it is closed,
 /// and so is every sender after that.
 #[test]
@@ -162,7 +162,7 @@ fn a_take_that_is_dropped_half_way_loses_nothing() {
 }
 
 /// Goal: throwing away what is there, as a new connection to a peer does, leaves an outbox that
-/// works: what comes later is taken, in order, and wakes the taker.
+/// works: what comes later is taken, in order, and wakes the consumer.
 #[test]
 fn a_cleared_outbox_goes_on() {
     explore(PREEMPTIONS, || {

@@ -117,18 +117,18 @@ fn no_acknowledged_frame_is_lost_silently() {
     for (slots_are, slots) in damaged_slots(&log) {
         for (frames_are, frames) in &frames {
             let bytes = [&sound[..SECTOR], &slots, frames].concat();
-            let scene = format!("{slots_are}; {frames_are}");
+            let case = format!("{slots_are}; {frames_are}");
             match state.with_last_segment(bytes).open(log.segment_bytes).0 {
                 Ok((_, durable, _)) => {
-                    let found = log.frames_of(&durable).unwrap_or_else(|| panic!("{scene}: no state of this log"));
-                    assert!(found >= required_frames(&log, &slots), "{scene}: silent loss, {found} frames are left");
+                    let found = log.frames_of(&durable).unwrap_or_else(|| panic!("{case}: no state of this log"));
+                    assert!(found >= required_frames(&log, &slots), "{case}: silent loss, {found} frames are left");
                     *if found == log.count() { &mut whole } else { &mut undecided } += 1;
                 }
                 Err(StorageError::Damaged { path, .. }) => {
-                    assert!(path.ends_with(name), "{scene}: {}", path.display());
+                    assert!(path.ends_with(name), "{case}: {}", path.display());
                     refused += 1;
                 }
-                Err(error) => panic!("{scene}: {error}"),
+                Err(error) => panic!("{case}: {error}"),
             }
         }
     }
@@ -160,7 +160,7 @@ fn damaged_evidence_is_refused_unless_a_torn_write_explains_it() {
 fn missing_end_of_the_log_is_reported_with_the_lost_frames() {
     let log = RecordedDisk::write(6, 16, 200, 3072);
     let mut first = 0;
-    let mut scenes = 0;
+    let mut cases = 0;
     for count in 1..=log.count() {
         if log.frames[count - 1].0 == FRAMES_AT {
             first = count - 1;
@@ -180,10 +180,10 @@ fn missing_end_of_the_log_is_reported_with_the_lost_frames() {
             assert!(error.to_string().contains(&lost), "{error}");
             let synced = format!("shows that frame {count} was synced and ended at byte {}", log.frames[count - 1].1);
             assert!(error.to_string().contains(&synced), "{error}");
-            scenes += 1;
+            cases += 1;
         }
     }
-    assert!(scenes > 30, "{scenes} scenes");
+    assert!(cases > 30, "{cases} cases");
 }
 
 #[test]

@@ -211,11 +211,11 @@ fn write_files(directory: &Path, files: &BTreeMap<String, Vec<u8>>) {
 
 /// Opens the files that a crash left: the log must hold exactly `expected`, and accept writes from
 /// then on.
-fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, scene: &str) -> RecoveryReport {
+fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, case: &str) -> RecoveryReport {
     let directory = directory();
     write_files(directory.path(), files);
-    let (mut wal, mut durable, report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
-    assert_eq!(&durable, expected, "{scene}");
+    let (mut wal, mut durable, report) = open(directory.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_eq!(&durable, expected, "{case}");
     let rng = &mut SmallRng::seed_from_u64(0);
     for _ in 0..2 {
         let batch = batch(rng, &durable, 200);
@@ -223,17 +223,17 @@ fn assert_recovers(files: &BTreeMap<String, Vec<u8>>, expected: &Durable<Tape>, 
         batch.iter().for_each(|write| durable.apply(write));
     }
     drop(wal);
-    let (_, again, second_report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}, later: {error}"));
-    assert_eq!(again, durable, "{scene}, later");
-    assert_eq!(second_report.cut, None, "{scene}, later");
+    let (_, again, second_report) = open(directory.path()).unwrap_or_else(|error| panic!("{case}, later: {error}"));
+    assert_eq!(again, durable, "{case}, later");
+    assert_eq!(second_report.cut, None, "{case}, later");
     report
 }
 
 /// Opens damaged files: the log must hold everything, or be refused. Returns the refusal.
-fn assert_nothing_lost(directory: &Path, everything: &Durable<Tape>, scene: &str) -> Option<StorageError> {
+fn assert_nothing_lost(directory: &Path, everything: &Durable<Tape>, case: &str) -> Option<StorageError> {
     match open(directory) {
         Ok((_, durable, _)) => {
-            assert_eq!(&durable, everything, "{scene}: silent loss");
+            assert_eq!(&durable, everything, "{case}: silent loss");
             None
         }
         Err(error) => Some(error),
@@ -283,8 +283,8 @@ fn crash_at_any_byte_keeps_exactly_the_frames_before_it() {
             for behind in 0..=if is_boundary { 2 } else { 1 } {
                 let mut files = files.clone();
                 files.insert(segment_name(last), log.crashed_at(last, cut, whole.saturating_sub(behind)));
-                let scene = format!("segment {last} is zero from byte {cut} on, the evidence {behind} frames behind");
-                let report = assert_recovers(&files, expected, &scene);
+                let case = format!("segment {last} is zero from byte {cut} on, the evidence {behind} frames behind");
+                let report = assert_recovers(&files, expected, &case);
                 match report.cut {
                     Some(cut) if cut.bytes > 0 => torn += 1,
                     _ => clean += 1,
@@ -305,11 +305,11 @@ fn a_shortened_segment_is_refused_at_any_length() {
         let whole = &log.files[&segment_name(number)];
         for length in 0..whole.len() {
             fs::write(&path, &whole[..length]).unwrap();
-            let scene = format!("segment {number} ends at byte {length}");
-            let error = assert_nothing_lost(directory.path(), log.all(), &scene).expect(&scene);
-            let StorageError::Damaged { path: named, offset, .. } = &error else { panic!("{scene}: {error}") };
-            assert_eq!(named, &path, "{scene}");
-            assert_eq!(*offset, if length < SECTOR { 0 } else { length as u64 }, "{scene}");
+            let case = format!("segment {number} ends at byte {length}");
+            let error = assert_nothing_lost(directory.path(), log.all(), &case).expect(&case);
+            let StorageError::Damaged { path: named, offset, .. } = &error else { panic!("{case}: {error}") };
+            assert_eq!(named, &path, "{case}");
+            assert_eq!(*offset, if length < SECTOR { 0 } else { length as u64 }, "{case}");
         }
         fs::write(&path, whole).unwrap();
     }
@@ -319,7 +319,7 @@ fn a_shortened_segment_is_refused_at_any_length() {
 #[test]
 fn log_recovers_from_any_missing_sectors_of_the_last_frame() {
     // 40 logs whose last frame has 2 to 10 sectors; every selection of these but all.
-    let mut scenes = 0;
+    let mut cases = 0;
     for seed in 0..40 {
         let mut log = RecordedLog::write(seed, 4, 1000);
         // Drops the last frame until the last one is large enough.
@@ -349,13 +349,13 @@ fn log_recovers_from_any_missing_sectors_of_the_last_frame() {
                 let sector = (first + missing) * SECTOR;
                 bytes[sector.max(from)..(sector + SECTOR).min(to)].fill(0);
             }
-            let scene = format!("seed {seed}: only sectors {selection:b} of the last frame");
-            let report = assert_recovers(&files, before, &scene);
-            assert_eq!(report.cut.is_some(), selection != 0, "{scene}");
-            scenes += 1;
+            let case = format!("seed {seed}: only sectors {selection:b} of the last frame");
+            let report = assert_recovers(&files, before, &case);
+            assert_eq!(report.cut.is_some(), selection != 0, "{case}");
+            cases += 1;
         }
     }
-    assert!(scenes > 500, "{scenes} scenes");
+    assert!(cases > 500, "{cases} cases");
 }
 
 #[test]
@@ -375,13 +375,13 @@ fn no_flipped_bit_causes_silent_loss() {
             let byte = bit / 8;
             bytes[byte] ^= 1 << (bit % 8);
             fs::write(&path, &bytes).unwrap();
-            let scene = format!("bit {bit} (byte {byte}) of segment {number}");
-            match assert_nothing_lost(directory.path(), log.all(), &scene) {
+            let case = format!("bit {bit} (byte {byte}) of segment {number}");
+            match assert_nothing_lost(directory.path(), log.all(), &case) {
                 Some(StorageError::Damaged { path: named, offset, what }) => {
-                    assert_eq!(named, path, "{scene}: {what}");
-                    assert!(offset <= byte as u64, "{scene}: {what} at byte {offset}");
+                    assert_eq!(named, path, "{case}: {what}");
+                    assert!(offset <= byte as u64, "{case}: {what} at byte {offset}");
                 }
-                Some(error) => panic!("{scene}: {error}"),
+                Some(error) => panic!("{case}: {error}"),
                 // A flipped bit may restore the last checksum byte of the slot's earlier content:
                 // then the slot looks torn. That start has repaired the files, so restore them.
                 None if (SECTOR..FRAMES_AT).contains(&byte) => {
@@ -389,7 +389,7 @@ fn no_flipped_bit_causes_silent_loss() {
                     write_files(directory.path(), &log.files);
                 }
                 // Only a bit in the zeros that no frame has reached may stay undetected.
-                None => assert!(number == last && byte >= next_sector, "{scene} was overlooked"),
+                None => assert!(number == last && byte >= next_sector, "{case} was overlooked"),
             }
             bytes[byte] ^= 1 << (bit % 8);
         }
@@ -413,8 +413,8 @@ fn any_lost_sector_is_damage() {
                 let end = bytes.len().min(sector + SECTOR);
                 bytes[sector..end].fill(0);
                 fs::write(&path, bytes).unwrap();
-                let scene = format!("seed {seed}: sector at {sector} of segment {number}");
-                assert!(assert_nothing_lost(directory.path(), log.all(), &scene).is_some(), "{scene}");
+                let case = format!("seed {seed}: sector at {sector} of segment {number}");
+                assert!(assert_nothing_lost(directory.path(), log.all(), &case).is_some(), "{case}");
             }
         }
     }

@@ -36,12 +36,12 @@ impl Trial<'_> {
     /// A process starts on `state`: it must find at least `least` frames.
     ///
     /// Further failures happen in the middle of that start, `depth` of them one after the other.
-    fn start(&mut self, state: &State, least: usize, depth: u32, scene: &str) {
+    fn start(&mut self, state: &State, least: usize, depth: u32, case: &str) {
         let (opened, disk) = state.open(self.log.segment_bytes);
-        let (mut wal, durable, report) = opened.unwrap_or_else(|error| panic!("{scene}: {error}"));
+        let (mut wal, durable, report) = opened.unwrap_or_else(|error| panic!("{case}: {error}"));
         self.starts += 1;
-        let found = self.log.frames_of(&durable).unwrap_or_else(|| panic!("{scene}: no state of this log"));
-        assert!(found >= least, "{scene}: {found} frames of {least} that were acknowledged");
+        let found = self.log.frames_of(&durable).unwrap_or_else(|| panic!("{case}: no state of this log"));
+        assert!(found >= least, "{case}: {found} frames of {least} that were acknowledged");
         if depth > 0 {
             // Until the start has ended, content that is only in the system's memory may be lost.
             let least = if state.is_durable() { found } else { least };
@@ -49,12 +49,12 @@ impl Trial<'_> {
             for (number, moment) in moments.iter().enumerate() {
                 let is_over = number + 1 == moments.len();
                 let least = if is_over { found } else { least };
-                self.crash(&moment.state, least, depth, &format!("{scene}, in step {number} of the start"));
+                self.crash(&moment.state, least, depth, &format!("{case}, in step {number} of the start"));
                 // Not after a start that cut off a torn write: if its sync fails, the system shows
                 // zeros where the disk may still have the remains. A later start refuses that,
                 // independently of evidence.
                 if report.cut.is_none() && moments.get(number + 1).is_some_and(|next| next.is_sync) {
-                    self.failed_sync(&moment.state, least, depth, &format!("{scene}, step {number} of the start"));
+                    self.failed_sync(&moment.state, least, depth, &format!("{case}, step {number} of the start"));
                 }
             }
         }
@@ -65,25 +65,25 @@ impl Trial<'_> {
         let mut expected = durable;
         next.iter().for_each(|write| expected.apply(write));
         for state in [disk.state(), disk.state().power_failure(0)] {
-            let again = state.open(self.log.segment_bytes).0.unwrap_or_else(|error| panic!("{scene}, later: {error}"));
-            assert_eq!(again.1, expected, "{scene}, later");
+            let again = state.open(self.log.segment_bytes).0.unwrap_or_else(|error| panic!("{case}, later: {error}"));
+            assert_eq!(again.1, expected, "{case}, later");
         }
     }
 
     /// The process is killed, or the power fails.
-    fn crash(&mut self, state: &State, least: usize, depth: u32, scene: &str) {
-        self.start(state, least, depth - 1, &format!("{scene}: killed"));
+    fn crash(&mut self, state: &State, least: usize, depth: u32, case: &str) {
+        self.start(state, least, depth - 1, &format!("{case}: killed"));
         for selection in selections(state.pending(), &mut self.rng) {
-            let scene = format!("{scene}: of {} sectors {selection:b} were written", state.pending());
-            self.start(&state.power_failure(selection), least, depth - 1, &scene);
+            let case = format!("{case}: of {} sectors {selection:b} were written", state.pending());
+            self.start(&state.power_failure(selection), least, depth - 1, &case);
         }
     }
 
     /// A sync fails. The system continues to show content that the disk may not have.
-    fn failed_sync(&mut self, state: &State, least: usize, depth: u32, scene: &str) {
+    fn failed_sync(&mut self, state: &State, least: usize, depth: u32, case: &str) {
         for selection in selections(state.pending(), &mut self.rng) {
-            let scene = format!("{scene}: the sync failed, and {selection:b} were written");
-            self.start(&state.failed_sync(selection), least, depth - 1, &scene);
+            let case = format!("{case}: the sync failed, and {selection:b} were written");
+            self.start(&state.failed_sync(selection), least, depth - 1, &case);
         }
     }
 }
@@ -117,8 +117,8 @@ fn torn_write_recovers_at_any_byte() {
         for selection in selections(pending - 1, &mut trial.rng) {
             for bytes in 0..512 {
                 let state = moment.state.torn(selection | 1 << (pending - 1), bytes);
-                let scene = format!("moment {number}: sectors {selection:b}, and {bytes} bytes of the last");
-                trial.start(&state, log.acknowledged[number], 0, &scene);
+                let case = format!("moment {number}: sectors {selection:b}, and {bytes} bytes of the last");
+                trial.start(&state, log.acknowledged[number], 0, &case);
             }
         }
     }

@@ -186,11 +186,11 @@ fn write_log(seed: u64, count: usize) -> Vec<Step> {
 
 /// Opens the files that a crash left: the log must hold exactly `expected`, and accept writes from
 /// then on.
-fn assert_recovers(files: &Files, expected: &Durable<Digest>, scene: &str) {
+fn assert_recovers(files: &Files, expected: &Durable<Digest>, case: &str) {
     let directory = directory();
     write_files(directory.path(), files);
-    let (mut wal, mut durable, _) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}: {error}"));
-    assert_eq!(&durable, expected, "{scene}");
+    let (mut wal, mut durable, _) = open(directory.path()).unwrap_or_else(|error| panic!("{case}: {error}"));
+    assert_eq!(&durable, expected, "{case}");
     let committed = durable.snapshot.last.index;
     let mut writer = Writer { rng: SmallRng::seed_from_u64(0), committed, durable: durable.clone() };
     for _ in 0..2 {
@@ -201,8 +201,8 @@ fn assert_recovers(files: &Files, expected: &Durable<Digest>, scene: &str) {
         }
     }
     drop(wal);
-    let (_, again, report) = open(directory.path()).unwrap_or_else(|error| panic!("{scene}, later: {error}"));
-    assert_eq!((again, report.cut), (durable, None), "{scene}, later");
+    let (_, again, report) = open(directory.path()).unwrap_or_else(|error| panic!("{case}, later: {error}"));
+    assert_eq!((again, report.cut), (durable, None), "{case}, later");
 }
 
 /// The segments among some files.
@@ -239,19 +239,19 @@ fn log_with_snapshots_is_read_back_across_many_segments_and_starts() {
 #[test]
 fn log_with_snapshots_recovers_from_a_crash_at_any_byte() {
     let seeds: u64 = std::env::var("SEEDS").map_or(1, |count| count.parse().expect("SEEDS must be a number"));
-    let scenes = thread::scope(|scope| {
+    let cases = thread::scope(|scope| {
         let logs: Vec<_> = (0..seeds).map(|seed| scope.spawn(move || crash_at_any_byte(seed))).collect();
         logs.into_iter().map(|log| log.join().expect("every crash is recovered from")).collect::<Vec<_>>()
     });
-    assert!(!scenes.is_empty(), "SEEDS must be at least 1");
-    for scenes in scenes {
-        assert!(scenes["entries"] > 600 && scenes["installation"] > 100 && scenes["compaction"] > 100, "{scenes:?}");
+    assert!(!cases.is_empty(), "SEEDS must be at least 1");
+    for cases in cases {
+        assert!(cases["entries"] > 600 && cases["installation"] > 100 && cases["compaction"] > 100, "{cases:?}");
     }
 }
 
 /// Tries it with the log of this seed, and returns the number of crashes in each kind of write.
 fn crash_at_any_byte(seed: u64) -> BTreeMap<&'static str, usize> {
-    let mut scenes = BTreeMap::new();
+    let mut cases = BTreeMap::new();
     for (number, step) in write_log(seed, 60).iter().enumerate() {
         let last = (*segments(&step.after).last().unwrap()).clone();
         let (new, old) = (&step.after[&last], step.before.get(&last));
@@ -265,10 +265,10 @@ fn crash_at_any_byte(seed: u64) -> BTreeMap<&'static str, usize> {
             files.insert(last.clone(), [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat());
             let expected = if cut > to { &step.is } else { &step.torn };
             assert_recovers(&files, expected, &format!("seed {seed}, step {number}: {} cut at {cut}", step.what));
-            *scenes.entry(step.what).or_insert(0) += 1;
+            *cases.entry(step.what).or_insert(0) += 1;
         }
     }
-    scenes
+    cases
 }
 
 /// A start that finds a leader's snapshot beside the old log may crash at any byte while it records
@@ -276,13 +276,13 @@ fn crash_at_any_byte(seed: u64) -> BTreeMap<&'static str, usize> {
 /// identity file counts or does not count yet.
 #[test]
 fn start_that_finishes_an_installation_may_crash_at_any_byte() {
-    let (mut scenes, mut begun) = (0, 0);
+    let (mut cases, mut begun) = (0, 0);
     for seed in 0..40 {
         for (number, step) in write_log(seed, 60).iter().enumerate() {
             if step.what != "installation" || step.torn.log.last() == step.was.log.last() {
                 continue;
             }
-            let scene = format!("seed {seed}, step {number}");
+            let case = format!("seed {seed}, step {number}");
             let snapshots = step.after.iter().filter(|(name, _)| name.starts_with("snapshot-"));
             let mut before = step.before.clone();
             before.extend(snapshots.map(|(name, bytes)| (name.clone(), bytes.clone())));
@@ -305,24 +305,24 @@ fn start_that_finishes_an_installation_may_crash_at_any_byte() {
                     last.clone(),
                     [&old[..FRAMES_AT], &new[FRAMES_AT..cut], &vec![0; new.len() - cut]].concat(),
                 );
-                assert_recovers(&files, &step.torn, &format!("{scene}, cut at {cut}"));
-                scenes += 1;
+                assert_recovers(&files, &step.torn, &format!("{case}, cut at {cut}"));
+                cases += 1;
             }
             if begins {
                 let mut files = before.clone();
                 files.insert(last, header);
-                assert_recovers(&files, &step.torn, &format!("{scene}, a segment that is not counted"));
+                assert_recovers(&files, &step.torn, &format!("{case}, a segment that is not counted"));
             }
         }
     }
-    assert!(scenes > 1000 && begun >= 3, "{scenes} scenes, {begun} segments begun");
+    assert!(cases > 1000 && begun >= 3, "{cases} cases, {begun} segments begun");
 }
 
 /// Segments are removed in any order, after the identity file has ceased to count them. A start
 /// does not read those that a crash left; and while a segment is counted, it must not be missing.
 #[test]
 fn uncounted_segments_are_not_read() {
-    let mut scenes = 0;
+    let mut cases = 0;
     for seed in 0..6 {
         for step in write_log(seed, 120) {
             let removed: Vec<&String> =
@@ -340,7 +340,7 @@ fn uncounted_segments_are_not_read() {
                     files.insert((*name).clone(), content[..content.len() / (1 + position)].to_vec());
                 }
                 assert_recovers(&files, &step.is, &format!("seed {seed}: {selection:b} of {removed:?} are left"));
-                scenes += 1;
+                cases += 1;
             }
             // The new segment has its name, but the identity file does not count it yet.
             let mut files = step.before.clone();
@@ -357,7 +357,7 @@ fn uncounted_segments_are_not_read() {
             assert!(matches!(&error, StorageError::MissingSegment { path } if path.ends_with(&first)), "{error}");
         }
     }
-    assert!(scenes > 50, "{scenes} scenes");
+    assert!(cases > 50, "{cases} cases");
 }
 
 /// A compacted log without the snapshot it was compacted for is refused. An older snapshot replaces

@@ -1,9 +1,10 @@
 //! What the server's answers do to a claim.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Acquirer, Claim, DAY_MS, Doing, Granted, Leftover, State, Writing, begin};
+use super::{Acquirer, Asked, Claim, DAY_MS, Doing, Granted, Leftover, State, Wanted, answer, begin};
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
@@ -11,7 +12,7 @@ use crate::error::unexpected;
 use crate::lease;
 use crate::lease::Session;
 use crate::route::{backoff, backoff_within};
-use crate::wire::{Answer, Code, Failure, Outcome};
+use crate::wire::{Acquired, Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
 /// The longest pause before a node is asked again that has no disk space, or that has heard too many requests of this
@@ -65,7 +66,7 @@ impl Claim {
             State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
-            State::With(_, Doing::Held { .. }) => self.write_answered(now, outcome, link),
+            State::With(_, Doing::Held { .. }) => self.asked_answered(now, outcome, link),
             State::Lost | State::Ended(_) => {}
         }
     }
@@ -186,8 +187,17 @@ impl Claim {
         let State::With(session, doing) = self.take_state() else { return };
         let (result, leftover) = match outcome {
             Outcome::Ok(Answer::Released | Answer::Withdrawn) => (Ok(()), Leftover::Reusable(session)),
+            // A hold that no guard has: its acquire was given up, or refused after an attempt that was done.
+            Outcome::Ok(Answer::StillHeld { .. }) => {
+                self.state = State::With(begin(session), doing);
+                return;
+            }
             Outcome::Ok(other) => (Err(Error::Refused(unexpected(&other))), Leftover::Unclear(session.id)),
             Outcome::Error(failure) => match failure.error {
+                // An acquire of another hold that was given up may have become a new grant.
+                Code::NotHolder if matches!(doing, Doing::Releasing { .. }) => {
+                    (Err(Error::Lost), Leftover::Unclear(session.id))
+                }
                 Code::NotHolder | Code::Gone => (Err(Error::Lost), Leftover::Reusable(session)),
                 Code::NoSession => (Err(Error::Lost), Leftover::Nothing),
                 Code::Overloaded | Code::Limit => {
@@ -202,28 +212,57 @@ impl Claim {
         self.released(result, leftover);
     }
 
-    /// What its holder wrote was answered.
-    fn write_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
-        self.step.restart(link, None);
-        let State::With(_, Doing::Held { token, writing, .. }) = &mut self.state else { return };
+    /// What a guard wanted first was answered.
+    fn asked_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
+        let State::With(session, Doing::Held { token, lease, guards, asked }) = &mut self.state else { return };
+        let Some(Asked { wanted, .. }) = asked.front() else { return };
         let result = match outcome {
             Outcome::Ok(answer) => {
                 self.setbacks = 0;
                 Ok(answer)
             }
-            Outcome::Error(failure) => match failure.error {
-                Code::NotHolder | Code::NoSession => return self.session_is_gone(now, link),
+            Outcome::Error(failure) => match (failure.error, wanted) {
+                (Code::NotHolder | Code::NoSession, _)
+                | (Code::Held | Code::Gone, Wanted::Hold { .. } | Wanted::Release { .. }) => {
+                    return self.session_is_gone(now, link);
+                }
                 // It is this grant's token that is not valid any more.
-                Code::StaleToken if failure.got == Some(*token) => return self.session_is_gone(now, link),
+                (Code::StaleToken, _) if failure.got == Some(*token) => return self.session_is_gone(now, link),
                 // The number is not used up, and an earlier attempt may still be done.
-                Code::Overloaded | Code::TooSoon => return self.try_anew(now, link),
+                (Code::Overloaded | Code::TooSoon, _) | (Code::Limit, Wanted::Release { .. }) => {
+                    let pause = backoff(self.setbacks);
+                    self.setbacks = self.setbacks.saturating_add(1);
+                    return self.step.put_off(link, now + pause);
+                }
                 _ => Err(Error::Refused(failure)),
             },
         };
-        if let Some(Writing { reply, .. }) = writing.take() {
-            // The caller may have gone.
-            let _ = reply.send(result);
+        let Some(Asked { wanted, .. }) = asked.pop_front() else { return };
+        match (wanted, result) {
+            (Wanted::Write { reply, .. }, result) => answer(reply, result),
+            (Wanted::Hold { mut guard, reply }, Ok(Answer::Acquired(Acquired { token: granted, .. }))) => {
+                if granted != *token {
+                    // The session had lost its grant, and has another one, which no guard has.
+                    lease.lose();
+                    self.state = State::Ended(Leftover::Unclear(session.id));
+                    return;
+                }
+                if let Some(first_sent) = self.step.first_sent() {
+                    session.renewed(first_sent);
+                    lease.extend(session.trusted_until());
+                }
+                *guards += 1;
+                guard.released = false;
+                // If the caller is gone, or the lock lost, the guard is dropped here, which releases its hold.
+                answer(reply.filter(|_| !lease.is_lost()), Ok(guard));
+            }
+            (Wanted::Hold { reply, .. }, result) => answer(reply, Err(refusal(result))),
+            (Wanted::Release { reply }, Ok(Answer::StillHeld { .. })) => answer(reply, Ok(())),
+            // The other holds are gone.
+            (Wanted::Release { .. }, Ok(Answer::Released)) => return self.session_is_gone(now, link),
+            (Wanted::Release { reply }, result) => answer(reply, Err(refusal(result))),
         }
+        self.begin_asked(link);
     }
 
     /// The server says that the session does not exist.
@@ -254,7 +293,7 @@ impl Claim {
         let Some(Acquirer { reply, commands }) = self.acquirer.take() else { return };
         let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
-        *doing = Doing::Held { token, lease, writing: None };
+        *doing = Doing::Held { token, lease, guards: 1, asked: VecDeque::new() };
         let (claim, session) = (self.id, session.id);
         // If the caller is gone, the guard is dropped here, which releases the lock.
         let guard = Guard { claim, keys, token, signed, session, lease: watched, commands, released: false };
@@ -281,4 +320,9 @@ impl Claim {
         self.setbacks = self.setbacks.saturating_add(1);
         self.step.restart(link, pause);
     }
+}
+
+/// The error that stands for an answer that is none to the request.
+fn refusal(result: Result<Answer, Error>) -> Error {
+    result.map_or_else(|error| error, |answer| Error::Refused(unexpected(&answer)))
 }

@@ -16,6 +16,7 @@
 mod answers;
 mod sending;
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
@@ -33,7 +34,7 @@ use crate::{Error, Guard, Options, Wait};
 /// The longest wait that a server is asked for at once, and the longest time-to-live there is, in milliseconds.
 const DAY_MS: u64 = 86_400_000;
 
-/// Who acquires the lock: where the guard goes.
+/// The caller that acquires the lock: it gets the guard.
 pub(in crate::engine) struct Acquirer {
     pub(in crate::engine) reply: oneshot::Sender<Result<Guard, Error>>,
     /// For the guard, to release itself with.
@@ -73,9 +74,10 @@ enum Doing {
     /// Asks for the lock, or waits for it. `granted`: it has the token already, but the lease must be renewed before a
     /// guard can be handed out.
     Acquiring { granted: Option<Granted> },
-    /// A guard holds the lock.
-    Held { token: u64, lease: LeaseWriter, writing: Option<Writing> },
-    /// The guard releases the lock.
+    /// So many guards hold the lock, and share its lease. `asked`: what they want of the server, in order; the first is
+    /// under way.
+    Held { token: u64, lease: LeaseWriter, guards: u32, asked: VecDeque<Asked> },
+    /// The last guard releases the lock, until it has no hold left.
     Releasing { token: u64, answer_by: BootInstant },
     /// The caller has gone or got an error: the claim is withdrawn.
     Withdrawing,
@@ -88,12 +90,52 @@ struct Granted {
     signed: Vec<String>,
 }
 
-/// What its holder writes under a grant, on its way to the server. Dropping the reply tells the caller that the lock is
-/// lost.
-struct Writing {
-    what: Write,
-    reply: AnswerSender,
+/// What a guard wants of the server while others may hold the lock with it. Dropping a reply tells the caller that the lock
+/// is lost; without a reply the caller has its answer.
+pub(in crate::engine) enum Wanted {
+    /// To write something under the grant.
+    Write { what: Write, reply: Option<AnswerSender> },
+    /// One more hold, which this guard gives back.
+    Hold { guard: Guard, reply: Option<oneshot::Sender<Result<Guard, Error>>> },
+    /// To give one of several holds back.
+    Release { reply: Option<oneshot::Sender<Result<(), Error>>> },
+}
+
+/// What a guard wants, and when its caller learns that no server has answered.
+struct Asked {
+    wanted: Wanted,
     answer_by: BootInstant,
+}
+
+impl Asked {
+    /// Whether no caller waits for its outcome, and it may be left undone. Holds are counted, so those are done whether a
+    /// caller waits or not.
+    fn is_abandoned(&self) -> bool {
+        matches!(&self.wanted, Wanted::Write { reply, .. } if reply.as_ref().is_none_or(oneshot::Sender::is_closed))
+    }
+
+    /// When its caller has waited long enough; `None`: the caller has its answer.
+    fn answer_by(&self) -> Option<BootInstant> {
+        let is_awaited = match &self.wanted {
+            Wanted::Write { reply, .. } => reply.is_some(),
+            Wanted::Hold { reply, .. } => reply.is_some(),
+            Wanted::Release { reply } => reply.is_some(),
+        };
+        is_awaited.then_some(self.answer_by)
+    }
+
+    fn fail(&mut self, error: Error) {
+        match &mut self.wanted {
+            Wanted::Write { reply, .. } => answer(reply.take(), Err(error)),
+            Wanted::Hold { reply, .. } => answer(reply.take(), Err(error)),
+            Wanted::Release { reply } => answer(reply.take(), Err(error)),
+        }
+    }
+}
+
+/// Answers a caller, who may have gone.
+fn answer<T>(reply: Option<oneshot::Sender<T>>, answer: T) {
+    let _ = reply.map(|reply| reply.send(answer));
 }
 
 /// A claim on a lock.
@@ -105,8 +147,9 @@ pub(in crate::engine) struct Claim {
     clock: Clock,
     /// `None`: the caller has gone, or has its answer (a guard or an error).
     acquirer: Option<Acquirer>,
-    /// The caller that waits for the outcome of the release.
-    releaser: Option<oneshot::Sender<Result<(), Error>>>,
+    /// The callers that wait for the outcome of the release: those of the last guard, and of others that released theirs
+    /// just before.
+    releasers: Vec<oneshot::Sender<Result<(), Error>>>,
     began: BootInstant,
     waits: bool,
     /// The end of the wait in the queue; `None` with `waits`: there is none.
@@ -156,7 +199,7 @@ impl Claim {
             kind,
             clock: around.clock,
             acquirer: Some(acquirer),
-            releaser: None,
+            releasers: Vec::new(),
             began: now,
             waits,
             wait_until,
@@ -249,7 +292,7 @@ impl Claim {
         }
     }
 
-    /// Its guard ends.
+    /// A guard ends: the last one releases the lock, another one a hold.
     pub(in crate::engine) fn release(
         &mut self,
         now: BootInstant,
@@ -257,9 +300,20 @@ impl Claim {
         link: &mut Link,
         around: &Surroundings,
     ) {
-        self.releaser = reply;
+        if let State::With(_, Doing::Held { guards, .. }) = &mut self.state
+            && *guards > 1
+        {
+            *guards -= 1;
+            return self.want(now, Wanted::Release { reply }, link, around);
+        }
+        self.releasers.extend(reply);
         match self.take_state() {
-            State::With(session, Doing::Held { token, lease, .. }) => {
+            State::With(session, Doing::Held { token, lease, asked, .. }) => {
+                // No guard is left that waits for anything else: this operation has a greater number, and takes all holds.
+                self.releasers.extend(asked.into_iter().filter_map(|Asked { wanted, .. }| match wanted {
+                    Wanted::Release { reply } => reply,
+                    Wanted::Write { .. } | Wanted::Hold { .. } => None,
+                }));
                 lease.release();
                 self.give_up_at = Some(now.max(session.good_until) + around.options.request_timeout);
                 let answer_by = now + around.options.request_timeout;
@@ -272,21 +326,36 @@ impl Claim {
         }
     }
 
-    /// Its holder writes something under the grant. What it wrote earlier and no server has confirmed is given up: this
-    /// operation has a greater number.
-    pub(in crate::engine) fn write(
-        &mut self,
-        now: BootInstant,
-        what: Write,
-        reply: AnswerSender,
-        link: &mut Link,
-        around: &Surroundings,
-    ) {
-        let State::With(session, Doing::Held { lease, writing, .. }) = &mut self.state else { return };
+    /// A guard wants something of the server: after what is under way, except for writes that no caller waits for. These
+    /// are given up, because this operation has a greater number.
+    pub(in crate::engine) fn want(&mut self, now: BootInstant, wanted: Wanted, link: &mut Link, around: &Surroundings) {
+        self.give_up_writes(link);
+        let State::With(_, Doing::Held { lease, asked, .. }) = &mut self.state else { return };
         if !lease.is_lost() {
+            asked.push_back(Asked { wanted, answer_by: now + around.options.request_timeout });
+            if asked.len() == 1 {
+                self.begin_asked(link);
+            }
+        }
+    }
+
+    /// Gives up the writes that no caller waits for.
+    fn give_up_writes(&mut self, link: &mut Link) {
+        let State::With(_, Doing::Held { asked, .. }) = &mut self.state else { return };
+        let is_under_way = asked.front().is_some_and(Asked::is_abandoned);
+        asked.retain(|asked| !asked.is_abandoned());
+        if is_under_way {
+            self.begin_asked(link);
+        }
+    }
+
+    /// What was under way is done, or given up: the first of what guards want begins, if they want anything.
+    fn begin_asked(&mut self, link: &mut Link) {
+        self.step.restart(link, None);
+        if let State::With(session, Doing::Held { asked, .. }) = &mut self.state
+            && !asked.is_empty()
+        {
             session.number += 1;
-            *writing = Some(Writing { what, reply, answer_by: now + around.options.request_timeout });
-            self.step.restart(link, None);
         }
     }
 
@@ -328,18 +397,18 @@ impl Claim {
     }
 
     fn released(&mut self, result: Result<(), Error>, leftover: Leftover) {
-        if let Some(releaser) = self.releaser.take() {
-            // The caller may have gone.
-            let _ = releaser.send(result);
-        }
+        self.answer_releasers(&result);
         self.state = State::Ended(leftover);
     }
 
-    fn answer_acquirer(&mut self, outcome: Result<Guard, Error>) {
-        if let Some(acquirer) = self.acquirer.take() {
-            // The caller may have gone.
-            let _ = acquirer.reply.send(outcome);
+    fn answer_releasers(&mut self, result: &Result<(), Error>) {
+        for releaser in self.releasers.drain(..) {
+            answer(Some(releaser), result.clone());
         }
+    }
+
+    fn answer_acquirer(&mut self, outcome: Result<Guard, Error>) {
+        answer(self.acquirer.take().map(|acquirer| acquirer.reply), outcome);
     }
 
     fn take_state(&mut self) -> State {

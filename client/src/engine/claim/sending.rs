@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Claim, DAY_MS, Doing, Leftover, State, Writing};
+use super::{Asked, Claim, DAY_MS, Doing, Leftover, State, Wanted};
 use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
@@ -11,7 +11,7 @@ use crate::engine::pool::Kind;
 use crate::engine::{Surroundings, Task, Write, millis};
 use crate::lease::Session;
 use crate::options::Share;
-use crate::wire::{self, Condition, Mode, Op};
+use crate::wire::{self, Condition, Mode, Op, SessionId};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
@@ -35,25 +35,26 @@ impl Claim {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
         match &mut self.state {
-            State::With(session, Doing::Held { lease, writing, .. })
+            State::With(session, Doing::Held { lease, asked, .. })
                 if now >= session.trusted_until() && !lease.is_lost() =>
             {
                 lease.lose();
-                *writing = None;
+                asked.clear();
                 self.step.restart(link, None);
                 self.keepalive.restart(link, None);
             }
-            State::With(_, Doing::Held { writing, .. }) => {
-                if let Some(Writing { reply, .. }) = writing.take_if(|it| now >= it.answer_by) {
-                    let _ = reply.send(Err(around.unreachable(around.options.request_timeout)));
-                    self.step.restart(link, None);
+            State::With(_, Doing::Held { asked, .. }) => {
+                let is_overdue = |asked: &Asked| asked.answer_by().is_some_and(|at| now >= at);
+                if asked.iter().any(is_overdue) {
+                    for asked in asked.iter_mut().filter(|asked| is_overdue(asked)) {
+                        asked.fail(around.unreachable(around.options.request_timeout));
+                    }
+                    self.give_up_writes(link);
                 }
             }
+            // The release itself goes on.
             State::With(_, Doing::Releasing { answer_by, .. }) if now >= *answer_by => {
-                // The release itself goes on.
-                if let Some(releaser) = self.releaser.take() {
-                    let _ = releaser.send(Err(around.unreachable(around.options.request_timeout)));
-                }
+                self.answer_releasers(&Err(around.unreachable(around.options.request_timeout)));
             }
             _ => {}
         }
@@ -70,7 +71,7 @@ impl Claim {
             }
             State::Opening => self.acquirer.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
-            State::With(_, Doing::Held { writing, .. }) => writing.is_some(),
+            State::With(_, Doing::Held { asked, .. }) => !asked.is_empty(),
             State::Lost | State::Ended(_) => false,
         }
     }
@@ -107,35 +108,46 @@ impl Claim {
                 Op::Release { keys, grant: wire::Release { session, token: *token }, number }
             }
             Doing::Withdrawing => Op::Withdraw { keys, session, number },
-            Doing::Held { token, writing: Some(Writing { what, .. }), .. } => {
+            Doing::Held { token, asked, .. } => {
                 let (token, key) = (*token, keys.iter().next().cloned().unwrap_or_default());
-                match what {
-                    Write::Value(value) => {
+                match asked.front().map(|asked| &asked.wanted) {
+                    Some(Wanted::Write { what: Write::Value(value), .. }) => {
                         let proclamation = wire::Proclaim { session, token, value: value.clone() };
                         Op::Proclaim { key, proclamation, number }
                     }
-                    Write::Records(transaction) => {
+                    Some(Wanted::Write { what: Write::Records(transaction), .. }) => {
                         let mut transaction = transaction.clone();
                         transaction.session = Some(session);
                         transaction.conditions.insert(0, Condition::Held { lock: key, token });
                         Op::Transact { transaction, number }
                     }
+                    Some(Wanted::Release { .. }) => {
+                        Op::Release { keys, grant: wire::Release { session, token }, number }
+                    }
+                    Some(Wanted::Hold { .. }) | None => {
+                        let options = wire::Acquire { reentrant: true, ..self.acquire(session) };
+                        Op::Acquire { keys, options, number }
+                    }
                 }
             }
-            Doing::Acquiring { .. } | Doing::Held { .. } => {
+            Doing::Acquiring { .. } => {
                 let left = self.wait_until.map_or(DAY_MS, |until| millis(until.saturating_duration_since(now)));
                 let wait_ms = if self.waits { left.min(DAY_MS) } else { 0 };
-                let (mode, permits, of) = match self.spec.share {
-                    Share::Exclusive => (Mode::Exclusive, None, None),
-                    Share::Shared => (Mode::Shared, None, None),
-                    Share::Permits { permits, of } => (Mode::Semaphore, Some(permits), Some(of)),
-                };
-                let (session, max_queue, value) = (Some(session), self.spec.max_queue, self.spec.value.clone());
-                let options =
-                    wire::Acquire { session, wait_ms, mode, permits, of, max_queue, value, ..wire::Acquire::default() };
+                let (max_queue, value) = (self.spec.max_queue, self.spec.value.clone());
+                let options = wire::Acquire { wait_ms, max_queue, value, ..self.acquire(session) };
                 Op::Acquire { keys, options, number }
             }
         }
+    }
+
+    /// What every acquire of this claim says. One of what the session holds already changes no value.
+    fn acquire(&self, session: SessionId) -> wire::Acquire {
+        let (mode, permits, of) = match self.spec.share {
+            Share::Exclusive => (Mode::Exclusive, None, None),
+            Share::Shared => (Mode::Shared, None, None),
+            Share::Permits { permits, of } => (Mode::Semaphore, Some(permits), Some(of)),
+        };
+        wire::Acquire { session: Some(session), mode, permits, of, ..wire::Acquire::default() }
     }
 
     /// When the session is to be kept alive, if it is: a third of its time-to-live after it was last renewed.
@@ -174,11 +186,10 @@ impl Claim {
             wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
         }
         wakes[4] = match &self.state {
-            State::With(session, Doing::Held { lease, writing, .. }) if !lease.is_lost() => {
-                let answer_by = writing.as_ref().map(|writing| writing.answer_by);
-                Some(answer_by.map_or(session.trusted_until(), |at| at.min(session.trusted_until())))
+            State::With(session, Doing::Held { lease, asked, .. }) if !lease.is_lost() => {
+                asked.iter().filter_map(Asked::answer_by).chain([session.trusted_until()]).min()
             }
-            State::With(_, Doing::Releasing { answer_by, .. }) if self.releaser.is_some() => Some(*answer_by),
+            State::With(_, Doing::Releasing { answer_by, .. }) if !self.releasers.is_empty() => Some(*answer_by),
             _ => None,
         };
         wakes[5] = self.refusal_is_final_at();

@@ -13,8 +13,8 @@ use std::time::Duration;
 use futures_util::{SinkExt, StreamExt};
 use palisade_client::codec::{decode, encode_into};
 use palisade_client::wire::{
-    Acquired, Answer, Code, DiskView, Failure, Keys, LeaderView, LockPage, Op, Outcome, Request, Response, SessionId,
-    SessionLease, StatusView,
+    self, Acquired, Answer, Code, DiskView, Failure, Keys, LeaderView, LockPage, Op, Outcome, Request, Response,
+    SessionId, SessionLease, StatusView,
 };
 use palisade_client::{Client, Options};
 use parking_lot::{Mutex, MutexGuard};
@@ -37,7 +37,7 @@ pub(crate) struct Faults {
     pub(crate) lose_grants: u32,
     /// This many answers to releases are lost.
     pub(crate) lose_releases: u32,
-    /// Nodes carry out every request, and hold the answers until [`Cluster::let_go`].
+    /// Nodes execute every request, and hold the answers until [`Cluster::let_go`].
     pub(crate) hold: bool,
     /// Nodes neither read nor write, although their sockets are open.
     pub(crate) frozen: bool,
@@ -45,11 +45,11 @@ pub(crate) struct Faults {
     pub(crate) mute: bool,
     /// Followers do not name the leader.
     pub(crate) nameless: bool,
-    /// Nodes refuse the next acquires with these codes, before they carry them out.
+    /// Nodes refuse the next acquires with these codes, before they execute them.
     pub(crate) refuse_acquires: Vec<Code>,
     /// Nodes open no session and grant no lock: the disk is full, or the client sends too many requests.
     pub(crate) refuse_all: Option<Code>,
-    /// Nodes refuse the next releases and withdrawals with these codes, before they carry them out.
+    /// Nodes refuse the next releases and withdrawals with these codes, before they execute them.
     pub(crate) refuse_releases: Vec<Code>,
     /// Nodes refuse to list locks.
     pub(crate) refuse_lists: Option<Code>,
@@ -356,7 +356,8 @@ impl State {
             Op::Acquire { keys, options, number } => {
                 let key = single(&keys);
                 let session = options.session.expect("the client opens its sessions itself");
-                match self.table.acquire(now, &key, session, number.unwrap(), options.wait_ms > 0) {
+                let wait = options.wait_ms > 0;
+                match self.table.acquire(now, &key, session, number.unwrap(), wait, options.reentrant) {
                     Found::Granted { token, ttl_ms } => {
                         Ok(Answer::Acquired(Acquired { keys, token, session, ttl_ms, signed: Vec::new() }))
                     }
@@ -369,14 +370,18 @@ impl State {
                     Found::Refused(failure) => Err(failure),
                 }
             }
-            Op::Release { keys, grant, number } => match self.table.begin(grant.session, number.unwrap()) {
-                None => Err(no_session()),
-                Some(false) => Ok(Answer::Released),
-                Some(true) if self.table.release(now, &single(&keys), grant.session, grant.token) => {
-                    Ok(Answer::Released)
-                }
-                Some(true) => Err(Failure::new(Code::NotHolder, "the session does not hold the lock")),
-            },
+            Op::Release { keys, grant, number } => {
+                let (key, wire::Release { session, token }) = (single(&keys), grant);
+                let left = match self.table.begin(session, number.unwrap()) {
+                    None => Err(no_session()),
+                    Some(false) => Ok(self.table.holds_of(&key, session, token).unwrap_or(0)),
+                    Some(true) => self
+                        .table
+                        .release(now, &key, session, token)
+                        .ok_or_else(|| Failure::new(Code::NotHolder, "the session does not hold the lock")),
+                };
+                left.map(|holds| if holds == 0 { Answer::Released } else { Answer::StillHeld { holds } })
+            }
             Op::Withdraw { keys, session, number } => match self.table.begin(session, number.unwrap()) {
                 None => Err(no_session()),
                 Some(false) => Ok(Answer::Withdrawn),

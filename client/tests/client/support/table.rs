@@ -30,6 +30,7 @@ pub(crate) struct Lock {
     pub(crate) holder: SessionId,
     pub(crate) number: u64,
     pub(crate) token: u64,
+    pub(crate) holds: u32,
     pub(crate) queue: VecDeque<(SessionId, u64)>,
 }
 
@@ -63,7 +64,15 @@ impl Table {
         Some(new)
     }
 
-    pub(crate) fn acquire(&mut self, now: Instant, key: &str, session: SessionId, number: u64, wait: bool) -> Found {
+    pub(crate) fn acquire(
+        &mut self,
+        now: Instant,
+        key: &str,
+        session: SessionId,
+        number: u64,
+        wait: bool,
+        reentrant: bool,
+    ) -> Found {
         let Some(new) = self.begin(session, number) else {
             return Found::Refused(Failure::new(Code::NoSession, "there is no such session"));
         };
@@ -77,7 +86,12 @@ impl Table {
         };
         if lock.holder == session && (new || lock.number == number) {
             lock.number = number;
-            return Found::Granted { token: lock.token, ttl_ms };
+            lock.holds += u32::from(new && reentrant);
+            let token = lock.token;
+            if new {
+                self.renew(now, session);
+            }
+            return Found::Granted { token, ttl_ms };
         }
         if let Some(waiting) = lock.queue.iter_mut().find(|(waiter, of)| *waiter == session && (new || *of == number)) {
             waiting.1 = number;
@@ -108,17 +122,26 @@ impl Table {
         self.renew(now, holder);
         self.changes += 1;
         self.grants.push((key.to_owned(), holder, token));
-        self.locks.insert(key.to_owned(), Lock { holder, number, token, queue });
+        self.locks.insert(key.to_owned(), Lock { holder, number, token, holds: 1, queue });
         token
     }
 
-    pub(crate) fn release(&mut self, now: Instant, key: &str, session: SessionId, token: u64) -> bool {
-        if !self.locks.get(key).is_some_and(|lock| lock.holder == session && lock.token == token) {
-            return false;
+    /// Gives a hold back, and returns how many are left; `None` if the session does not hold the lock.
+    pub(crate) fn release(&mut self, now: Instant, key: &str, session: SessionId, token: u64) -> Option<u32> {
+        let left = self.holds_of(key, session, token)? - 1;
+        if left == 0 {
+            self.releases.push(token);
+            self.pass_on(now, key);
+        } else if let Some(lock) = self.locks.get_mut(key) {
+            lock.holds = left;
         }
-        self.releases.push(token);
-        self.pass_on(now, key);
-        true
+        Some(left)
+    }
+
+    /// How many holds the grant has, if it is the present one.
+    pub(crate) fn holds_of(&self, key: &str, session: SessionId, token: u64) -> Option<u32> {
+        let lock = self.locks.get(key).filter(|lock| lock.holder == session && lock.token == token)?;
+        Some(lock.holds)
     }
 
     fn pass_on(&mut self, now: Instant, key: &str) {
@@ -189,7 +212,7 @@ impl Table {
         let holder = lock.map(|lock| HolderView {
             session: lock.holder.number(),
             token: lock.token,
-            holds: 1,
+            holds: lock.holds,
             ..HolderView::default()
         });
         LockView {

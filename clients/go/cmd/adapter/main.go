@@ -137,7 +137,7 @@ func (a *adapter) say(line map[string]any) {
 	}
 }
 
-// start carries out a command in the background. The name of an acquire is known when the next command is read.
+// start executes a command in the background. The name of an acquire is known when the next command is read.
 func (a *adapter) start(c command) {
 	ctx, cancel := context.WithCancel(context.Background())
 	a.mu.Lock()

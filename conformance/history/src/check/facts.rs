@@ -27,9 +27,9 @@
 //! **An acquire without a session makes the grant in its answer.** Two kinds of service handle such
 //! a request, and neither answers it with the grant of another request:
 //!
-//! - The server opens a session for each such request that it carries out (docs/api.md, "Without
+//! - The server opens a session for each such request that it executes (docs/api.md, "Without
 //!   `session`"). The answer names this session, and no other request can name it before. A
-//!   follower that redirects a request (307) does not carry it out. A repeated request opens
+//!   follower that redirects a request (307) does not execute it. A repeated request opens
 //!   another session, and no answer names the first one (docs/protocol.md, "Exactly once"). All
 //!   sendings of an operation follow its invocation. Once it is answered, the client may name the
 //!   session in further acquires, and so have several claims of it at a time.
@@ -318,7 +318,7 @@ impl<'h> Facts<'h> {
         self.session_named(operation.call.session().or(given)?)
     }
 
-    /// Whether an acquire with an unknown session may have been carried out for `session` by
+    /// Whether an acquire with an unknown session may have been executed for `session` by
     /// `moment`.
     pub(super) fn may_be_nameless(&self, session: usize, key: usize, moment: Time) -> bool {
         let SessionFacts { borrowed, named, ttl, .. } = self.sessions[session];

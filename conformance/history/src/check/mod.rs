@@ -20,7 +20,7 @@ pub mod resource;
 mod step;
 mod steps;
 #[cfg(test)]
-mod story;
+mod test_history;
 pub mod values;
 
 use std::fmt;

@@ -15,7 +15,7 @@
 //!
 //! # Why it is sound
 //!
-//! The store carries out each change at one moment between its invocation and its completion, and gives it
+//! The store executes each change at one moment between its invocation and its completion, and gives it
 //! the next version. Check 2 has the bounds of grants from `facts.rs`. A change without an answer may be
 //! done at any later moment, and so may remove others from a content: then check 4 misses none of them. One
 //! that was sent more than once without a number may be done more than once.
@@ -309,7 +309,7 @@ fn is_certain(facts: &Facts<'_>, write: &Write<'_>) -> bool {
     write.version.is_some() && !may_be_repeated(facts.operation(write.index))
 }
 
-/// Whether each sending of a change is carried out by itself.
+/// Whether each sending of a change is executed by itself.
 fn may_be_repeated(write: &Operation) -> bool {
     write.was_disconnected() && matches!(write.call, Call::WriteRecord { number: None, .. })
 }

@@ -54,7 +54,11 @@ impl Client {
 
     /// The request, and how long it may wait in a queue; `None` if the session that it needs is
     /// lost.
-    pub(super) fn ask(&self, pending: &PendingOperation, env: &mut Environment<'_>) -> Option<(Request, Duration)> {
+    pub(super) fn build_request(
+        &self,
+        pending: &PendingOperation,
+        env: &mut Environment<'_>,
+    ) -> Option<(Request, Duration)> {
         let session = self.session.as_ref().map(|session| session.id);
         let number = pending.number.map(u64::from);
         let opening = |secret: Secret, ttl: Duration| {

@@ -104,8 +104,8 @@ impl World {
         self.enqueue(node, |inbox| inbox.events.push(Event::Request(request, responder)));
     }
 
-    /// A node's connection is closed: from now on no answer over it reaches anybody. The task of the connection tells
-    /// the core of that, at once or when the task has its next turn.
+    /// A node's connection is closed: from now on no answer over it reaches its client. The task of the connection
+    /// tells the core of that, at once or when the task has its next turn.
     pub(super) fn hang_up(&mut self, node: NodeId, connection: ConnectionId) {
         if let Some(server) = self.servers.get(&node).filter(|server| server.process.is_some()) {
             server.host.hang_up(|call| call.connection == connection);

@@ -146,7 +146,8 @@ mod tests {
 
     /// A watcher that was told of an empty state after the entry `since`, and then of these events.
     fn watcher(since: u64, events: impl IntoIterator<Item = Event>) -> Watcher {
-        let load = Load::new(Vec::new(), Recorder::into_writer(Box::new(std::io::sink())));
+        let recorder = Recorder::into_writer(Box::new(std::io::sink()));
+        let load = Load::new(Vec::new(), palisade_client::Security::plain(), recorder);
         let mut watcher = Watcher::new("w".into());
         let listing = Listing { revision: since, begins: true, complete: true, ..Listing::default() };
         watcher.note(&load, Watched::Listing(listing));

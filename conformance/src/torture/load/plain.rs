@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use palisade_client::wire::{self, Code, Consistency, Failure, LockView, Op, SessionId};
-use palisade_client::{Error, Security, margin};
+use palisade_client::{Error, margin};
 use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
@@ -78,7 +78,7 @@ impl<'f> Connection<'f> {
         loop {
             let endpoint = self.leader.take().unwrap_or_else(|| self.any_endpoint());
             let left = wait.saturating_sub(started.elapsed());
-            let why = match Security::plain().ask(&endpoint, op.clone(), left + PATIENCE).await {
+            let why = match self.load.security.ask(&endpoint, op.clone(), left + PATIENCE).await {
                 Ok(answer) => {
                     self.leader = Some(endpoint);
                     return Attempted::Done(answer);
@@ -128,7 +128,7 @@ impl<'f> Connection<'f> {
         let pending = self.load.recorder.invoke(&self.name, Call::OpenSession { ttl_ms });
         let endpoint = self.leader.clone().unwrap_or_else(|| self.any_endpoint());
         let op = Op::OpenSession(wire::OpenSession { ttl_ms, owner: self.name.to_string() });
-        match Security::plain().ask(&endpoint, op, PATIENCE).await {
+        match self.load.security.ask(&endpoint, op, PATIENCE).await {
             Ok(wire::Answer::Session(lease)) => {
                 self.leader = Some(endpoint);
                 pending.ok(Answer::Opened { session: session_name(lease.session) });
@@ -456,7 +456,7 @@ impl<'f> Connection<'f> {
         let endpoint = self.any_endpoint();
         let pending = self.load.recorder.invoke(&self.name, Call::Read { key: key.into(), stale: true });
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Stale };
-        match Security::plain().ask(&endpoint, op, PATIENCE).await {
+        match self.load.security.ask(&endpoint, op, PATIENCE).await {
             Ok(wire::Answer::StaleLock(stale)) => pending.ok(lock_answer(&stale.view, stale.age_ms)),
             Ok(other) => self.unexpected(&other),
             Err(error) => pending.info(error.to_string()),

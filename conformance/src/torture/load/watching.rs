@@ -7,8 +7,8 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use palisade_client::Client;
 use palisade_client::wire::{Answer, Listing, Op, RecordChange, Transaction, Watch, Watched};
-use palisade_client::{Client, Options, Security};
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
@@ -96,7 +96,7 @@ async fn follow(load: &Load, mut random: SmallRng, number: u64) -> Watcher {
 /// The present state, as a watch of another client begins with it.
 async fn listing(load: &Load, bound: Duration) -> Result<Listing, String> {
     let endpoints = load.endpoints.lock().clone();
-    let client = Client::connect(&endpoints, Options::default()).await.map_err(|error| error.to_string())?;
+    let client = Client::connect(&endpoints, load.options()).await.map_err(|error| error.to_string())?;
     let first = timeout(bound, client.watch(Watch::prefix(PREFIX)).next()).await;
     match first.map_err(|_| format!("no listing came within {bound:?}"))?.map_err(|error| error.to_string())? {
         Watched::Listing(listing) if listing.begins && listing.complete => Ok(listing),
@@ -114,7 +114,7 @@ async fn write_end(load: &Load, bound: Duration) -> Result<(), String> {
         let endpoints = load.endpoints.lock().clone();
         for endpoint in endpoints {
             let op = Op::Transact { transaction: transaction.clone(), number: None };
-            match Security::plain().ask(&endpoint, op, Duration::from_secs(2)).await {
+            match load.security.ask(&endpoint, op, Duration::from_secs(2)).await {
                 Ok(Answer::Written { .. }) => return Ok(()),
                 Ok(other) => why = format!("{other:?}"),
                 Err(error) => why = error.to_string(),

@@ -2,13 +2,16 @@
 //! node.
 //!
 //! A node dials every other node and sends over the connections that it dialled. So one direction
-//! of a pair is one connection, and its first frame names the sender. Held traffic is not lost: it
+//! of a pair is one connection, and its first frame names the sender; with TLS, the system is asked which
+//! node has the connection. Held traffic is not lost: it
 //! arrives late when the direction is opened, like a TCP retransmission; or the connection breaks
 //! then, and it never arrives. This needs no privileges. It does not model a host that vanishes
 //! silently, because the proxy always acknowledges.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
 use std::io;
+use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -44,6 +47,8 @@ struct Shared {
 type Hello = ([u8; 8], u16, u64, NodeId);
 /// Length of a frame's header, in bytes.
 const FRAME_HEADER: usize = 8;
+/// With what a connection with TLS begins. As a frame it would be longer than a hello may be.
+const TLS: [u8; 3] = [0x16, 3, 1];
 
 impl Proxies {
     pub(super) fn new() -> io::Result<Proxies> {
@@ -122,6 +127,10 @@ async fn forward(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str
         if dialler.read_buf(&mut bytes).await? == 0 {
             return Ok(());
         }
+        if bytes.starts_with(&TLS) {
+            let Some(node) = node_at(&dialler)? else { return Ok(()) };
+            break node;
+        }
         let hello = bytes.get(FRAME_HEADER..).unwrap_or_default();
         if let Ok((_, _, _, from)) = codec::decode_from::<Hello>(&mut &hello[..]) {
             break from.number();
@@ -137,6 +146,36 @@ async fn forward(shared: &Shared, mut dialler: TcpStream, to: u16, address: &str
         end = copy(shared, &mut from_dialler, &mut to_node, (from, to), began_at) => end,
         end = copy(shared, &mut from_node, &mut to_dialler, (to, from), began_at) => end,
     }
+}
+
+/// The node whose process has dialled: a child of this one, with its number on the command line.
+fn node_at(dialler: &TcpStream) -> io::Result<Option<u16>> {
+    let [port, own] = [dialler.peer_addr()?.port(), dialler.local_addr()?.port()];
+    let ends = [port, own].map(|port| format!("0100007F:{port:04X}"));
+    let sockets = fs::read_to_string("/proc/net/tcp")?;
+    let inode = sockets.lines().find_map(|line| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        (fields.get(1..3)? == ends).then(|| fields.get(9).copied())?
+    });
+    let Some(inode) = inode else { return Ok(None) };
+    let socket = format!("socket:[{inode}]");
+    let is_dialler = |process: &Path| {
+        let descriptors = fs::read_dir(process.join("fd")).into_iter().flatten().flatten();
+        descriptors
+            .map(|descriptor| fs::read_link(descriptor.path()))
+            .any(|to| to.is_ok_and(|to| to.as_os_str() == socket.as_str()))
+    };
+    for task in fs::read_dir("/proc/self/task")? {
+        // A thread that has ended has no children.
+        let children = fs::read_to_string(task?.path().join("children")).unwrap_or_default();
+        let processes = children.split_whitespace().map(|child| Path::new("/proc").join(child));
+        if let Some(process) = processes.into_iter().find(|process| is_dialler(process)) {
+            let command = fs::read_to_string(process.join("cmdline"))?;
+            let id = command.split('\0').skip_while(|word| *word != "--id").nth(1);
+            return Ok(id.and_then(|id| id.parse().ok()));
+        }
+    }
+    Ok(None)
 }
 
 async fn copy(

@@ -113,7 +113,7 @@ fn every_changed_byte_is_found() {
     }
 }
 
-/// Goal: a removed, repeated, moved or added line is found, with the place of the first.
+/// Goal: a removed, repeated, moved or added line is found, with the position of the first.
 #[test]
 fn removed_moved_and_added_lines_are_found() {
     let (_directory, audit) = small();

@@ -13,13 +13,13 @@ use crate::limits;
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
-    /// Runs one iteration: steps the node with every input, then carries out every output. `now`
+    /// Runs one iteration: steps the node with every input, then executes every output. `now`
     /// was read *after* the inputs were taken, so it is later than the moment at which any client
     /// sent its request: a deadline counted from `now` is never earlier than one counted from that
     /// moment.
     ///
     /// # Errors
-    /// If a write failed, or may have failed. No output after it was carried out, and none may be:
+    /// If a write failed, or may have failed. No output after it was executed, and none may be:
     /// the process must stop.
     pub fn iterate(&mut self, batch: &mut Batch, now: Instant) -> Result<(), StorageError> {
         let led = self.leading();
@@ -91,11 +91,11 @@ impl<T: Transport> Driver<T> {
         }
         // The transport must dial new members before the outputs send to them.
         self.update_members();
-        self.carry_out()?;
+        self.execute_outputs()?;
         self.wal.tend(now);
         self.requests.answer_reads(&self.node, self.freshness.age(self.now));
         self.requests.answer_changes(&self.node, |id| reachability(&self.transport, id));
-        // All outputs are carried out: the node's state machine is that of the durable log up to
+        // All outputs are executed: the node's state machine is that of the durable log up to
         // the commit index.
         self.scheduler.maybe_take(&self.node, self.now);
         let leads = self.leading();

@@ -1,5 +1,5 @@
 //! What a node logs about leaders. A leader that fails is a warning, on the node that notices it; a
-//! leader that hands over as planned is not.
+//! planned transfer of leadership is not.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Node, NodeId, Role};

@@ -1,4 +1,4 @@
-//! Carries out the outputs of an iteration's steps, and so keeps the output contract.
+//! Executes the outputs of an iteration's steps, and so keeps the output contract.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Output, Persist};
@@ -9,10 +9,10 @@ use super::Driver;
 use crate::storage::StorageError;
 
 impl<T: Transport> Driver<T> {
-    /// Carries out the outputs in order. All writes become one write at the position of the first.
-    pub(super) fn carry_out(&mut self) -> Result<(), StorageError> {
+    /// Executes the outputs in order. All writes become one write at the position of the first.
+    pub(super) fn execute_outputs(&mut self) -> Result<(), StorageError> {
         if let Some(observer) = &mut self.observer {
-            observer.carrying_out();
+            observer.executing();
         }
         let mut writes = Vec::new();
         let mut outputs = std::mem::take(&mut self.outputs);
@@ -62,8 +62,7 @@ impl<T: Transport> Driver<T> {
         Ok(())
     }
 
-    /// Carries out one output that is not a write. All outputs before it in the list are carried
-    /// out.
+    /// Executes one output that is not a write. All outputs before it in the list are executed.
     fn release(&mut self, output: Output<LockTable>) {
         match output {
             Output::Send(message) => self.transport.send(message),

@@ -1,7 +1,7 @@
 //! Steps with one input at a time, for a caller that chooses each input (`stepper`).
 //!
 //! A [`Driver::iterate`] decides which inputs are stepped and when; these functions leave that to
-//! the caller. They carry out the same outputs in the same order by the same code.
+//! the caller. They execute the same outputs in the same order by the same code.
 
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::Input;
@@ -11,7 +11,7 @@ use super::Driver;
 use crate::storage::{SnapshotInfo, StorageError};
 
 impl<T: Transport> Driver<T> {
-    /// Steps the node with this input only, and carries out its outputs. The driver has no requester
+    /// Steps the node with this input only, and executes its outputs. The driver has no requester
     /// for the ids of such inputs, and drops the replies.
     ///
     /// # Errors
@@ -19,7 +19,7 @@ impl<T: Transport> Driver<T> {
     pub fn step_once(&mut self, input: Input<LockTable>) -> Result<(), StorageError> {
         self.step(input);
         self.update_members();
-        self.carry_out()
+        self.execute_outputs()
     }
 
     /// Takes a snapshot of the applied state, if an entry was applied since the last one.

@@ -331,9 +331,9 @@ fn not_held_by(table: &LockTable, key: &Key, token: Token) -> Failure {
     Failure::new(Code::NotHolder, format!("{key} is not held with token {token}: {holder}; {rest}"))
 }
 
-/// Who acquires.
+/// The session that acquires.
 enum Acquirer {
-    /// A session.
+    /// A session that exists.
     Session(SessionId),
     /// A session that the acquire opens for itself, of this principal.
     Once(Principal),

@@ -87,7 +87,7 @@ impl PendingRequests {
         }
     }
 
-    /// Answers the changes that were carried out in this iteration.
+    /// Answers the changes that were executed in this iteration.
     pub(in crate::core) fn answer_changes(
         &mut self,
         node: &Node<LockTable>,

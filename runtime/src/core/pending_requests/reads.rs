@@ -15,7 +15,7 @@ use crate::limits;
 #[derive(Debug)]
 pub(super) struct PendingRead {
     pub(super) query: Query,
-    /// Who reads: the rules of the state that is read decide whether it may.
+    /// The reading client: the access rules in the state that it reads decide whether it may.
     pub(super) reader: Principal,
     pub(super) responder: Responder,
 }

@@ -57,7 +57,7 @@ impl Fixture {
         outputs
     }
 
-    fn carry_out(&mut self, outputs: Vec<Output<LockTable>>) {
+    fn execute(&mut self, outputs: Vec<Output<LockTable>>) {
         for output in outputs {
             match output {
                 Output::Accepted { id, first, term } => self.requests.accepted(id, first, term),
@@ -71,7 +71,7 @@ impl Fixture {
 
     fn run_iteration(&mut self) {
         let outputs = self.propose();
-        self.carry_out(outputs);
+        self.execute(outputs);
     }
 
     /// A request in an iteration of its own.
@@ -140,8 +140,8 @@ fn granted(reply: &mut Reply) -> Acquired {
     }
 }
 
-/// Goal: a proposal that the node makes by itself, while the outputs of an iteration are carried
-/// out, is not one of that iteration's proposals. If it were counted among them, every later
+/// Goal: a proposal that the node makes by itself, while it executes the outputs of an iteration,
+/// is not one of that iteration's proposals. If it were counted among them, every later
 /// requester would get the answer of another one.
 #[test]
 fn withdrawal_during_outputs_is_not_answered_as_a_proposal_of_the_iteration() {
@@ -154,11 +154,11 @@ fn withdrawal_during_outputs_is_not_answered_as_a_proposal_of_the_iteration() {
     let waiter = fixture.take(1, acquire("key", 60_000));
     let mut late = fixture.propose();
     let applied = late.split_off(1);
-    fixture.carry_out(late);
+    fixture.execute(late);
     drop(waiter);
     let mut second = fixture.take(1, acquire("second", 0));
     let outputs = [applied, fixture.propose()].concat();
-    fixture.carry_out(outputs);
+    fixture.execute(outputs);
     assert_eq!(granted(&mut second).keys.single(), Some("second"));
 
     let mut third = fixture.request(1, acquire("third", 0));
@@ -316,7 +316,7 @@ fn undelivered_grant_of_a_once_session_is_released() {
     let lost = fixture.take(1, acquire("key", 0));
     let outputs = fixture.propose();
     drop(lost);
-    fixture.carry_out(outputs);
+    fixture.execute(outputs);
     let now = Instant::now();
     assert_eq!(refused(&mut fixture, now).len(), 1);
     assert_eq!(refused(&mut fixture, now).len(), 1);
@@ -348,7 +348,7 @@ fn lost_answer_ends_no_session_that_its_client_knows() {
             outputs.retain(|output| matches!(output, Output::Accepted { .. } | Output::Applied { .. }));
             outputs
         };
-        fixture.carry_out(outputs);
+        fixture.execute(outputs);
         fixture.run_iteration();
         fixture.run_iteration();
         assert!(fixture.node.machine().lock(&Key::from("first")).is_some(), "{hangs_up}");

@@ -3,8 +3,8 @@
 //!
 //! The request goes to the leader over the port for nodes, with what this node knows of its client
 //! ([`origin`]). The handlers that it meets there do not forward ([`mod@accept`]), so no request goes in a circle.
-//! A request that the leader has not begun to carry out is sent to the next leader; of one that may have been
-//! carried out the client learns that the outcome is unknown, as at a leader that loses its leadership.
+//! A request that the leader has not begun to execute is sent to the next leader; of one that may have been
+//! executed the client learns that the outcome is unknown, as at a leader that loses its leadership.
 
 mod accept;
 mod lines;
@@ -48,11 +48,11 @@ const FAREWELL: Duration = Duration::from_millis(500);
 /// Why a request was not answered.
 #[derive(Debug)]
 enum Failed {
-    /// The leader has not begun to carry it out.
+    /// The leader has not begun to execute it.
     NotSent(String),
     /// Its client has its part of the connections to the leader.
     Limited(Failure),
-    /// It may have been carried out.
+    /// It may have been executed.
     Unknown(String),
 }
 

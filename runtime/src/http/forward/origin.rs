@@ -1,4 +1,4 @@
-//! Who sent a forwarded request: what the follower has verified, in a header that only nodes read.
+//! The sender of a forwarded request: what the follower has verified, in a header that only nodes read.
 
 use std::future::pending;
 
@@ -88,7 +88,7 @@ impl Origin {
         }
     }
 
-    /// Whose limits the request counts towards.
+    /// The account whose limits the request counts towards.
     pub(super) fn account(&self) -> Option<AccountName> {
         if self.principal.is_empty() {
             return self.address().map(AccountName::Address);

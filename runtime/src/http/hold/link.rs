@@ -65,7 +65,7 @@ impl Link {
         Link { socket, ping: interval_at(heard + PING_EVERY, PING_EVERY), heard, removed: Box::pin(removed) }
     }
 
-    /// The first frame. A connection that says nothing takes no place for long.
+    /// The first frame. A connection that sends none in time is ended.
     pub(super) async fn first_frame(&mut self) -> Result<ClientFrame, End> {
         let first = timeout(limits::HEAD_TIMEOUT, self.receive()).await;
         first.unwrap_or_else(|_| Err(End::invalid("no `acquire` or `resume` came within 10 s")))

@@ -10,6 +10,7 @@ use std::future::pending;
 use std::pin::Pin;
 use std::time::Duration;
 
+use futures_util::FutureExt;
 use palisade_client::wire::{
     Acquire, Acquired, Answer, Code, Failure, Keys, Op, Proclaim, Release, SessionId, SessionLease,
 };
@@ -189,10 +190,28 @@ impl Hold {
         }
     }
 
-    async fn step(&mut self, link: &mut Link) -> Result<(), End> {
+    /// Tells the client the news.
+    pub(super) async fn tell(&mut self, link: &mut Link) -> Result<(), End> {
         for frame in std::mem::take(&mut self.news) {
             link.say(&frame).await?;
         }
+        Ok(())
+    }
+
+    /// Closes the session, with its grant, if the client has ended the connection or given up while the session was
+    /// opened: no client knows its credential, so none could end it before its TTL is over.
+    pub(super) async fn close_if_given_up(&mut self, link: &mut Link) -> Result<(), End> {
+        let Some(received) = link.receive().now_or_never() else { return Ok(()) };
+        let closed = self.release().await;
+        Err(match received {
+            Ok(ClientFrame::Release {}) => closed,
+            Ok(_) => End::invalid("only a `release` may be sent before `waiting` has come"),
+            Err(end) => end,
+        })
+    }
+
+    async fn step(&mut self, link: &mut Link) -> Result<(), End> {
+        self.tell(link).await?;
         let signals = self.registered.as_mut().map(|(_, signals)| signals).expect("it was registered before it runs");
         let looks = self.token.is_some() && self.renewal.is_idle() && self.look.is_idle();
         // In this order: a grant was answered before it was broken, and after a takeover nothing is renewed.

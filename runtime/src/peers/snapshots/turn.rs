@@ -20,7 +20,7 @@ pub(super) struct Rank {
     pub(super) term: Term,
 }
 
-/// Who receives.
+/// Gives one peer at a time its turn to send a snapshot.
 #[derive(Debug)]
 pub(in crate::peers) struct Turns {
     one: Semaphore,

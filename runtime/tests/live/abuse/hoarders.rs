@@ -144,8 +144,8 @@ fn sessions_end_at_their_limit() {
     let acquire = json!({ "acquire": { "key": "k", "options": { "session": session } } });
     // Over a new connection: the first would have been silent for as long as all the sessions took.
     let answer = WebSocket::open(&victim.address).ask(2, &acquire);
-    assert!(answer["ok"]["acquired"].is_object(), "who has a session goes on");
-    // 366 bytes a session were measured: its entry in the log, its place in the table and among the
+    assert!(answer["ok"]["acquired"].is_object(), "a client that has a session goes on");
+    // 366 bytes a session were measured: its entry in the log, in the table and among the
     // deadlines. Twice that is allowed.
     victim.expect_memory_within(limit * 732);
     for pid in &victim.processes {

@@ -96,7 +96,7 @@ fn every_node_answers_stale_reads_and_only_the_leader_others() {
         let caught_up = |path: &str, found: &dyn Fn(&Value) -> bool| {
             eventually("the node has applied the grant", || {
                 let view = node.get(path).ok();
-                found(&view).then_some(view)
+                (found(&view) && view["age_ms"].is_u64()).then_some(view)
             })
         };
         let view = caught_up("/v1/locks/k?consistency=stale", &|view| view["held"] == true);

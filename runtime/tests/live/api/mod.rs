@@ -2,7 +2,6 @@
 //! status and code, as a program that speaks HTTP by hand meets them.
 
 mod breaks;
-mod handovers;
 mod hosts;
 mod keys;
 mod leaders;
@@ -13,6 +12,7 @@ mod numbers;
 mod records;
 mod refusals;
 mod sessions;
+mod transfers;
 mod values;
 mod watchers;
 mod watches;

@@ -74,7 +74,7 @@ fn readers_share_a_lock_and_pass_no_writer() {
 }
 
 /// The holders of a semaphore have at most all its permits, a large request waits until enough are
-/// free, no small one passes it, and all who ask name the same size.
+/// free, no small one passes it, and all acquires name the same size.
 #[test]
 fn holders_have_at_most_all_permits() {
     let (_cluster, node) = calm();
@@ -261,7 +261,7 @@ fn requests_that_cannot_be_meant_are_refused() {
     release_all(&node, &most, &grant).ok();
 }
 
-/// Who holds what, who waits for what, all permits and holds are the same under the next leader.
+/// Holders, waiters, permits and holds are the same under the next leader.
 #[test]
 fn next_leader_has_all_modes_and_queues() {
     let mut cluster = crate::support::cluster::Cluster::start(3);

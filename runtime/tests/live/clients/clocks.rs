@@ -4,9 +4,9 @@
 use std::thread;
 
 use super::adapter::Adapter;
+use super::clusters::{KEPT, LONG, NOW, WAIT, await_queue, holder};
 use super::links::Links;
 use super::program::{Kind, Program};
-use super::stage::{KEPT, LONG, NOW, WAIT, await_queue, holder};
 use crate::support::wall_clock::WallClock;
 
 const KEY: &str = "nightly";

@@ -4,9 +4,9 @@ use std::thread::sleep;
 use std::time::Duration;
 
 use super::adapter::{Adapter, Granted};
+use super::clusters::{KEPT, LONG, NOW, WAIT, await_free, await_queue, holder};
 use super::links::{Links, Reply};
 use super::program::Program;
-use super::stage::{KEPT, LONG, NOW, WAIT, await_free, await_queue, holder};
 use crate::support::cluster::Cluster;
 use crate::support::eventually;
 
@@ -43,7 +43,7 @@ pub fn a_killed_leader_costs_no_lock(program: &Program) {
     assert_eq!(client.losses("holder"), 0);
 }
 
-/// Goal: a leader that stops in an orderly way (SIGTERM) hands over, and costs no lock either.
+/// Goal: a leader that stops in an orderly way (SIGTERM) transfers leadership, and costs no lock either.
 pub fn a_stopped_leader_costs_no_lock(program: &Program) {
     let mut cluster = Cluster::start(3);
     let client = Adapter::start(program, &cluster.endpoints());

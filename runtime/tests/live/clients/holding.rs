@@ -6,8 +6,8 @@ use std::time::Duration;
 use serde_json::json;
 
 use super::adapter::{Adapter, acquire};
+use super::clusters::{KEPT, LONG, NOW, WAIT, await_free, calm_cluster, follower, holder, key};
 use super::program::Program;
-use super::stage::{KEPT, LONG, NOW, WAIT, await_free, calm_cluster, follower, holder, key};
 use crate::support::certificates::Certificates;
 use crate::support::cluster::Cluster;
 use crate::support::locks::lock;

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 use serde_json::json;
 
 use super::adapter::Adapter;
+use super::clusters::{KEPT, LONG, LOST, NOW, WAIT, await_free, await_queue, break_lock, calm_cluster, holder, key};
 use super::links::{Links, Reply};
 use super::program::Program;
-use super::stage::{KEPT, LONG, LOST, NOW, WAIT, await_free, await_queue, break_lock, calm_cluster, holder, key};
 
 const KEY: &str = "nightly";
 

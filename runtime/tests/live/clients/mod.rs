@@ -12,6 +12,7 @@
 
 mod adapter;
 mod clocks;
+mod clusters;
 mod faults;
 mod holding;
 mod links;
@@ -21,7 +22,6 @@ mod program;
 mod queueing;
 mod rust_examples;
 mod shared;
-mod stage;
 
 use program::Program;
 pub use program::{Kind, folder, go, python};

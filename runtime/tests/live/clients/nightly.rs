@@ -2,11 +2,12 @@
 
 use std::fs::{self, File};
 use std::path::PathBuf;
+use std::process::Command;
 
 use rustix::process::Signal;
 
+use super::clusters::await_queue;
 use super::program::{Kind, Program};
-use super::stage::await_queue;
 use super::unless_missing;
 use crate::support::cluster::Cluster;
 use crate::support::process::Running;
@@ -15,24 +16,23 @@ use crate::support::{eventually, http};
 const KEY: &str = "nightly";
 
 /// A job that runs, and what it has printed.
-struct Job {
-    process: Running,
+pub(super) struct Job {
+    pub(super) process: Running,
     printed: PathBuf,
     _directory: tempfile::TempDir,
 }
 
 impl Job {
-    fn start(program: &Program, cluster: &Cluster) -> Job {
+    pub(super) fn start(mut command: Command, cluster: &Cluster) -> Job {
         let directory = tempfile::tempdir().expect("there is a temporary directory");
         let printed = directory.path().join("printed");
         let file = File::create(&printed).expect("the file can be made");
         let errors = file.try_clone().expect("the file has two handles");
-        let mut command = program.command();
         command.env("PALISADE_ENDPOINTS", cluster.endpoints().join(",")).stdout(file).stderr(errors);
         Job { process: Running::start(&mut command), printed, _directory: directory }
     }
 
-    fn printed(&self) -> String {
+    pub(super) fn printed(&self) -> String {
         fs::read_to_string(&self.printed).expect("the file is text")
     }
 
@@ -59,10 +59,10 @@ impl Job {
 /// job wrote, has its next write refused, and ends with the loss of its lock.
 fn survives_the_leader_and_notices_a_pause(program: &Program) {
     let mut cluster = Cluster::start(3);
-    let mut paused = Job::start(program, &cluster);
+    let mut paused = Job::start(program.command(), &cluster);
     let token = paused.await_token();
     paused.await_pages(2);
-    let next = Job::start(program, &cluster);
+    let next = Job::start(program.command(), &cluster);
     await_queue(&cluster, KEY, 1);
 
     cluster.kill(cluster.wait_ready());

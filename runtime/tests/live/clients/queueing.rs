@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::adapter::{Adapter, Pending};
+use super::clusters::{LONG, NOW, WAIT, await_free, await_queue, calm_cluster, holder, key};
 use super::program::Program;
-use super::stage::{LONG, NOW, WAIT, await_free, await_queue, calm_cluster, holder, key};
 use crate::support::locks::lock;
 
 /// Goal: first come, first served: waiters of two clients are granted the lock in the order in which

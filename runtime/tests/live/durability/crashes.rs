@@ -61,7 +61,7 @@ fn return_without(cluster: &mut Cluster, leader: u16) {
 /// instant or the leader last. Every grant that was acknowledged and not released is still held by
 /// the same session with the same token; every queue position that was shown is still there, in
 /// the same order; every acknowledged release has happened; no token is issued twice. And the
-/// clients, who know nothing of all this, go on where they were.
+/// clients, which know nothing of all this, go on where they were.
 ///
 /// The clients come through proxies, so that the state can be looked at between a restart and their
 /// return.

@@ -125,8 +125,8 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     of(
         "docs/operations.md",
         "cargo install --path runtime",
-        "it compiles the project once more: nothing runs it (see \"What has been tried\")",
-        &[(".ci/run", "cargo build --release")],
+        "it compiles the project once more",
+        &[("packaging/packages", "cargo install --quiet --path runtime --locked"), (".ci/run", "just packages")],
     ),
     of(
         "docs/operations.md",

@@ -1,4 +1,4 @@
-//! Nodes that cannot go on: a follower, a leader that is killed, hands over, or stops.
+//! Nodes that cannot go on: a follower, and a leader that is killed, transfers leadership, or stops.
 
 use serde_json::{Value, json};
 
@@ -95,8 +95,8 @@ fn renewal_is_reported_when_it_is_committed() {
     followers.iter().for_each(|&id| cluster.thaw(id));
 }
 
-/// Goal: a leader that hands over interrupts the waiters at once, and the holders long before a check is due; and it
-/// names the new leader.
+/// Goal: a leader that transfers leadership interrupts the waiters at once, and the holders long before a check is due,
+/// and names the new leader.
 #[test]
 fn old_leader_interrupts_holders_and_waiters() {
     let cluster = Cluster::start_calm(3);

@@ -3,6 +3,7 @@
 use serde_json::json;
 
 use super::{Client, get, lock, node, queue, session_path};
+use crate::support::websocket::WebSocket;
 
 /// Goal: connections are granted the lock in the order in which they came, each when the one before releases; and
 /// a waiter whose process answers waits longer than its TTL.
@@ -69,6 +70,28 @@ fn waiter_that_gives_up_leaves_nothing_behind() {
     assert_eq!(waiter.last("error")["error"], "timeout");
     get(&address, &session_path(&session)).refused(404, "no_session");
     holder.release();
+}
+
+/// Goal: a client whose connection ends before it was told of its session acquires again, and waits for no session of its
+/// own: the node closes the one that no client knows.
+#[test]
+fn session_that_its_client_does_not_know_is_closed() {
+    let (cluster, address) = node();
+    for (wait_ms, last_frame) in [(0, None), (600_000, None), (600_000, Some(json!({ "release": {} })))] {
+        let acquire = json!({ "key": "k", "ttl_ms": 86_400_000, "wait_ms": wait_ms });
+        let mut cut = Client(WebSocket::open_at(&address, "/v1/hold"));
+        // The node reads the acquire and the end of the connection at the same time.
+        cluster.freeze(1);
+        cut.send(&json!({ "acquire": acquire }));
+        if let Some(frame) = &last_frame {
+            cut.send(frame);
+        }
+        drop(cut);
+        cluster.thaw(1);
+        let (again, _) = Client::granted(&address, json!({ "key": "k", "ttl_ms": 60_000, "wait_ms": 600_000 }));
+        again.release();
+        queue(&address, "k", 0);
+    }
 }
 
 /// Goal: a queue that is longer than the client wants is refused, as over HTTP.

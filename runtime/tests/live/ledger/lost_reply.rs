@@ -48,7 +48,7 @@ fn a_contender_that_asks_again_stands_in_the_queue_once() {
     assert_eq!(
         holder_and_queue(&lock(&cluster, KEY)),
         (Some((contender.number(), held.token + 1)), vec![next.number()]),
-        "and has no second place"
+        "and waits at no second queue position"
     );
     release(&cluster, KEY, contender, held.token + 1);
     let answer = socket.receive().expect("the connection stays");
@@ -79,7 +79,7 @@ fn a_grant_that_was_never_heard_of_is_found_again() {
 /// claim that it left in the queue. That claim ends with its time-to-live although it is the first
 /// in the queue, and the queue goes on.
 #[test]
-fn a_contender_that_nobody_knows_of_goes_with_its_session() {
+fn a_claim_that_no_client_knows_of_ends_with_its_session() {
     let mut cluster = Cluster::start_calm(3);
     let [holder, next] = ["holder", "next"].map(|owner| open_session(&cluster, owner, LONG));
     let held = acquire(&cluster, KEY, holder);

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use super::Stage;
+use super::Fixture;
 
 /// A shell command that writes the time to the file `name` until it is killed.
 pub(crate) fn beat(name: &str) -> String {
@@ -15,9 +15,9 @@ pub(crate) fn beat(name: &str) -> String {
 }
 
 /// The times in the file, in the order in which they were written.
-pub(crate) fn beats(stage: &Stage, name: &str) -> Vec<Duration> {
+pub(crate) fn beats(fixture: &Fixture, name: &str) -> Vec<Duration> {
     // The last line may have been cut off in the middle by the writer's death.
-    let text = stage.read(name);
+    let text = fixture.read(name);
     let whole = text.rfind('\n').map_or("", |end| &text[..end]);
     whole.lines().map(|line| parse(line).unwrap_or_else(|| panic!("{line} is no time"))).collect()
 }

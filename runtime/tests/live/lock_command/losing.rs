@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use palisade_client::margin;
 use rustix::process::Signal;
 
-use super::Stage;
+use super::Fixture;
 use super::heartbeat::{beat, beats, now};
 use crate::support::process::{Running, lives};
 use crate::support::{eventually, http};
@@ -31,23 +31,23 @@ type Ends = Vec<(&'static str, Duration)>;
 /// has ended, or the process is told to stop, before it can know.
 #[test]
 fn loss_that_the_release_tells_has_its_exit_code() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     for round in 0..4 {
         let key = format!("held-{round}");
-        let mut holder = Running::start(stage.palisade(&["hold", &key]).stderr(Stdio::null()));
-        eventually("it holds the lock", || stage.show(&key)["held"].as_bool().filter(|held| *held));
+        let mut holder = Running::start(fixture.palisade(&["hold", &key]).stderr(Stdio::null()));
+        eventually("it holds the lock", || fixture.show(&key)["held"].as_bool().filter(|held| *held));
         holder.freeze();
-        stage.break_lock(&key);
+        fixture.break_lock(&key);
         holder.signal(Signal::TERM);
         holder.signal(Signal::CONT);
         assert_eq!(holder.exit_code(), 76, "{key}");
 
         let key = format!("runs-{round}");
-        let mut runs = stage.start_lock(&key, &[], &format!("until [ -e {key}.ends ]; do sleep 0.05; done"));
-        let command = stage.command_pid(&key);
+        let mut runs = fixture.start_lock(&key, &[], &format!("until [ -e {key}.ends ]; do sleep 0.05; done"));
+        let command = fixture.command_pid(&key);
         runs.freeze();
-        stage.break_lock(&key);
-        std::fs::write(stage.path(&format!("{key}.ends")), "").unwrap();
+        fixture.break_lock(&key);
+        std::fs::write(fixture.path(&format!("{key}.ends")), "").unwrap();
         eventually("the command has ended", || (!lives(command)).then_some(()));
         runs.signal(Signal::CONT);
         assert_eq!(runs.exit_code(), 76, "{key}");
@@ -59,41 +59,41 @@ fn loss_that_the_release_tells_has_its_exit_code() {
 struct Trio(Vec<(&'static str, Running)>);
 
 impl Trio {
-    fn start(stage: &Stage) -> Trio {
+    fn start(fixture: &Fixture) -> Trio {
         let obeys = format!("trap 'echo asked >> obeys.heard; exit 0' TERM; {}", beat("obeys.beats"));
         let note = "echo asked >> ignores.heard; read then idle < /proc/uptime; echo $then >> ignores.asked";
         let ignores = format!("trap '{note}' TERM; {}", beat("ignores.beats"));
         let child = |name: &str| format!("(trap '' TERM INT HUP; {}) &", beat(name));
         let family = format!("trap '' TERM; {} {} wait", child("son.beats"), child("daughter.beats"));
         let scripts = [("obeys", obeys), ("ignores", ignores), ("family", family)];
-        let trio = scripts.map(|(key, script)| (key, stage.start_lock(key, &["--ttl", "4s"], &script)));
+        let trio = scripts.map(|(key, script)| (key, fixture.start_lock(key, &["--ttl", "4s"], &script)));
         for file in BEATS {
-            eventually("it beats", || (!beats(stage, file).is_empty()).then_some(()));
+            eventually("it beats", || (!beats(fixture, file).is_empty()).then_some(()));
         }
         Trio(trio.into())
     }
 
     /// Expects that all of them end with 76, after SIGTERM, and that their commands are dead.
-    fn expect_lost(self, stage: &Stage) -> Ends {
+    fn expect_lost(self, fixture: &Fixture) -> Ends {
         let mut ends = Ends::new();
         for (key, mut running) in self.0 {
             assert_eq!(running.exit_code(), 76, "{key}");
             ends.push((key, now()));
             let complaint = std::io::read_to_string(running.0.stderr.take().unwrap()).unwrap();
             assert!(complaint.contains("cannot be held any longer"), "{key}: {complaint}");
-            assert!(!lives(stage.command_pid(key)));
+            assert!(!lives(fixture.command_pid(key)));
         }
-        assert_eq!(stage.read("obeys.heard"), "asked\n");
-        assert!(stage.read("ignores.heard").starts_with("asked\n"));
+        assert_eq!(fixture.read("obeys.heard"), "asked\n");
+        assert!(fixture.read("ignores.heard").starts_with("asked\n"));
         ends
     }
 }
 
 /// Expects the last heartbeat of each of them before `silence` + TTL, and not much sooner than
 /// necessary.
-fn expect_dead_in_time(stage: &Stage, silence: Duration) {
+fn expect_dead_in_time(fixture: &Fixture, silence: Duration) {
     for file in BEATS {
-        let last = *beats(stage, file).last().unwrap();
+        let last = *beats(fixture, file).last().unwrap();
         assert!(last <= silence + TTL, "{file}: alive {:?} after the TTL ran out", last - silence - TTL);
         // Renewals are sent every third of a TTL: at least a third of it was left, and was used.
         assert!(last >= silence + TTL / 3, "{file}: stopped too soon, last seen at {last:?}, silence from {silence:?}");
@@ -103,11 +103,11 @@ fn expect_dead_in_time(stage: &Stage, silence: Duration) {
 /// SIGTERM and SIGKILL come at the times that docs/operations.md states for this TTL, counted from
 /// the last renewal that was sent before the silence and answered. Only `palisade lock` knows when that
 /// was: a busy disk answers late. But the time between the two signals does not depend on it.
-fn expect_documented_times(stage: &Stage, silence: Duration) {
+fn expect_documented_times(fixture: &Fixture, silence: Duration) {
     let reserve = margin(TTL);
     let (sigterm, sigkill) = (TTL - reserve - TTL / 5, TTL - reserve - TTL / 20);
-    let asked = *beats(stage, "ignores.asked").first().unwrap();
-    let last = *beats(stage, "ignores.beats").last().unwrap();
+    let asked = *beats(fixture, "ignores.asked").first().unwrap();
+    let last = *beats(fixture, "ignores.beats").last().unwrap();
     for (what, at, documented) in [("SIGTERM", asked, sigterm), ("SIGKILL", last, sigkill)] {
         let after = at.saturating_sub(silence);
         // Renewals are sent every third of a TTL, and heartbeats are a moment apart.
@@ -121,8 +121,8 @@ fn expect_documented_times(stage: &Stage, silence: Duration) {
 
 /// Waits until a lease has just been renewed: if the cluster falls silent now, the holder has almost
 /// a whole TTL left, and must not use more.
-fn wait_for_renewal(stage: &Stage, key: &str) {
-    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+fn wait_for_renewal(fixture: &Fixture, key: &str) {
+    let leader = fixture.cluster.client_addr(fixture.cluster.wait_ready());
     let mut left = u64::MAX;
     eventually("the lease is renewed", || {
         let view = http::get(&leader, &format!("/v1/locks/{key}?consistency=stale")).unwrap().ok();
@@ -170,23 +170,23 @@ fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
 #[test]
 fn a_frozen_cluster_ends_the_command_before_its_ttl() {
     awake(|| {
-        let stage = Stage::set();
-        let trio = Trio::start(&stage);
+        let fixture = Fixture::start();
+        let trio = Trio::start(&fixture);
         let script = format!("{} & sleep 0.3; kill $!", beat("next.beats"));
-        let mut next = Running::start(&mut stage.lock("ignores", &["--wait", "5m"], &script));
-        eventually("it waits", || (stage.show("ignores")["queue"].as_array()?.len() == 1).then_some(()));
-        wait_for_renewal(&stage, "ignores");
-        stage.cluster.ids().into_iter().for_each(|id| stage.cluster.freeze(id));
+        let mut next = Running::start(&mut fixture.lock("ignores", &["--wait", "5m"], &script));
+        eventually("it waits", || (fixture.show("ignores")["queue"].as_array()?.len() == 1).then_some(()));
+        wait_for_renewal(&fixture, "ignores");
+        fixture.cluster.ids().into_iter().for_each(|id| fixture.cluster.freeze(id));
         let silence = now();
         eventually("the TTL is over", || (now() > silence + TTL).then_some(()));
-        stage.cluster.ids().into_iter().for_each(|id| stage.cluster.thaw(id));
-        trio.expect_lost(&stage);
+        fixture.cluster.ids().into_iter().for_each(|id| fixture.cluster.thaw(id));
+        trio.expect_lost(&fixture);
         assert_eq!(next.exit_code(), 0);
-        eventually("nothing that they started is left", || stage.processes().is_empty().then_some(()));
-        let last = *beats(&stage, "ignores.beats").last().unwrap();
-        let first = *beats(&stage, "next.beats").first().unwrap();
+        eventually("nothing that they started is left", || fixture.processes().is_empty().then_some(()));
+        let last = *beats(&fixture, "ignores.beats").last().unwrap();
+        let first = *beats(&fixture, "next.beats").first().unwrap();
         assert!(last < first, "the next began at {first:?}, the one before was alive at {last:?}");
-        ((stage, silence), Box::new(|(stage, silence)| expect_dead_in_time(&stage, silence)))
+        ((fixture, silence), Box::new(|(fixture, silence)| expect_dead_in_time(&fixture, silence)))
     });
 }
 
@@ -195,22 +195,22 @@ fn a_frozen_cluster_ends_the_command_before_its_ttl() {
 #[test]
 fn a_killed_cluster_ends_the_command_before_its_ttl() {
     awake(|| {
-        let mut stage = Stage::set();
-        let trio = Trio::start(&stage);
-        wait_for_renewal(&stage, "ignores");
-        stage.cluster.ids().into_iter().for_each(|id| stage.cluster.kill(id));
+        let mut fixture = Fixture::start();
+        let trio = Trio::start(&fixture);
+        wait_for_renewal(&fixture, "ignores");
+        fixture.cluster.ids().into_iter().for_each(|id| fixture.cluster.kill(id));
         let silence = now();
-        let ends = trio.expect_lost(&stage);
-        eventually("nothing that they started is left", || stage.processes().is_empty().then_some(()));
-        let judge = |(stage, silence, ends): (Stage, Duration, Ends)| {
-            expect_dead_in_time(&stage, silence);
-            expect_documented_times(&stage, silence);
-            let last = BEATS.iter().map(|file| *beats(&stage, file).last().unwrap()).max().unwrap();
+        let ends = trio.expect_lost(&fixture);
+        eventually("nothing that they started is left", || fixture.processes().is_empty().then_some(()));
+        let judge = |(fixture, silence, ends): (Fixture, Duration, Ends)| {
+            expect_dead_in_time(&fixture, silence);
+            expect_documented_times(&fixture, silence);
+            let last = BEATS.iter().map(|file| *beats(&fixture, file).last().unwrap()).max().unwrap();
             for (key, end) in ends {
                 assert!(end <= last + 3 * STALL, "{key}: ended at {end:?}, the last command was alive at {last:?}");
             }
         };
-        ((stage, silence, ends), Box::new(judge))
+        ((fixture, silence, ends), Box::new(judge))
     });
 }
 
@@ -218,16 +218,16 @@ fn a_killed_cluster_ends_the_command_before_its_ttl() {
 /// long before the next renewal, and stops the command, also one that ignores the request to stop.
 #[test]
 fn a_lock_that_was_broken_ends_the_command() {
-    let stage = Stage::set();
-    let trio = Trio::start(&stage);
+    let fixture = Fixture::start();
+    let trio = Trio::start(&fixture);
     for key in ["obeys", "ignores", "family"] {
-        stage.break_lock(key);
+        fixture.break_lock(key);
     }
     let ended = now();
-    trio.expect_lost(&stage);
-    eventually("nothing that they started is left", || stage.processes().is_empty().then_some(()));
+    trio.expect_lost(&fixture);
+    eventually("nothing that they started is left", || fixture.processes().is_empty().then_some(()));
     for file in BEATS {
-        let last = *beats(&stage, file).last().unwrap();
+        let last = *beats(&fixture, file).last().unwrap();
         assert!(last < ended + TTL, "{file}: alive {:?} after the break", last - ended);
     }
 }

@@ -21,14 +21,14 @@ use crate::support::process::{self, Running, palisade};
 use crate::support::{eventually, http};
 
 /// A cluster, and a directory for the files that the commands write.
-struct Stage {
+struct Fixture {
     cluster: Cluster,
     directory: tempfile::TempDir,
 }
 
-impl Stage {
-    fn set() -> Stage {
-        Stage { cluster: Cluster::start_calm(3), directory: tempfile::tempdir().unwrap() }
+impl Fixture {
+    fn start() -> Fixture {
+        Fixture { cluster: Cluster::start_calm(3), directory: tempfile::tempdir().unwrap() }
     }
 
     fn path(&self, name: &str) -> PathBuf {
@@ -36,7 +36,7 @@ impl Stage {
     }
 
     /// `palisade WORDS…` with this cluster's endpoints. Its environment, which the processes that it
-    /// starts inherit, contains the directory's name: [`Stage::processes`] finds them by it.
+    /// starts inherit, contains the directory's name: [`Fixture::processes`] finds them by it.
     fn palisade(&self, arguments: &[&str]) -> Command {
         let mut command = palisade();
         command
@@ -62,7 +62,7 @@ impl Stage {
         running
     }
 
-    /// The process of the command that [`Stage::start_lock`] started on `key`.
+    /// The process of the command that [`Fixture::start_lock`] started on `key`.
     fn command_pid(&self, key: &str) -> i32 {
         self.read(&format!("{key}.started")).trim().parse().expect("a process ID")
     }
@@ -91,13 +91,13 @@ impl Stage {
         http::post(&leader, &format!("/v1/locks/{key}/break"), &order).unwrap().ok();
     }
 
-    /// All living processes that this stage has started, directly or indirectly.
+    /// All living processes that this fixture has started, directly or indirectly.
     fn processes(&self) -> Vec<i32> {
         process::marked(&self.directory.path().display().to_string())
     }
 }
 
-impl Drop for Stage {
+impl Drop for Fixture {
     fn drop(&mut self) {
         // Leave no process behind, also after a failure.
         process::end_all(&self.directory.path().display().to_string());

@@ -8,7 +8,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 
 use super::heartbeat::{beat, beats, now};
-use super::{Stage, until};
+use super::{Fixture, until};
 use crate::support::process::{Running, lives, palisade};
 use crate::support::terminal::Terminal;
 use crate::support::{eventually, metrics};
@@ -17,32 +17,41 @@ use crate::support::{eventually, metrics};
 const LONG: [&str; 2] = ["--ttl", "10m"];
 
 /// Starts a second `palisade lock` on the key, and waits until it is in the queue.
-fn next_waiter(stage: &Stage, key: &str) -> Running {
+fn next_waiter(fixture: &Fixture, key: &str) -> Running {
     let script = format!("touch {key}.next");
-    let waiter = Running::start(&mut stage.lock(key, &["--wait", "5m"], &script));
-    eventually("it waits", || (stage.show(key)["queue"].as_array()?.len() == 1).then_some(()));
+    let waiter = Running::start(&mut fixture.lock(key, &["--wait", "5m"], &script));
+    eventually("it waits", || (fixture.show(key)["queue"].as_array()?.len() == 1).then_some(()));
     waiter
 }
 
-/// `palisade lock` forwards a signal to its command, and releases the lock as soon as the command
-/// has ended.
+/// `palisade lock` forwards every signal that would end a process and can be handled (docs/operations.md) to its command,
+/// and releases the lock as soon as the command has ended.
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
-    let stage = Stage::set();
-    for (key, signal, code) in [
-        ("int", Signal::INT, 130),
-        ("term", Signal::TERM, 143),
-        ("hup", Signal::HUP, 129),
-        ("usr1", Signal::USR1, 138),
-        ("usr2", Signal::USR2, 140),
+    let fixture = Fixture::start();
+    for signal in [
+        Signal::INT,
+        Signal::TERM,
+        Signal::HUP,
+        Signal::QUIT,
+        Signal::USR1,
+        Signal::USR2,
+        Signal::ALARM,
+        Signal::VTALARM,
+        Signal::PROF,
+        Signal::IO,
+        Signal::XCPU,
+        Signal::XFSZ,
     ] {
-        let mut holder = stage.start_lock(key, &LONG, "exec sleep 1000");
-        let mut next = next_waiter(&stage, key);
+        let key = format!("signal-{}", signal.as_raw());
+        // Some of them would leave a core dump.
+        let mut holder = fixture.start_lock(&key, &LONG, "ulimit -c 0; exec sleep 1000");
+        let mut next = next_waiter(&fixture, &key);
         holder.signal(signal);
-        assert_eq!(holder.exit_code(), code, "the command ended by that very signal");
-        assert!(!lives(stage.command_pid(key)));
+        assert_eq!(holder.exit_code(), 128 + signal.as_raw(), "the command ended by that very signal");
+        assert!(!lives(fixture.command_pid(&key)));
         assert_eq!(next.exit_code(), 0);
-        assert!(stage.path(&format!("{key}.next")).exists());
+        assert!(fixture.path(&format!("{key}.next")).exists());
     }
 }
 
@@ -50,25 +59,25 @@ fn a_signal_stops_the_command_and_releases_at_once() {
 /// up, and only then the lock is released.
 #[test]
 fn ctrl_c_lets_the_command_clean_up_before_the_release() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     let tidy = format!(
         "trap 'echo int >> heard; {}; echo tidy >> heard; exit 5' INT; touch k.started",
-        until(&stage.path("go"))
+        until(&fixture.path("go"))
     );
     let script = format!("{tidy}; while :; do sleep 0.02; done");
-    let mut command = stage.lock("k", &LONG, &script);
+    let mut command = fixture.lock("k", &LONG, &script);
     let mut holder = Running::start(command.process_group(0));
-    stage.wait_for_file("k.started");
-    let mut next = next_waiter(&stage, "k");
+    fixture.wait_for_file("k.started");
+    let mut next = next_waiter(&fixture, "k");
     kill_process_group(holder.pid(), Signal::INT).unwrap();
-    eventually("the command hears of it", || (stage.read("heard") == "int\n").then_some(()));
+    eventually("the command hears of it", || (fixture.read("heard") == "int\n").then_some(()));
     // While the command cleans up, it holds the lock.
     std::thread::sleep(std::time::Duration::from_millis(300));
     assert!(holder.runs() && next.runs());
-    assert_eq!(stage.show("k")["queue"].as_array().unwrap().len(), 1);
-    std::fs::write(stage.path("go"), "").unwrap();
+    assert_eq!(fixture.show("k")["queue"].as_array().unwrap().len(), 1);
+    std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 5);
-    assert_eq!(stage.read("heard"), "int\ntidy\n");
+    assert_eq!(fixture.read("heard"), "int\ntidy\n");
     assert_eq!(next.exit_code(), 0);
 }
 
@@ -76,15 +85,15 @@ fn ctrl_c_lets_the_command_clean_up_before_the_release() {
 /// runs.
 #[test]
 fn a_signal_ends_a_wait() {
-    let stage = Stage::set();
-    let _holder = stage.start_lock("k", &LONG, "exec sleep 1000");
+    let fixture = Fixture::start();
+    let _holder = fixture.start_lock("k", &LONG, "exec sleep 1000");
     for (signal, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
-        let mut waiter = next_waiter(&stage, "k");
+        let mut waiter = next_waiter(&fixture, "k");
         waiter.signal(signal);
         assert_eq!(waiter.wait().code(), code);
-        eventually("the queue is empty", || (stage.show("k")["queue"].as_array()?.is_empty()).then_some(()));
+        eventually("the queue is empty", || (fixture.show("k")["queue"].as_array()?.is_empty()).then_some(()));
     }
-    assert!(!stage.path("k.next").exists());
+    assert!(!fixture.path("k.next").exists());
 }
 
 /// SIGKILL gives `palisade lock` no time for anything. The command and all that it started die all
@@ -92,29 +101,29 @@ fn a_signal_ends_a_wait() {
 /// before the last of them is dead.
 #[test]
 fn kill_9_takes_everything_along() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     let child = |name: &str| format!("(trap '' TERM INT HUP; {}) &", beat(name));
     let script =
         format!("trap '' TERM INT HUP; {} {} touch k.family; sleep 1000", child("son.beats"), child("daughter.beats"));
-    let mut lock = stage.lock("k", &LONG, &script);
+    let mut lock = fixture.lock("k", &LONG, &script);
     let mut holder = Running::start(lock.stderr(Stdio::piped()));
-    stage.wait_for_file("k.family");
-    let mut next = stage.lock("k", &["--wait", "5m"], &format!("{} & sleep 0.1; kill $!", beat("next.beats")));
+    fixture.wait_for_file("k.family");
+    let mut next = fixture.lock("k", &["--wait", "5m"], &format!("{} & sleep 0.1; kill $!", beat("next.beats")));
     let mut next = Running::start(&mut next);
-    eventually("the next session waits", || (stage.show("k")["queue"].as_array()?.len() == 1).then_some(()));
+    eventually("the next session waits", || (fixture.show("k")["queue"].as_array()?.len() == 1).then_some(()));
     holder.signal(Signal::KILL);
     holder.wait();
     // The next holder, too, which ends by itself when it has got the lock.
-    eventually("everything is dead", || stage.processes().is_empty().then_some(()));
+    eventually("everything is dead", || fixture.processes().is_empty().then_some(()));
     assert_eq!(next.exit_code(), 0);
     let complaint = std::io::read_to_string(holder.0.stderr.take().unwrap()).unwrap();
     assert!(
         complaint.starts_with("palisade: k: killed the command (SIGKILL): `palisade lock` was killed"),
         "{complaint}"
     );
-    let first = *beats(&stage, "next.beats").first().unwrap();
+    let first = *beats(&fixture, "next.beats").first().unwrap();
     for file in ["son.beats", "daughter.beats"] {
-        let last = *beats(&stage, file).last().unwrap();
+        let last = *beats(&fixture, file).last().unwrap();
         assert!(last <= first, "{file}: alive at {last:?}, the next holder began at {first:?}");
     }
 }
@@ -123,19 +132,19 @@ fn kill_9_takes_everything_along() {
 /// meanwhile is not released.
 #[test]
 fn kill_9_releases_no_other_sessions_lock() {
-    let stage = Stage::set();
-    let mut holder = stage.start_lock("k", &LONG, "exec sleep 1000");
+    let fixture = Fixture::start();
+    let mut holder = fixture.start_lock("k", &LONG, "exec sleep 1000");
     // Stopped, it learns nothing of the break.
     holder.signal(Signal::STOP);
-    stage.break_lock("k");
-    std::fs::remove_file(stage.path("k.started")).unwrap();
-    let other = stage.start_lock("k", &["--owner", "other"], "exec sleep 1000");
+    fixture.break_lock("k");
+    std::fs::remove_file(fixture.path("k.started")).unwrap();
+    let other = fixture.start_lock("k", &["--owner", "other"], "exec sleep 1000");
     holder.signal(Signal::KILL);
     holder.wait();
     eventually("the first command is dead, and its watchdog has ended", || {
-        (stage.processes().len() == 3).then_some(())
+        (fixture.processes().len() == 3).then_some(())
     });
-    assert_eq!(stage.show("k")["holder"]["owner"], "other");
+    assert_eq!(fixture.show("k")["holder"]["owner"], "other");
     drop(other);
 }
 
@@ -144,26 +153,26 @@ fn kill_9_releases_no_other_sessions_lock() {
 /// When `palisade lock` resumes, it reports what happened.
 #[test]
 fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     let ttl = std::time::Duration::from_secs(3);
     let son = format!("(trap '' TERM; {}) &", beat("son.beats"));
     let script = format!("trap '' TERM; {son} {}", beat("own.beats"));
-    let mut holder = stage.start_lock("k", &["--ttl", "3s"], &script);
-    eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+    let mut holder = fixture.start_lock("k", &["--ttl", "3s"], &script);
+    eventually("it beats", || (!beats(&fixture, "son.beats").is_empty()).then_some(()));
     holder.signal(Signal::STOP);
     let stopped = now();
-    eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+    eventually("the lock passed on", || (fixture.show("k")["held"] == false).then_some(()));
     let free = now();
-    let leader = stage.cluster.client_addr(stage.cluster.wait_ready());
+    let leader = fixture.cluster.client_addr(fixture.cluster.wait_ready());
     assert_eq!(metrics::value(&leader, "palisade_sessions_expired_total"), 0.0, "no session had to expire");
     for file in ["own.beats", "son.beats"] {
-        let last = *beats(&stage, file).last().unwrap();
+        let last = *beats(&fixture, file).last().unwrap();
         assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
         assert!(last < free);
     }
     holder.signal(Signal::CONT);
     assert_eq!(holder.exit_code(), 76);
-    eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+    eventually("nothing is left", || fixture.processes().is_empty().then_some(()));
 }
 
 /// The command is dead in time although no process reads the standard error of `palisade lock` and
@@ -171,15 +180,15 @@ fn a_stopped_palisade_lock_ends_the_command_before_its_ttl() {
 #[test]
 fn full_or_closed_stderr_delays_nothing() {
     for closed in [false, true] {
-        let stage = Stage::set();
+        let fixture = Fixture::start();
         let ttl = std::time::Duration::from_secs(3);
         let script = format!("trap '' TERM; (trap '' TERM; {}) & {}", beat("son.beats"), beat("own.beats"));
         let (reader, writer) = std::io::pipe().unwrap();
         let mut full = writer.try_clone().unwrap();
-        let mut lock = stage.lock("k", &["--ttl", "3s"], &script);
+        let mut lock = fixture.lock("k", &["--ttl", "3s"], &script);
         let mut holder = Running::start(lock.stderr(writer));
         drop(lock);
-        eventually("it beats", || (!beats(&stage, "son.beats").is_empty()).then_some(()));
+        eventually("it beats", || (!beats(&fixture, "son.beats").is_empty()).then_some(()));
         if closed {
             drop((reader, full));
         } else {
@@ -191,44 +200,44 @@ fn full_or_closed_stderr_delays_nothing() {
         }
         holder.signal(Signal::STOP);
         let stopped = now();
-        eventually("the lock passed on", || (stage.show("k")["held"] == false).then_some(()));
+        eventually("the lock passed on", || (fixture.show("k")["held"] == false).then_some(()));
         for file in ["own.beats", "son.beats"] {
-            let last = *beats(&stage, file).last().unwrap();
+            let last = *beats(&fixture, file).last().unwrap();
             assert!(last < stopped + ttl, "{file}: alive {:?} after the stop", last - stopped);
         }
         holder.signal(Signal::CONT);
         assert_eq!(holder.exit_code(), 76);
 
         // The same if `palisade lock` itself has to stop the command.
-        let other = stage.lock("l", &["--ttl", "3s"], &script.replace("beats", "later"));
+        let other = fixture.lock("l", &["--ttl", "3s"], &script.replace("beats", "later"));
         let mut other = other;
         let mut holder = Running::start(other.stderr(Stdio::null()));
-        eventually("it beats", || (!stage.read("son.later").is_empty()).then_some(()));
-        stage.break_lock("l");
+        eventually("it beats", || (!fixture.read("son.later").is_empty()).then_some(()));
+        fixture.break_lock("l");
         assert_eq!(holder.exit_code(), 76);
-        eventually("nothing is left", || stage.processes().is_empty().then_some(()));
+        eventually("nothing is left", || fixture.processes().is_empty().then_some(()));
     }
 }
 
 /// A command may end with any code, also with the one that means "lost": its lock is released.
 #[test]
 fn a_command_may_end_with_76() {
-    let stage = Stage::set();
-    let output = super::process::output(&mut stage.lock("k", &LONG, "exit 76"));
+    let fixture = Fixture::start();
+    let output = super::process::output(&mut fixture.lock("k", &LONG, "exit 76"));
     super::expect_code(&output, 76);
-    assert_eq!(stage.show("k")["held"], false);
+    assert_eq!(fixture.show("k")["held"], false);
 }
 
 /// Ctrl-Z would let the lock expire under a stopped command: the command is resumed instead.
 #[test]
 fn a_command_cannot_be_suspended() {
-    let stage = Stage::set();
-    let mut holder = stage.start_lock("k", &LONG, &format!("sleep 0.01; {}; exit 7", until(&stage.path("go"))));
-    let group = Pid::from_raw(stage.command_pid("k")).unwrap();
+    let fixture = Fixture::start();
+    let mut holder = fixture.start_lock("k", &LONG, &format!("sleep 0.01; {}; exit 7", until(&fixture.path("go"))));
+    let group = Pid::from_raw(fixture.command_pid("k")).unwrap();
     for signal in [Signal::TSTP, Signal::STOP] {
         kill_process_group(group, signal).unwrap();
     }
-    std::fs::write(stage.path("go"), "").unwrap();
+    std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 7);
 }
 
@@ -236,26 +245,26 @@ fn a_command_cannot_be_suspended() {
 /// lock` stops neither it nor what it has to do afterwards.
 #[test]
 fn message_from_the_background_stops_nothing() {
-    let stage = Stage::set();
-    let mut holder = stage.start_lock("k", &LONG, &until(&stage.path("go")));
+    let fixture = Fixture::start();
+    let mut holder = fixture.start_lock("k", &LONG, &until(&fixture.path("go")));
     let (mut terminal, program) = Terminal::open();
     let script = r#"stty tostop; set -m; "$PALISADE" lock k -n -- true & wait $!; echo "exit code $?" > ended"#;
     // The shell leads a session with this terminal.
     let mut shell = Command::new("setsid");
     shell
         .args(["--ctty", "sh", "-c", script])
-        .current_dir(stage.directory.path())
+        .current_dir(fixture.directory.path())
         .env("PALISADE", palisade().get_program())
-        .env("PALISADE_ENDPOINTS", stage.cluster.endpoints().join(","))
+        .env("PALISADE_ENDPOINTS", fixture.cluster.endpoints().join(","))
         .stdin(program.try_clone().unwrap())
         .stdout(program.try_clone().unwrap())
         .stderr(program);
     let mut shell = Running::start(&mut shell);
-    stage.wait_for_file("ended");
-    assert_eq!(stage.read("ended"), "exit code 75\n");
+    fixture.wait_for_file("ended");
+    assert_eq!(fixture.read("ended"), "exit code 75\n");
     assert!(terminal.read(|seen| seen.contains('\n')).contains("held by"));
     assert_eq!(shell.exit_code(), 0);
-    std::fs::write(stage.path("go"), "").unwrap();
+    std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 0);
 }
 
@@ -265,42 +274,42 @@ fn message_from_the_background_stops_nothing() {
 /// does not exist.
 #[test]
 fn a_command_cannot_be_suspended_while_it_starts_another() {
-    let stage = Stage::set();
-    std::fs::write(stage.path("lost"), "#!/no/interpreter\n").unwrap();
-    std::fs::set_permissions(stage.path("lost"), Permissions::from_mode(0o755)).unwrap();
+    let fixture = Fixture::start();
+    std::fs::write(fixture.path("lost"), "#!/no/interpreter\n").unwrap();
+    std::fs::set_permissions(fixture.path("lost"), Permissions::from_mode(0o755)).unwrap();
     let doubled = "path=no; for i in 1 2 3 4 5 6 7 8 9 10 11 12 13 14 15 16 17; do path=$path:$path; done";
     let script = format!(
         "{doubled}; PATH=.:$path; while ! [ -e '{}' ]; do lost 2> lost.err; done; exit 7",
-        stage.path("go").display()
+        fixture.path("go").display()
     );
-    let mut holder = stage.start_lock("k", &LONG, &script);
-    let group = Pid::from_raw(stage.command_pid("k")).unwrap();
-    stage.wait_for_file("lost.err");
+    let mut holder = fixture.start_lock("k", &LONG, &script);
+    let group = Pid::from_raw(fixture.command_pid("k")).unwrap();
+    fixture.wait_for_file("lost.err");
     kill_process_group(group, Signal::STOP).unwrap();
-    std::fs::write(stage.path("go"), "").unwrap();
+    std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 7);
 }
 
 /// `nohup palisade lock …` works: a signal that was ignored at the start stays ignored.
 #[test]
 fn a_signal_that_was_ignored_stays_ignored() {
-    let stage = Stage::set();
-    let script = format!("touch k.started; {}; exit 8", until(&stage.path("go")));
-    let lock = stage.lock("k", &LONG, &script);
+    let fixture = Fixture::start();
+    let script = format!("touch k.started; {}; exit 8", until(&fixture.path("go")));
+    let lock = fixture.lock("k", &LONG, &script);
     let arguments = lock.get_args().map(|word| word.to_string_lossy().into_owned());
     let quoted = arguments.map(|word| format!("'{}'", word.replace('\'', "'\\''"))).collect::<Vec<_>>().join(" ");
     let program = lock.get_program().to_string_lossy().into_owned();
     let mut shell = std::process::Command::new("sh");
-    shell.args(["-c", &format!("trap '' HUP; exec {program} {quoted}")]).current_dir(stage.path(""));
+    shell.args(["-c", &format!("trap '' HUP; exec {program} {quoted}")]).current_dir(fixture.path(""));
     lock.get_envs().for_each(|(name, value)| {
         let _ = value.map(|value| shell.env(name, value));
     });
     let mut holder = Running::start(&mut shell);
-    stage.wait_for_file("k.started");
+    fixture.wait_for_file("k.started");
     holder.signal(Signal::HUP);
     std::thread::sleep(std::time::Duration::from_millis(200));
     assert!(holder.runs());
-    std::fs::write(stage.path("go"), "").unwrap();
+    std::fs::write(fixture.path("go"), "").unwrap();
     assert_eq!(holder.exit_code(), 8);
 }
 
@@ -308,12 +317,12 @@ fn a_signal_that_was_ignored_stays_ignored() {
 /// at once.
 #[test]
 fn the_end_of_the_command_is_the_end_of_the_lock() {
-    let stage = Stage::set();
+    let fixture = Fixture::start();
     let mut holder =
-        Running::start(stage.lock("k", &LONG, "sleep 1000 & echo $! > left; exit 4").stdout(Stdio::null()));
+        Running::start(fixture.lock("k", &LONG, "sleep 1000 & echo $! > left; exit 4").stdout(Stdio::null()));
     assert_eq!(holder.exit_code(), 4);
-    assert_eq!(stage.show("k")["held"], false);
-    let left: i32 = stage.read("left").trim().parse().unwrap();
+    assert_eq!(fixture.show("k")["held"], false);
+    let left: i32 = fixture.read("left").trim().parse().unwrap();
     if let Some(pid) = rustix::process::Pid::from_raw(left) {
         // End the process that the command has left.
         let _ = rustix::process::kill_process(pid, Signal::KILL);

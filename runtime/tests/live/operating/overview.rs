@@ -116,9 +116,9 @@ fn status_ready_tells_whether_the_node_knows_a_leader() {
 }
 
 /// Goal: founders that wait for one another do not look like followers of term 0: `status`,
-/// `/readyz` and the log say for whom they wait.
+/// `/readyz` and the log name the founders that are missing.
 #[test]
-fn founders_that_wait_say_for_whom() {
+fn waiting_founders_name_the_missing_ones() {
     let mut cluster = Cluster::start(3);
     cluster.ids().into_iter().for_each(|id| cluster.kill(id));
     cluster.ids().into_iter().for_each(|id| fs::remove_dir_all(cluster.data(id)).unwrap());

@@ -104,7 +104,7 @@ fn page_follows_locks_as_they_change() {
     browser.expect_no_errors();
 }
 
-/// Goal: who looks at a follower's page sees the next leader, and what happens then; and when the node
+/// Goal: an operator on a follower's page sees the next leader, and what happens then; and when the node
 /// of the page dies, the page says so and leads to the others.
 #[test]
 fn page_survives_the_death_of_a_leader() {

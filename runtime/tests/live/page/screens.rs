@@ -1,4 +1,4 @@
-//! How the page looks: on a desk and on a phone, light and dark.
+//! How the page looks: on a desktop and on a phone, light and dark.
 
 use std::path::PathBuf;
 use std::thread;
@@ -13,7 +13,7 @@ use crate::support::locks::{post_to_leader, release};
 /// Names the directory into which the test writes pictures of what it sees.
 const SCREENSHOTS: &str = "PALISADE_SCREENSHOTS";
 
-const DESK: (u32, u32) = (1080, 820);
+const DESKTOP: (u32, u32) = (1080, 820);
 const PHONE: (u32, u32) = (320, 760);
 
 /// How much wider the page is than the screen, in pixels of the page.
@@ -55,7 +55,7 @@ fn hostile_names_are_shown_as_text_within_the_screen() {
     acquire(&cluster, &long, &json!({ "owner": long_owner, "ttl_ms": LONG }));
     let put = json!({ "changes": [{ "put": { "key": html, "value": html } }, { "put": { "key": long, "value": "v".repeat(9_000) } }] });
     post_to_leader(&cluster.endpoints(), "/v1/kv", &put).ok();
-    for (size, scheme) in [(DESK, "light"), (PHONE, "dark")] {
+    for (size, scheme) in [(DESKTOP, "light"), (PHONE, "dark")] {
         browser.resize(size, scheme);
         browser.open(&page(&cluster, 1));
         browser.wait_for("#locks tr", html);
@@ -88,10 +88,10 @@ fn hostile_names_are_shown_as_text_within_the_screen() {
     browser.expect_no_errors();
 }
 
-/// Goal: a busy cluster fits a desk and a phone, in light and dark. With PALISADE_SCREENSHOTS it leaves the
+/// Goal: a busy cluster fits a desktop and a phone, in light and dark. With PALISADE_SCREENSHOTS it leaves the
 /// pictures that the documents show.
 #[test]
-fn page_fits_desk_and_phone_in_light_and_dark() {
+fn page_fits_desktop_and_phone_in_light_and_dark() {
     let Some(browser) = Browser::start() else { return };
     let cluster = Cluster::start_calm_with(3, &["--cluster", "billing"]);
     let (leader, _) = roles(&cluster);
@@ -101,7 +101,7 @@ fn page_fits_desk_and_phone_in_light_and_dark() {
         acquire(&cluster, key, &body)
     };
     take("backup%2Fweekly", "backup-1", json!({ "ttl_ms": 60_000 }));
-    browser.resize(DESK, "light");
+    browser.resize(DESKTOP, "light");
     browser.open(&page(&cluster, leader));
     browser.wait_for("#locks tr", "backup-1");
     take("catalogue%2Fimport", "importer-3", json!({ "mode": "shared" }));
@@ -132,8 +132,8 @@ fn page_fits_desk_and_phone_in_light_and_dark() {
     browser.wait_for("#locks tr:nth-child(6)", "migration");
     browser.wait_for("#locks .left", "min");
     for (size, scheme, name) in [
-        (DESK, "dark", "page-desk-dark.png"),
-        (DESK, "light", "page-desk.png"),
+        (DESKTOP, "dark", "page-desktop-dark.png"),
+        (DESKTOP, "light", "page-desktop.png"),
         (PHONE, "light", "page-phone-light.png"),
         (PHONE, "dark", "page-phone.png"),
     ] {

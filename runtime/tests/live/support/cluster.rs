@@ -32,7 +32,7 @@ pub struct Cluster {
 
 /// Names the directory in which every cluster of every test leaves recordings, in a directory of
 /// its own. `palisade-conformance validate` judges them when the tests are over: the server cannot
-/// depend on who judges it.
+/// depend on the crate that judges it.
 const RECORDINGS: &str = "PALISADE_TEST_RECORDINGS";
 /// A node's recording is cut here, which fails the validation: the tests are not to fill a disk. A
 /// test that needs more [does not record](Cluster::start_unrecorded).
@@ -264,9 +264,9 @@ impl Cluster {
         self.recordings = self.recordings.take().and_then(|_| recordings());
     }
 
-    /// Starts one more node, which asks the node `whom` to join, and returns its number.
-    pub fn join(&mut self, whom: u16) -> u16 {
-        self.join_at(self.client_addr(whom))
+    /// Starts one more node, which joins through the node `member`, and returns its number.
+    pub fn join(&mut self, member: u16) -> u16 {
+        self.join_at(self.client_addr(member))
     }
 
     /// The same, and it asks the node at this address.

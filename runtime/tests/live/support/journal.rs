@@ -22,9 +22,9 @@ impl Grant {
     }
 }
 
-/// How far its holder has come.
+/// Whether the holder has released the grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum GrantState {
     Held,
     /// A release was sent.
     Releasing,
@@ -56,7 +56,7 @@ enum Change {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Journal {
     tokens: BTreeSet<u64>,
-    grants: BTreeMap<u64, (String, Grant, Stage)>,
+    grants: BTreeMap<u64, (String, Grant, GrantState)>,
     lines: BTreeMap<String, Line>,
     acknowledgements: usize,
 }
@@ -85,16 +85,16 @@ impl Journal {
     pub(crate) fn granted(&mut self, key: &str, guard: &Guard) {
         let grant = Grant::of(guard);
         self.token(grant.token);
-        self.grants.insert(grant.token, (key.to_string(), grant, Stage::Held));
+        self.grants.insert(grant.token, (key.to_string(), grant, GrantState::Held));
     }
 
     pub(crate) fn releasing(&mut self, guard: &Guard) {
-        self.grants.get_mut(&guard.token()).expect("a grant").2 = Stage::Releasing;
+        self.grants.get_mut(&guard.token()).expect("a grant").2 = GrantState::Releasing;
     }
 
     pub(crate) fn released(&mut self, token: u64) {
         self.acknowledgements += 1;
-        self.grants.get_mut(&token).expect("a grant").2 = Stage::Released;
+        self.grants.get_mut(&token).expect("a grant").2 = GrantState::Released;
     }
 
     // Lines.
@@ -112,8 +112,7 @@ impl Journal {
         self.line(key).change = Some(Change::Joining(name.to_string()));
     }
 
-    /// Whether a linearizable read shows that the one who is joining stands in the line; then that
-    /// is noted.
+    /// Whether a linearizable read shows the joining session in the line; if so, notes it.
     pub(crate) fn joined(&mut self, key: &str, read: &LockView) -> bool {
         let line = self.line(key);
         let Some(Change::Joining(name)) = &line.change else { panic!("no session joins {key}") };
@@ -122,7 +121,7 @@ impl Journal {
         }
         line.sessions.push(name.clone());
         line.change = None;
-        assert_eq!(names(read), line.sessions, "{key}: who came first stands first");
+        assert_eq!(names(read), line.sessions, "{key}: the sessions stand in the order of their arrival");
         self.acknowledgements += 1;
         true
     }
@@ -154,17 +153,17 @@ impl Journal {
             Some(Grant { session: holder.session, token: holder.token })
         };
         let held: BTreeSet<u64> = by_key.keys().filter_map(|key| Some(holder(key)?.token)).collect();
-        for (key, grant, stage) in self.grants.values() {
-            match stage {
-                Stage::Held => {
+        for (key, grant, state) in self.grants.values() {
+            match state {
+                GrantState::Held => {
                     assert_eq!(holder(key), Some(*grant), "{key}: what was granted is still held");
                     stakes.held += 1;
                 }
-                Stage::Releasing => {
+                GrantState::Releasing => {
                     let found = holder(key).filter(|found| found.token == grant.token);
                     assert!(found.is_none_or(|found| found == *grant), "{key}: {found:?} has the token of {grant:?}");
                 }
-                Stage::Released => {
+                GrantState::Released => {
                     assert!(!held.contains(&grant.token), "{key}: {grant:?} was released, and is held again");
                     stakes.released += 1;
                 }

@@ -76,7 +76,7 @@ impl Load {
 
     async fn lock(&self, key: &str, owner: &str) -> Guard {
         let options = LockOptions::default().ttl(TTL).owner(owner).wait_forever();
-        self.client.lock(key, options).await.expect("who waits for ever is granted the lock in the end")
+        self.client.lock(key, options).await.expect("a client that waits for ever is granted the lock in the end")
     }
 
     async fn take(&self, key: &str) -> Guard {

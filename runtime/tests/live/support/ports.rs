@@ -23,7 +23,7 @@ fn reserve(port: u16) -> Option<UnixListener> {
     let reservation = UnixListener::bind_addr(&name).ok()?;
     // Bound, but not listening: a process that another thread starts at this moment has a copy of
     // the socket until it is another program, and a copy that listened would keep the port from
-    // whom it is meant for.
+    // the test that it is meant for.
     let probe = TcpSocket::new_v4().ok()?;
     probe.set_reuseaddr(true).ok()?;
     probe.bind(Address::from(([127, 0, 0, 1], port))).ok()?;

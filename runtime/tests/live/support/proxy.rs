@@ -1,7 +1,7 @@
 //! A bad network between clients and nodes: one proxy before each node, that speaks WebSocket to
 //! both sides.
 //!
-//! The nodes advertise the proxies' addresses, so that clients who are sent on to the leader come
+//! The nodes advertise the proxies' addresses, so that clients that are sent on to the leader come
 //! to its proxy. What a proxy does to messages is what [`Faults`] say; what it has done is counted,
 //! so that a test can say that it happened.
 
@@ -75,7 +75,7 @@ const LATE_MESSAGES: usize = 4;
 const PATIENCE: Duration = Duration::from_secs(5);
 
 impl Proxies {
-    /// Starts `size` nodes, each behind a proxy. The cluster has its own addresses, for those who
+    /// Starts `size` nodes, each behind a proxy. The cluster has its own addresses, for tests that
     /// look past the proxies.
     pub async fn before(size: u16, faults: Faults) -> (Proxies, Cluster) {
         let addresses: Vec<String> =

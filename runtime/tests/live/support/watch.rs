@@ -29,7 +29,7 @@ const STANDSTILL: Duration = Duration::from_millis(300);
 /// When the test gives up.
 const PATIENCE: Duration = Duration::from_secs(120);
 
-/// A holder of whom nothing more will be heard.
+/// A holder that has died.
 pub struct Dead {
     pub key: String,
     /// The public number of its session.

@@ -1,7 +1,7 @@
 //! The wires between nodes: a proxy before each node, so that a test can cut the wire between two
 //! of them and leave all others.
 //!
-//! A node dials every other one, and says in its first frame who it is; so a connection's wire is
+//! A node dials every other one, and says in its first frame which node it is; so a connection's wire is
 //! known. While it is cut, nothing that is said on it arrives, and neither side is told: the
 //! connection stays. What was said arrives late.
 
@@ -26,7 +26,7 @@ struct State {
 
 /// Two nodes, the smaller number first.
 type Wire = (u16, u16);
-/// The beginning of what a node says first: magic, version, cluster, who it is (`peers::Hello`).
+/// The beginning of what a node says first: magic, version, cluster, its own ID (`peers::Hello`).
 type Hello = ([u8; 8], u16, u64, u16);
 /// What a frame between nodes has before its payload.
 const FRAME_HEADER: usize = 8;

@@ -19,35 +19,58 @@ use crate::support::{eventually, https};
 
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// A client's connection over TLS.
-struct Secured {
+/// A client's WebSocket over TLS.
+pub(super) struct Secured {
     runtime: Runtime,
     socket: WebSocketStream<Stream>,
 }
 
 impl Secured {
-    /// Opens a connection with this first frame.
-    fn begin(address: &str, security: &Security, first: &Value) -> Secured {
+    /// Opens a connection that holds a lock, with this first frame.
+    pub(super) fn begin(address: &str, security: &Security, first: &Value) -> Secured {
+        let mut client = Secured::open(address, security, "/v1/hold");
+        client.send(first);
+        client
+    }
+
+    /// Opens a connection at a path.
+    pub(super) fn open(address: &str, security: &Security, path: &str) -> Secured {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
         let socket = runtime.block_on(async {
             let stream = security.dial(address).await.expect("the node accepts the client");
-            let mut request = format!("wss://{address}/v1/hold").into_client_request().unwrap();
+            let mut request = format!("wss://{address}{path}").into_client_request().unwrap();
             if let Some(token) = security.token().unwrap() {
                 request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
             }
             client_async(request, stream).await.expect("the node speaks WebSocket").0
         });
-        let mut client = Secured { runtime, socket };
-        client.send(first);
-        client
+        Secured { runtime, socket }
     }
 
-    fn send(&mut self, frame: &Value) {
+    /// Sends a request of `/v1/ws`.
+    pub(super) fn request(&mut self, id: u64, op: &Value) {
+        self.send(&json!({ "id": id, "op": op }));
+    }
+
+    /// The result of a request of `/v1/ws`, and that no other one is answered before it.
+    pub(super) fn ask(&mut self, id: u64, op: &Value) -> Value {
+        self.request(id, op);
+        self.result(id)
+    }
+
+    /// The result of the request with this ID, which is the next one.
+    pub(super) fn result(&mut self, id: u64) -> Value {
+        let answer = self.receive();
+        assert_eq!(answer["id"], id, "{answer}");
+        answer["result"].clone()
+    }
+
+    pub(super) fn send(&mut self, frame: &Value) {
         self.runtime.block_on(self.socket.send(Message::text(frame.to_string()))).expect("the node reads");
     }
 
     /// The next frame.
-    fn receive(&mut self) -> Value {
+    pub(super) fn receive(&mut self) -> Value {
         loop {
             let message = self.runtime.block_on(async { timeout(PATIENCE, self.socket.next()).await });
             match message.expect("a frame comes").expect("the connection stays").unwrap() {

@@ -2,9 +2,12 @@
 
 mod access;
 pub(crate) mod clients;
+mod full_port;
 mod hold;
 mod peers;
+mod redirects;
 mod rolling;
 mod rotation;
+mod sessions;
 mod starts;
 mod tokens;

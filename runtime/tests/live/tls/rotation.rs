@@ -7,7 +7,10 @@ use std::time::Duration;
 
 use palisade_client::tls::Stream;
 use palisade_client::{Client, LockOptions, Options, Security};
+use serde_json::{Value, json};
 
+use super::hold::Secured;
+use crate::abuse::peers::{Hello, welcome};
 use crate::support::certificates::{Certificates, cert};
 use crate::support::cluster::Cluster;
 use crate::support::{eventually, https};
@@ -139,6 +142,134 @@ fn rotation_under_load_fails_no_request() {
     std::fs::write(&tokens, new_line).unwrap();
     go_on(3);
     loads.into_iter().for_each(Load::finish);
+}
+
+/// Waits until so many changes of the files of TLS are in use at node `id`.
+fn wait_used(cluster: &Cluster, id: u16, changes: usize) {
+    let line = "new connections use the changed files for TLS";
+    eventually("the node uses the changed files", || (cluster.log(id).matches(line).count() >= changes).then_some(()));
+}
+
+/// Goal: the rotation of a CA to its end. When the old CA is taken away, clients and nodes with its certificates are
+/// refused, and those of the new CA go on. No connection of a client is interrupted from the beginning to the end,
+/// neither at the leader nor through a follower: a lock stays held, and a waiting acquire is granted on its first
+/// connection.
+#[test]
+fn old_ca_is_refused_at_the_end_and_no_connection_was_lost() {
+    let (ours, next) = (Certificates::of("billing", 3), Certificates::of("billing", 3));
+    let mut cluster = Cluster::start_secured(3, &[], &ours);
+    let leader = cluster.wait_connected();
+    let [follower, third] = cluster.others(leader)[..] else { unreachable!() };
+    let trusted = ours.trusted().to_owned();
+    // What clients trust, and what they present.
+    let with = |ca: &Path, of: &Certificates, stem: &str| {
+        let (cert, key) = of.pair(stem);
+        Security::tls(ca).with_certificate(cert, key)
+    };
+    let stolen = ["node.pem", "node-key.pem"].map(|name| ours.beside(name));
+    let (cert, key) = ours.pair(&format!("node-{third}"));
+    std::fs::copy(cert, &stolen[0]).unwrap();
+    std::fs::copy(key, &stolen[1]).unwrap();
+    let introduction = Hello { purpose: 2, ..Hello::between(&cluster.data(third), third, leader) };
+    let introduce = |ca: &Path| {
+        let security = Security::tls(ca).with_certificate(&stolen[0], &stolen[1]);
+        let answer = https::exchange(&cluster.peer_addr(leader), &security, &introduction.frame());
+        answer.map_err(|error| error.to_string()).map(|answer| welcome(&answer).is_ok())
+    };
+    let old = with(&trusted, &ours, "client-test");
+    let load = Load::start(cluster.endpoints(), old.clone());
+
+    let mut connections = [leader, follower].map(|id| Secured::open(&cluster.client_addr(id), &old, "/v1/ws"));
+    let acquire =
+        |wait_ms: u64| json!({ "acquire": { "key": "k", "options": { "ttl_ms": 3_600_000, "wait_ms": wait_ms } } });
+    let held = connections[0].ask(1, &acquire(0))["ok"]["acquired"].clone();
+    let open = json!({ "open_session": { "ttl_ms": 3_600_000 } });
+    let waiting = connections[1].ask(1, &open)["ok"]["session"]["session"].clone();
+    let options = json!({ "session": waiting, "wait_ms": 3_600_000 });
+    connections[1].request(2, &json!({ "acquire": { "key": "k", "options": options } }));
+    let mut asked = 10;
+    let mut expect_open = |connections: &mut [Secured; 2], waiters: usize| {
+        for connection in connections {
+            asked += 1;
+            let lock = connection.ask(asked, &json!({ "show_lock": { "key": "k" } }))["ok"]["lock"].clone();
+            assert_eq!(lock["holder"]["token"], held["token"], "{lock}");
+            assert_eq!(lock["queue"].as_array().map(Vec::len), Some(waiters), "{lock}");
+        }
+    };
+    expect_open(&mut connections, 1);
+    load.go_on(2);
+
+    // (1) Both CAs are trusted.
+    ours.trust(&next);
+    cluster.ids().into_iter().for_each(|id| wait_used(&cluster, id, 1));
+    expect_open(&mut connections, 1);
+    load.go_on(2);
+    // (2) All certificates are those of the new CA; the clients' are replaced as the nodes' are.
+    let before: Vec<_> = cluster.endpoints().iter().map(|address| presented(address, &old).unwrap()).collect();
+    for id in cluster.ids() {
+        let (old, new) = (ours.pair(&format!("node-{id}")), next.pair(&format!("node-{id}")));
+        replace(&old.0, &new.0);
+        replace(&old.1, &new.1);
+    }
+    let new = with(&trusted, &next, "client-test");
+    for (address, before) in cluster.endpoints().iter().zip(&before) {
+        eventually("the node presents its new certificate", || {
+            presented(address, &new).filter(|now| now != before).map(drop)
+        });
+    }
+    load.go_on(2);
+    load.finish();
+    let load = Load::start(cluster.endpoints(), new.clone());
+    load.go_on(2);
+    expect_open(&mut connections, 1);
+    for address in cluster.endpoints() {
+        https::get(&address, &old, "/v1/status").unwrap().ok();
+    }
+    assert_eq!(introduce(&trusted), Ok(true), "the old CA is still trusted");
+
+    // (3) The old CA is taken away.
+    replace(&trusted, &next.ca());
+    cluster.ids().into_iter().for_each(|id| wait_used(&cluster, id, 3));
+    let other_ca = "it refuses this side's certificate: another CA issued it";
+    for address in cluster.endpoints() {
+        let refused = https::get(&address, &old, "/v1/status").unwrap_err().to_string();
+        assert!(refused.contains(other_ca), "{refused}");
+        https::get(&address, &new, "/v1/status").unwrap().ok();
+    }
+    let refused = introduce(&trusted).unwrap_err();
+    assert!(refused.contains(other_ca), "{refused}");
+    expect_open(&mut connections, 1);
+    load.go_on(2);
+
+    // A node with a certificate of the old CA is kept out, and comes in with one of the new CA.
+    cluster.connect_with(new);
+    cluster.kill(third);
+    let (cert, key) = ours.pair(&format!("node-{third}"));
+    for (file, by) in [&cert, &key].into_iter().zip(&stolen) {
+        replace(file, by);
+    }
+    cluster.restart(third);
+    eventually("the node is refused", || cluster.log(third).contains(other_ca).then_some(()));
+    let connected = |id: u16| {
+        let members = cluster.status(leader).unwrap().members;
+        members.iter().any(|member| member.id == id && member.connected)
+    };
+    assert!(connected(follower) && !connected(third));
+    let (new_cert, new_key) = next.pair(&format!("node-{third}"));
+    replace(&cert, &new_cert);
+    replace(&key, &new_key);
+    cluster.wait_connected();
+    load.go_on(2);
+    load.finish();
+
+    // The connections of the beginning, which were opened with a certificate of the old CA.
+    expect_open(&mut connections, 1);
+    let [holder, waiter] = &mut connections;
+    let grant = json!({ "session": held["session"], "token": held["token"] });
+    assert_eq!(holder.ask(2, &json!({ "release": { "key": "k", "grant": grant } }))["ok"], "released");
+    let granted: Value = waiter.result(2)["ok"]["acquired"].clone();
+    assert_eq!(granted["session"], waiting);
+    assert!(granted["token"].as_u64() > held["token"].as_u64(), "{granted}");
 }
 
 /// Goal: a file that cannot be used is reported with its name, and the node goes on with the one

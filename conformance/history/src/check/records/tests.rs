@@ -1,6 +1,6 @@
 //! Good histories of records, and one wrong answer for each thing that is checked.
 
-use super::super::story::{Story, TTL_MS};
+use super::super::test_history::{TTL_MS, TestHistory};
 use super::NAME;
 use crate::{Answer, Call, Change, End, History, Refusal};
 
@@ -30,17 +30,17 @@ fn written(version: u64) -> End {
 }
 
 /// Without an operation.
-fn nothing() -> Story {
-    Story::of(NAME)
+fn nothing() -> TestHistory {
+    TestHistory::of(NAME)
 }
 
 /// A session has the lock from about 10 ms on, with token 1.
-fn held() -> Story {
+fn held() -> TestHistory {
     nothing().with_session().grant("s1", 1, 9, 10)
 }
 
-impl Story {
-    fn grant(self, session: &str, token: u64, from: u64, to: u64) -> Story {
+impl TestHistory {
+    fn grant(self, session: &str, token: u64, from: u64, to: u64) -> TestHistory {
         let mut acquire = Call::acquire_one("k".into(), 50_000, None);
         if let Call::Acquire { session: of, .. } = &mut acquire {
             *of = Some(session.into());
@@ -48,7 +48,7 @@ impl Story {
         self.with(acquire, from, to, End::Ok(Answer::Granted { session: session.into(), token }))
     }
 
-    fn release(self, from: u64, to: u64) -> Story {
+    fn release(self, from: u64, to: u64) -> TestHistory {
         let release = Call::Release { keys: "k".into(), session: "s1".into(), token: 1, number: None };
         self.with(release, from, to, End::Ok(Answer::Released))
     }
@@ -121,7 +121,7 @@ fn versions_that_fall_or_are_given_twice_are_found() {
 }
 
 #[test]
-fn changes_of_those_who_do_not_hold_the_lock_are_found() {
+fn changes_by_sessions_without_the_lock_are_found() {
     held()
         .release(20, 30)
         .with(append("late;", Some(1)), 40, 50, written(1))
@@ -200,7 +200,7 @@ fn contents_of_other_changes_are_found() {
 #[test]
 fn malformed_texts_are_refused() {
     for text in ["", "a", "a;b;", "a;b"] {
-        let story = nothing().with(append(text, None), 10, 20, written(1));
-        assert!(History::from_events(story.history.events()).is_err(), "{text:?}");
+        let test_history = nothing().with(append(text, None), 10, 20, written(1));
+        assert!(History::from_events(test_history.history.events()).is_err(), "{text:?}");
     }
 }

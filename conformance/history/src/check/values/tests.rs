@@ -1,6 +1,6 @@
 //! Good histories of values, and one wrong answer for each thing that is checked.
 
-use super::super::story::Story;
+use super::super::test_history::TestHistory;
 use super::NAME;
 use crate::{Answer, Call, End, Holder, Mode, Refusal};
 
@@ -27,29 +27,29 @@ fn shows(token: u64, value: Option<&str>) -> End {
 }
 
 /// A session, with nothing done yet.
-fn opened() -> Story {
-    Story::of(NAME).with_session()
+fn opened() -> TestHistory {
+    TestHistory::of(NAME).with_session()
 }
 
 /// The session has the lock from about 10 ms on, with token 1 and this value.
-fn held(value: Option<&str>) -> Story {
+fn held(value: Option<&str>) -> TestHistory {
     opened().with(acquire(Some("s1"), value), 9, 10, granted(1))
 }
 
-impl Story {
-    fn proclaimed(self, value: &str, from: u64, to: u64) -> Story {
+impl TestHistory {
+    fn proclaimed(self, value: &str, from: u64, to: u64) -> TestHistory {
         self.with(proclaim(1, value), from, to, End::Ok(Answer::Proclaimed))
     }
 
-    fn lost(self, call: Call, from: u64) -> Story {
+    fn lost(self, call: Call, from: u64) -> TestHistory {
         self.with(call, from, from, End::Info("lost".into()))
     }
 
-    fn read(self, value: Option<&str>, from: u64, to: u64) -> Story {
+    fn read(self, value: Option<&str>, from: u64, to: u64) -> TestHistory {
         self.with(Call::Read { key: "k".into(), stale: false }, from, to, shows(1, value))
     }
 
-    fn read_stale(self, value: Option<&str>, from: u64, to: u64) -> Story {
+    fn read_stale(self, value: Option<&str>, from: u64, to: u64) -> TestHistory {
         self.with(Call::Read { key: "k".into(), stale: true }, from, to, shows(1, value))
     }
 }
@@ -129,7 +129,7 @@ fn proclamation_that_was_sent_again_without_a_number_may_be_done_again() {
 fn acquire_without_an_answer_may_have_given_the_value() {
     opened().lost(acquire(Some("s1"), Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
     opened().lost(acquire(Some("s1"), Some("a")), 9).read(Some("b"), 20, 21).is_refused(NOTHING);
-    Story::of(NAME).lost(acquire(None, Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
+    TestHistory::of(NAME).lost(acquire(None, Some("a")), 9).read(Some("a"), 20, 21).is_accepted();
     opened().lost(acquire(Some("s1"), Some("a")), 9).read(None, 20, 21).is_refused(NOTHING);
     // An earlier sending of the acquire, or an earlier acquire, made the grant.
     let earlier = opened().lost(acquire(Some("s1"), Some("a")), 5);

@@ -1,4 +1,4 @@
-//! The examples in other languages: each block is a program's middle. A [`Stage`] has what the document leaves to its
+//! The examples in other languages: each block is a program's middle. A [`Wrapper`] has what the document leaves to its
 //! reader: a client, a database, a job.
 
 mod go;
@@ -24,31 +24,31 @@ pub const DOCUMENTS: [(&str, &str); 5] = [
 ];
 
 /// What is put around a block.
-struct Stage {
+struct Wrapper {
     /// How the block begins.
     begins: &'static str,
     before: &'static str,
     after: &'static str,
 }
 
-/// The blocks of all documents in this language, each with its stage, as whole programs.
-fn programs(language: &str, stages: &[Stage], cluster: &Cluster) -> Vec<(Block, String)> {
+/// The blocks of all documents in this language, each with its wrapper, as whole programs.
+fn programs(language: &str, wrappers: &[Wrapper], cluster: &Cluster) -> Vec<(Block, String)> {
     let documents = DOCUMENTS.iter().filter(|(_, known)| *known == language);
     let blocks: Vec<Block> = documents.flat_map(|(document, _)| blocks_of(document, language)).collect();
-    for stage in stages {
+    for wrapper in wrappers {
         assert!(
-            blocks.iter().any(|block| block.text.starts_with(stage.begins)),
+            blocks.iter().any(|block| block.text.starts_with(wrapper.begins)),
             "no block begins with {:?}",
-            stage.begins
+            wrapper.begins
         );
     }
-    let staged = blocks.into_iter().map(|block| {
-        let fits: Vec<_> = stages.iter().filter(|stage| block.text.starts_with(stage.begins)).collect();
-        let [stage] = fits[..] else { panic!("{}:{} has {} stages", block.document, block.line, fits.len()) };
-        let program = format!("{}\n{}\n{}\n", stage.before, block.text, stage.after);
+    let wrapped = blocks.into_iter().map(|block| {
+        let fits: Vec<_> = wrappers.iter().filter(|wrapper| block.text.starts_with(wrapper.begins)).collect();
+        let [wrapper] = fits[..] else { panic!("{}:{} has {} wrappers", block.document, block.line, fits.len()) };
+        let program = format!("{}\n{}\n{}\n", wrapper.before, block.text, wrapper.after);
         (block, on(cluster, &program))
     });
-    staged.collect()
+    wrapped.collect()
 }
 
 /// The program with the addresses of the cluster in place of those of `palisade dev`.

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Stage, programs, succeeds};
+use super::{Wrapper, programs, succeeds};
 use crate::clients::{folder, python, unless_missing};
 use crate::support::cluster::Cluster;
 
@@ -225,26 +225,26 @@ interruption.append(b"10\nd")
 assert refused(9, b"late") and objects == {"/report": b"10\nd"}, objects
 "#;
 
-const STAGES: &[Stage] = &[
-    Stage { begins: "client = palisade.Client(\"127.0.0.1:7401,", before: REPORT, after: WRITTEN },
-    Stage { begins: "import palisade\n", before: REPORT, after: WRITTEN },
-    Stage {
+const WRAPPERS: &[Wrapper] = &[
+    Wrapper { begins: "client = palisade.Client(\"127.0.0.1:7401,", before: REPORT, after: WRITTEN },
+    Wrapper { begins: "import palisade\n", before: REPORT, after: WRITTEN },
+    Wrapper {
         begins: "with client.lock(\"nightly\", ttl=30, wait=60) as lock:\n    for page",
         before: "import palisade\nclient = palisade.Client(\"127.0.0.1:7401\")\npages, headed = [1, 2], []\n\
                  def write(page, headers):\n    headed.append(headers)\n",
         after: "assert headed == 2 * [{\"X-Fence-Token\": str(lock.token)}], headed",
     },
-    Stage {
+    Wrapper {
         begins: "import palisade.aio",
         before: "tokens = []\nasync def write_report(fence):\n    tokens.append(fence)\n",
         after: WRITTEN,
     },
-    Stage { begins: "with client.lock(\"report\", wait=60)", before: DATABASE, after: DATABASE_AFTER },
-    Stage { begins: "requests.put(", before: REQUESTS, after: REQUESTS_AFTER },
-    Stage { begins: "def put(request):", before: SERVER_OF_THE_CLIENT, after: SERVER_OF_THE_CLIENT_AFTER },
-    Stage { begins: "class StaleToken(Exception):", before: ROW, after: ROW_AFTER },
-    Stage { begins: "class Reports(", before: SERVICE, after: SERVICE_AFTER },
-    Stage { begins: "def put_object(", before: OBJECTS, after: OBJECTS_AFTER },
+    Wrapper { begins: "with client.lock(\"report\", wait=60)", before: DATABASE, after: DATABASE_AFTER },
+    Wrapper { begins: "requests.put(", before: REQUESTS, after: REQUESTS_AFTER },
+    Wrapper { begins: "def put(request):", before: SERVER_OF_THE_CLIENT, after: SERVER_OF_THE_CLIENT_AFTER },
+    Wrapper { begins: "class StaleToken(Exception):", before: ROW, after: ROW_AFTER },
+    Wrapper { begins: "class Reports(", before: SERVICE, after: SERVICE_AFTER },
+    Wrapper { begins: "def put_object(", before: OBJECTS, after: OBJECTS_AFTER },
 ];
 
 #[test]
@@ -253,7 +253,7 @@ fn python_examples_run_as_printed() {
         let cluster = Cluster::start_calm(3);
         let directory = tempfile::tempdir().unwrap();
         std::fs::write(directory.path().join("run.py"), RUNNER).unwrap();
-        for (block, program) in programs("python", STAGES, &cluster) {
+        for (block, program) in programs("python", WRAPPERS, &cluster) {
             let file = directory.path().join("example.py");
             std::fs::write(&file, program).unwrap();
             let mut command = Command::new(&python);

@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{Stage, programs, succeeds};
+use super::{Wrapper, programs, succeeds};
 use crate::clients::{Kind, folder, unless_missing};
 use crate::support::cluster::Cluster;
 
@@ -52,14 +52,14 @@ await db.query("INSERT INTO report VALUES ('nightly', 'old', 0)");
 const [lock, body] = [{ token: 17 }, "new"];
 "#;
 
-const STAGES: &[Stage] = &[
-    Stage { begins: "import { Client } from \"palisade-lock\";", before: RESOURCE, after: RESOURCE_AFTER },
-    Stage {
+const WRAPPERS: &[Wrapper] = &[
+    Wrapper { begins: "import { Client } from \"palisade-lock\";", before: RESOURCE, after: RESOURCE_AFTER },
+    Wrapper {
         begins: "const lock = await client.lock(\"nightly\"",
         before: CLIENT,
         after: "if (lock.isValid) throw new Error(\"it is released\");\nprocess.exit(0);",
     },
-    Stage {
+    Wrapper {
         begins: "const { rowCount } = await db.query(",
         before: DATABASE,
         after: "const stored = (await db.query(\"SELECT body, fence FROM report\")).rows[0];\n\
@@ -68,19 +68,19 @@ const STAGES: &[Stage] = &[
                 \"UPDATE report SET body = $1, fence = $2 WHERE name = 'nightly' AND fence <= $2\", [\"late\", 16]);\n\
                 check(late.rowCount === 0);",
     },
-    Stage {
+    Wrapper {
         begins: "await db.query(\"UPDATE report SET fence = $1",
         before: DATABASE,
         after: "check(rows.length === 1 && rows[0].body === \"old\");",
     },
-    Stage {
+    Wrapper {
         begins: "const token = Number(request.headers[\"x-fence-token\"]);",
         before: "let highest = 0;\nconst respond = (status) => status;\nfunction put(request) {",
         after: "return 200;\n}\nconst ask = (token) => put({ headers: { \"x-fence-token\": token } });\n\
                 const answers = [ask(\"7\"), ask(\"7\"), ask(\"6\"), ask(undefined), ask(\"8\")].join();\n\
                 if (answers !== \"200,200,409,409,200\") throw new Error(answers);",
     },
-    Stage {
+    Wrapper {
         begins: "const record = \"http://127.0.0.1:7401/v1/kv/nightly\";",
         before: "import { Client } from \"palisade-lock\";\nconst client = new Client(\"127.0.0.1:7401\");\n\
                  const lock = await client.lock(\"nightly\", { waitMs: 10_000 });",
@@ -99,7 +99,7 @@ fn typescript_examples_run_as_printed() {
         let modules = directory.path().join("node_modules");
         std::fs::create_dir(&modules).unwrap();
         std::os::unix::fs::symlink(folder("typescript"), modules.join("palisade-lock")).unwrap();
-        for (block, program) in programs("ts", STAGES, &cluster) {
+        for (block, program) in programs("ts", WRAPPERS, &cluster) {
             let file = directory.path().join("example.mjs");
             std::fs::write(&file, program).unwrap();
             let python = std::env::var_os("PALISADE_PYTHON").unwrap_or_else(|| "python3".into());

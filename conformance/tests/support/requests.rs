@@ -9,7 +9,7 @@ use rand::Rng;
 use super::{Claims, Granted, World, name, principal, session_name};
 
 impl World {
-    pub(super) fn ask(&mut self) {
+    pub(super) fn request(&mut self) {
         let client = self.random.random_range(0..self.clients.len());
         if self.clients[client].open >= 2 {
             return;

@@ -7,19 +7,19 @@ use crate::{Answer, Call, Client, End, History, Note, OpId, Operation, Time};
 pub(super) const TTL_MS: u64 = 60_000;
 
 /// A history of one client, and the checker that judges it.
-pub(super) struct Story {
+pub(super) struct TestHistory {
     checker: &'static str,
     pub(super) history: History,
 }
 
-impl Story {
+impl TestHistory {
     /// Without an operation, for the checker of this name.
-    pub(super) fn of(checker: &'static str) -> Story {
-        Story { checker, history: History::default() }
+    pub(super) fn of(checker: &'static str) -> TestHistory {
+        TestHistory { checker, history: History::default() }
     }
 
     /// An operation from one millisecond to another.
-    pub(super) fn with(mut self, call: Call, from: u64, to: u64, end: End) -> Story {
+    pub(super) fn with(mut self, call: Call, from: u64, to: u64, end: End) -> TestHistory {
         let id = OpId(self.history.operations.len() as u64);
         let end = Some((Time(0).plus_ms(to), end));
         let (client, invoked) = (Client::from("a"), Time(0).plus_ms(from));
@@ -28,19 +28,19 @@ impl Story {
     }
 
     /// Session `s1` is opened in the first millisecond.
-    pub(super) fn with_session(self) -> Story {
+    pub(super) fn with_session(self) -> TestHistory {
         self.with(Call::OpenSession { ttl_ms: TTL_MS }, 0, 1, End::Ok(Answer::Opened { session: "s1".into() }))
     }
 
     /// An operation that is never answered.
-    pub(super) fn unanswered(mut self, call: Call, from: u64) -> Story {
+    pub(super) fn unanswered(mut self, call: Call, from: u64) -> TestHistory {
         self = self.with(call, from, from, End::Info(String::new()));
         self.last().end = None;
         self
     }
 
     /// The last operation was sent again.
-    pub(super) fn sent_again(mut self) -> Story {
+    pub(super) fn sent_again(mut self) -> TestHistory {
         let last = self.last();
         last.notes.push((last.invoked, Note::Disconnected));
         self

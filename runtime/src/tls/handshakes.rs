@@ -1,15 +1,15 @@
-//! Bounds the handshakes of TLS that are in progress: each may have 64 KiB in memory before the node
-//! knows anything of its client. Those above the bound wait for their turn, and those of an address
-//! above its part wait for one another, so that many clients at one address delay none elsewhere.
+//! Bounds the handshakes of TLS that are in progress at a port: each may have 64 KiB in memory before the node
+//! knows anything of the other side, and takes time of the port's thread. Those above the bound wait for their turn,
+//! and those of an address above its part wait for one another, so that many at one address delay none elsewhere.
 
 use tokio::sync::Semaphore;
 
 use crate::addresses::ClientAddress;
 use crate::per_address::{PerAddress, part};
 
-/// The handshakes at the port for clients.
+/// The handshakes at a port.
 #[derive(Debug)]
-pub(super) struct Handshakes {
+pub(crate) struct Handshakes {
     limit: usize,
     all: Semaphore,
     by_address: PerAddress<Semaphore>,
@@ -17,12 +17,12 @@ pub(super) struct Handshakes {
 
 impl Handshakes {
     /// At most `limit` at once.
-    pub(super) fn new(limit: usize) -> Handshakes {
+    pub(crate) fn new(limit: usize) -> Handshakes {
         Handshakes { limit, all: Semaphore::new(limit), by_address: PerAddress::default() }
     }
 
     /// Runs a handshake when it is its turn.
-    pub(super) async fn run<T>(&self, address: ClientAddress, handshake: impl Future<Output = T>) -> T {
+    pub(crate) async fn run<T>(&self, address: ClientAddress, handshake: impl Future<Output = T>) -> T {
         let of_address = self.by_address.enter(address, || Semaphore::new(part(self.limit, address)));
         // No semaphore is ever closed.
         let _turn_of_address = of_address.acquire().await;

@@ -1,6 +1,5 @@
-//! A leader that is asked again and again to hand over to a dead voter refuses nearly everything
-//! that is proposed, its own proposals included. Waits that end meanwhile are answered all the
-//! same.
+//! A leader that an operator asks again and again to transfer leadership to a dead voter refuses nearly everything
+//! that is proposed, its own proposals included. It answers waits that end meanwhile all the same.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
@@ -17,7 +16,7 @@ const WAITS: u64 = 40;
 /// Goal: every wait is answered that it is over, and the queue is empty in the end, also of waiters
 /// whose connections are gone.
 #[test]
-fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
+fn waits_end_while_the_leader_transfers_to_a_dead_voter() {
     let mut cluster = Cluster::start_calm(3);
     let leader = cluster.wait_ready();
     let address = cluster.client_addr(leader);
@@ -35,7 +34,7 @@ fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
     let (answers, failed) = thread::scope(|scope| {
         let waits: Vec<_> = (1..=WAITS).map(|number| scope.spawn(move || wait(number))).collect();
         eventually("all stand in the queue", || (queue(&cluster, leader) as u64 == WAITS).then_some(()));
-        // The connection of this one ends in the middle of a handover.
+        // The connection of this one ends in the middle of a transfer.
         let leaves = std::net::TcpStream::connect(&address).unwrap();
         let body = r#"{"wait_ms":3600000,"ttl_ms":3600000}"#;
         let head =
@@ -58,7 +57,7 @@ fn waits_end_while_the_leader_hands_over_to_a_dead_voter() {
         is_over.store(true, Ordering::SeqCst);
         (answers, operator.join().unwrap())
     });
-    assert!(failed > 1, "the leader was handing over meanwhile");
+    assert!(failed > 1, "the leader was transferring meanwhile");
     for answer in answers {
         let (status, body) = answer.expect("every wait is answered");
         assert_eq!(status, 408, "{body}");

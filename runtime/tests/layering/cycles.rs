@@ -1,8 +1,8 @@
-//! In no crate do modules import each other in a circle.
+//! In no crate do modules import each other in a cycle.
 //!
 //! The server's uppermost modules also have a list that orders them (`modules.rs`), because the order itself is a decision
 //! there: above all, the core knows nothing of sockets. Elsewhere only that there is an order matters: so this test reads
-//! the imports from the source, and a new module needs no place in a list.
+//! the imports from the source, and a new module needs no entry in a list.
 //!
 //! A module and those within it may import each other. Code for tests does not count. Not seen: a method that is called
 //! and whose module is not named, and names that a `use` with a `*` brings in.
@@ -27,7 +27,7 @@ const CRATES: [(&str, bool); 8] = [
     ("lab/src", true),
 ];
 
-/// Imports that would close a circle, and are there for a reason: the module that imports, what it imports, the reason.
+/// Imports that would close a cycle, and are there for a reason: the module that imports, what it imports, the reason.
 const EXCEPTIONS: [(&str, &str, &str); 3] = [
     ("spec/src/raft", "invariants", "a node asserts after each step that its state is sound"),
     ("client/src/engine", "guard", "the engine answers a request with a guard, which has a sender of commands to it"),
@@ -40,8 +40,8 @@ fn exception(folder: &str, import: &Import<'_>) -> Option<usize> {
     EXCEPTIONS.iter().position(|(from, to, _)| *from == importer && *to == import.imported)
 }
 
-/// The imports in order of a shortest circle through a module, one for each pair of modules.
-fn circle<'a>(imports: &[&'a Import<'a>], module: &str) -> Option<Vec<&'a Import<'a>>> {
+/// The imports in order of a shortest cycle through a module, one for each pair of modules.
+fn cycle<'a>(imports: &[&'a Import<'a>], module: &str) -> Option<Vec<&'a Import<'a>>> {
     let mut ways = VecDeque::from([Vec::new()]);
     let mut reached = BTreeSet::new();
     while let Some(way) = ways.pop_front() {
@@ -58,7 +58,7 @@ fn circle<'a>(imports: &[&'a Import<'a>], module: &str) -> Option<Vec<&'a Import
     None
 }
 
-/// A complaint for each circle among these imports; of modules with several circles, for one of them at least.
+/// A complaint for each cycle among these imports; of modules with several cycles, for one of them at least.
 fn complaints(folder: &str, imports: &[&Import<'_>]) -> Vec<String> {
     let mut within: BTreeMap<_, Vec<_>> = BTreeMap::new();
     for import in imports {
@@ -69,17 +69,17 @@ fn complaints(folder: &str, imports: &[&Import<'_>]) -> Vec<String> {
         let mut modules: Vec<&str> = imports.iter().map(|import| import.importer).collect();
         modules.sort_unstable();
         modules.dedup();
-        let circles = modules.iter().filter_map(|module| Some((module, circle(&imports, module)?)));
-        // Each circle is shown from its first module on.
-        for (_, circle) in circles.filter(|(first, circle)| circle.iter().all(|import| import.importer >= **first)) {
+        let cycles = modules.iter().filter_map(|module| Some((module, cycle(&imports, module)?)));
+        // Each cycle is shown from its first module on.
+        for (_, cycle) in cycles.filter(|(first, cycle)| cycle.iter().all(|import| import.importer >= **first)) {
             let folder = [&[folder][..], path].concat().join("/");
             let line = |import: &&Import<'_>| {
                 let Import { importer, imported, file, path, .. } = import;
                 format!("\n  {importer} imports {imported}: {file} names {path}")
             };
-            let lines: String = circle.iter().map(line).collect();
+            let lines: String = cycle.iter().map(line).collect();
             complaints.push(format!(
-                "modules of {folder} import each other in a circle; move what they share to one of them, or to a module \
+                "modules of {folder} import each other in a cycle; move what they share to one of them, or to a module \
                  of its own:{lines}"
             ));
         }
@@ -89,7 +89,7 @@ fn complaints(folder: &str, imports: &[&Import<'_>]) -> Vec<String> {
 
 /// Goal: the modules of a crate can be read in an order in which each knows only those before it.
 #[test]
-fn modules_import_each_other_in_no_circle() {
+fn modules_import_each_other_in_no_cycle() {
     let mut found = Vec::new();
     let mut needed = BTreeSet::new();
     for (folder, is_deep) in CRATES {
@@ -99,11 +99,11 @@ fn modules_import_each_other_in_no_circle() {
         let checked = imports.iter().filter(|import| is_deep || import.within.is_empty());
         let (excepted, checked): (Vec<_>, Vec<_>) = checked.partition(|import| exception(folder, import).is_some());
         found.extend(complaints(folder, &checked));
-        // An exception is needed if its import alone would close a circle.
+        // An exception is needed if its import alone would close a cycle.
         for import in excepted {
             let others = checked.iter().filter(|other| other.within == import.within).copied();
-            let closes_a_circle = circle(&others.chain([import]).collect::<Vec<_>>(), import.importer).is_some();
-            needed.extend(exception(folder, import).filter(|_| closes_a_circle));
+            let closes_a_cycle = cycle(&others.chain([import]).collect::<Vec<_>>(), import.importer).is_some();
+            needed.extend(exception(folder, import).filter(|_| closes_a_cycle));
         }
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
@@ -114,9 +114,9 @@ fn modules_import_each_other_in_no_circle() {
     );
 }
 
-/// Goal: the rule above finds a circle at any depth, of any length, and names what ties it.
+/// Goal: the rule above finds a cycle at any depth, of any length, and names what ties it.
 #[test]
-fn circles_are_found_and_named() {
+fn cycles_are_found_and_named() {
     let found = |a: &str, b: &str, x: &str| {
         let sources = [
             ("lib.rs", "mod a; mod b; mod c;"),
