@@ -91,7 +91,7 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     ),
     of("docs/clients.md", "clients/mutants.py", "it takes hours", &[(".ci/run", "clients/mutants.py --check")]),
     of("docs/conformance/histories.md", "", "another crate's program", &[("conformance/tests/command.rs", "fn ")]),
-    of("docs/conformance/live-faults.md", "", "ten minutes", &[("justfile", "torture --minutes 1")]),
+    of("docs/conformance/live-faults.md", "", "ten minutes", &[("justfile", "torture --minutes 0.5")]),
     of("docs/conformance/mutants.md", "", "twenty minutes", &[("justfile", "palisade-conformance mutants {{ ARGS }}")]),
     of(
         "docs/conformance/recordings.md",
