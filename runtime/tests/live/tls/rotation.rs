@@ -187,11 +187,17 @@ fn old_ca_is_refused_at_the_end_and_no_connection_was_lost() {
     let waiting = connections[1].ask(1, &open)["ok"]["session"]["session"].clone();
     let options = json!({ "session": waiting, "wait_ms": 3_600_000 });
     connections[1].request(2, &json!({ "acquire": { "key": "k", "options": options } }));
+    let show = json!({ "show_lock": { "key": "k" } });
     let mut asked = 10;
+    eventually("the acquire waits", || {
+        asked += 1;
+        let lock = connections[0].ask(asked, &show)["ok"]["lock"].clone();
+        (lock["queue"].as_array().map(Vec::len) == Some(1)).then_some(())
+    });
     let mut expect_open = |connections: &mut [Secured; 2], waiters: usize| {
         for connection in connections {
             asked += 1;
-            let lock = connection.ask(asked, &json!({ "show_lock": { "key": "k" } }))["ok"]["lock"].clone();
+            let lock = connection.ask(asked, &show)["ok"]["lock"].clone();
             assert_eq!(lock["holder"]["token"], held["token"], "{lock}");
             assert_eq!(lock["queue"].as_array().map(Vec::len), Some(waiters), "{lock}");
         }
