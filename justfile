@@ -69,6 +69,7 @@ changed-models:
 # The tests that take long, which `cargo test` leaves out; those of the models are run with them.
 long-tests:
     HISTORIES=1000 cargo test --test cross_check & histories=$!; \
+    RUNS=6000 cargo test -p palisade-spec --test random_cluster && \
     SEEDS=3 cargo test --test wal log_with_snapshots_recovers_from_a_crash_at_any_byte && \
     TRACES=all cargo test --test replay saved_traces_are_paths_of_their_models; failed=$?; \
     wait $histories && exit $failed
@@ -155,9 +156,10 @@ recordings: programs
     {{ bin }}/palisade-conformance validate target/recordings
     {{ bin }}/palisade-conformance replay --coverage
 
-# A minute of torture, the second half of it over TLS, which waits more than it computes, and a minute of simulation beside it.
+# A minute of torture, which waits more than it computes, the second half of it over TLS, and a minute of simulation beside it.
 torture-and-sim: programs
-    { {{ bin }}/palisade-conformance torture --minutes 0.5 && {{ bin }}/palisade-conformance torture --minutes 0.5 --tls; } & torture=$!; \
+    { {{ bin }}/palisade-conformance torture --minutes 0.5 & run=$!; trap 'kill $run; exit 1' TERM; wait $run && \
+        { {{ bin }}/palisade-conformance torture --minutes 0.5 --tls & run=$!; wait $run; }; } & torture=$!; \
         {{ bin }}/palisade-conformance sim --seeds 1000000 --within 60 || { kill $torture; exit 1; }; \
         wait $torture
 

@@ -3,11 +3,23 @@
 
 use std::time::Duration;
 
-use palisade_client::wire::Consistency;
+use palisade_client::wire::{Consistency, LockView};
 use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
-use tokio::time::{sleep, timeout};
+use tokio::time::{Instant, sleep, timeout};
 
 const KEY: &str = "examples/cancellation";
+
+/// Reads the lock until it is as expected, or for 10 s: the client gives up claims in the background.
+async fn read_until(client: &Client, expected: fn(&LockView) -> bool) -> Result<LockView, Error> {
+    let deadline = Instant::now() + Duration::from_secs(10);
+    loop {
+        let lock = client.show_lock(KEY, Consistency::Linearizable).await?;
+        if expected(&lock) || Instant::now() >= deadline {
+            return Ok(lock);
+        }
+        sleep(Duration::from_millis(50)).await;
+    }
+}
 
 #[tokio::main]
 async fn main() -> Result<(), Error> {
@@ -20,14 +32,11 @@ async fn main() -> Result<(), Error> {
     let waiting = client.lock(KEY, LockOptions::default().wait_forever().owner("waiter"));
     assert!(timeout(Duration::from_millis(300), waiting).await.is_err());
 
-    // The withdrawal is sent in the background.
-    sleep(Duration::from_millis(200)).await;
-    let lock = client.show_lock(KEY, Consistency::Linearizable).await?;
+    let lock = read_until(&client, |lock| lock.queue.is_empty()).await?;
     println!("{} waiting after the future was dropped", lock.queue.len());
 
     drop(guard);
-    sleep(Duration::from_millis(200)).await;
-    let lock = client.show_lock(KEY, Consistency::Linearizable).await?;
+    let lock = read_until(&client, |lock| !lock.held).await?;
     println!("held after the guard was dropped: {}", lock.held);
 
     client.close().await;

@@ -1,5 +1,5 @@
-//! A function that takes a lock, and is also called by code that holds it already: the guard of the caller holds again, and
-//! the lock is free when both guards are gone. Needs a cluster: `cargo run -- dev`.
+//! A function that takes a lock, and is also called by code that holds it already: the guard of the caller holds again,
+//! and the lock is free when both guards are gone. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 

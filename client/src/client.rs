@@ -69,9 +69,9 @@ impl Client {
     /// granted just then is released.
     ///
     /// # Errors
-    /// [`Error::Held`] if it is held and the call does not wait, or only in a shorter queue; [`Error::TimedOut`] if the wait ended;
-    /// [`Error::Unreachable`] if no leader answered in time, see [`Wait`](crate::Wait); [`Error::Refused`] if the key, an option or a
-    /// limit forbids it; [`Error::Closed`] after [`Client::close`].
+    /// [`Error::Held`] if it is held and the call does not wait, or only in a shorter queue; [`Error::TimedOut`] if the
+    /// wait ended; [`Error::Unreachable`] if no leader answered in time, see [`Wait`](crate::Wait); [`Error::Refused`]
+    /// if the key, an option or a limit forbids it; [`Error::Closed`] after [`Client::close`].
     pub async fn lock(&self, keys: impl Into<Keys>, options: LockOptions) -> Result<Guard, Error> {
         let LockOptions { ttl, wait, owner, share, max_queue, value } = options;
         let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
@@ -177,9 +177,10 @@ impl Client {
         }
     }
 
-    /// Ends a session that another process opened and whose credential it handed over: the cluster releases the locks that the session holds, and withdraws
-    /// its waits. A guard of that session learns at its next renewal that its lock is lost, so call this only when the
-    /// holder has certainly stopped its work, or must lose the lock. A session that has already ended is no error.
+    /// Ends a session that another process opened and whose credential it handed over: the cluster releases the locks
+    /// that the session holds, and withdraws its waits. A guard of that session learns at its next renewal that its
+    /// lock is lost, so call this only when the holder has certainly stopped its work, or must lose the lock. A session
+    /// that has already ended is no error.
     ///
     /// # Errors
     /// [`Error::Unreachable`], [`Error::Refused`], [`Error::Closed`].
@@ -301,9 +302,10 @@ impl Client {
         }
     }
 
-    /// Ends the client, for all its clones: calls that wait for a lock or an answer, and new calls, get [`Error::Closed`], idle sessions are closed,
-    /// and the releases and withdrawals that are under way in the background are waited for. Guards that live are kept alive until they are
-    /// released or dropped. Gives up after [`Options::request_timeout`]; what is left then expires by itself.
+    /// Ends the client, for all its clones: calls that wait for a lock, for another hold or for an answer, and new calls,
+    /// get [`Error::Closed`]. The client closes idle sessions, and waits for the releases and withdrawals that are under
+    /// way in the background. It keeps the guards that live alive until their holders release or drop them, and they can
+    /// still write. Gives up after [`Options::request_timeout`]; what is left then expires by itself.
     pub async fn close(&self) {
         let (reply, done) = oneshot::channel();
         if self.commands.send(Command::Close { reply }).is_ok() {

@@ -13,12 +13,13 @@ use crate::error::unexpected;
 use crate::lease::LeaseReader;
 use crate::wire::{Answer, Keys, SessionId, Transaction};
 
-/// A held lock, or several that were acquired together. Its session is kept alive in the background until the guard is released, dropped or lost.
+/// A held lock, or several that were acquired together. The client keeps its session alive in the background until the
+/// guard is released, dropped or lost.
 ///
 /// Dropping it releases the lock in the background, without blocking; [`Guard::release`] also reports the outcome.
 ///
-/// A grant may have several guards, see [`Guard::hold_again`]: each has one hold, and the lock is free when the last one is
-/// released or dropped.
+/// A grant may have several guards, see [`Guard::hold_again`]: each has one hold, and the lock is free when the last one
+/// is released or dropped.
 #[must_use = "the lock is held as long as its guard lives: a guard that is dropped releases it at once"]
 pub struct Guard {
     pub(crate) claim: u64,
@@ -28,7 +29,7 @@ pub struct Guard {
     pub(crate) session: SessionId,
     pub(crate) lease: LeaseReader,
     pub(crate) commands: mpsc::UnboundedSender<Command>,
-    /// It has no hold to give back: not yet, or not any more.
+    /// This guard has no hold to release: its acquire is pending, or it was released.
     pub(crate) released: bool,
 }
 
@@ -61,8 +62,8 @@ impl Guard {
         &self.signed
     }
 
-    /// The credential of the session that holds the lock. Only the guards of this grant use it, and it is a secret: a process that has
-    /// it can release the lock.
+    /// The credential of the session that holds the lock. Only the guards of this grant use it, and it is a secret: a
+    /// process that has it can release the lock.
     pub fn session(&self) -> SessionId {
         self.session
     }
@@ -102,14 +103,15 @@ impl Guard {
     /// ([`HolderView::holds`](crate::wire::HolderView::holds)); guards are released in any order, and the lock is free when
     /// none is left. One keep-alive serves them all, and what loses the lock, such as a break, takes it from all.
     ///
-    /// Only a guard can hold again: [`Client::lock`](crate::Client::lock) always asks with another session, and so waits for
-    /// this one. The new guard shares the lock as this one does, and the value stays.
+    /// Only a guard can hold again: [`Client::lock`](crate::Client::lock) always asks with another session, and so waits
+    /// for this one. The new guard shares the lock as this one does, and the value stays.
     ///
     /// If the future is dropped half-way, a hold that it led to is given back in the background.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
-    /// leader answered in time: a hold that is counted later is given back then. [`Error::Refused`], [`Error::Closed`].
+    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more.
+    /// [`Error::Unreachable`] if no leader answered in time: the client gives back a hold that the cluster counts later.
+    /// [`Error::Refused`]; [`Error::Closed`], also after [`Client::close`](crate::Client::close).
     pub async fn hold_again(&self) -> Result<Guard, Error> {
         let (reply, answer) = oneshot::channel();
         let guard = Guard {
@@ -133,8 +135,9 @@ impl Guard {
     /// grant, each may replace it: the values come one after the other.
     ///
     /// # Errors
-    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more. [`Error::Unreachable`] if no
-    /// leader answered in time; [`Error::Refused`] for a value that is too long, and as everywhere; [`Error::Closed`].
+    /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more.
+    /// [`Error::Unreachable`] if no leader answered in time; [`Error::Refused`] for a value that is too long, and as
+    /// everywhere; [`Error::Closed`].
     pub async fn proclaim(&mut self, value: impl Into<String>) -> Result<(), Error> {
         match self.write(Write::Value(value.into())).await? {
             Answer::Proclaimed => Ok(()),
@@ -153,8 +156,8 @@ impl Guard {
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more: nothing was changed,
     /// unless an attempt whose answer was lost has done it before. [`Error::Refused`] with [`Code::Gone`](crate::wire::Code)
-    /// if such an attempt was decided, and no record shows its result: all were deleted, by it or since. [`Error::Refused`] and the others as those of
-    /// [`Client::transact`](crate::Client::transact).
+    /// if such an attempt was decided, and no record shows its result: all were deleted, by it or since.
+    /// [`Error::Refused`] and the others as those of [`Client::transact`](crate::Client::transact).
     pub async fn transact(&mut self, transaction: Transaction) -> Result<u64, Error> {
         match self.write(Write::Records(transaction)).await? {
             Answer::Written { version } => Ok(version),
@@ -193,8 +196,11 @@ impl Guard {
 
 impl Guard {
     /// Leaves the lock to the program that is given the session's credential: nothing releases it any more when this
-    /// guard is gone, nor when other guards of the grant are. The client renews the session as long as its background task runs; after that, the other program
+    /// guard is gone. The client renews the session as long as its background task runs; after that, the other program
     /// renews it ([`Client::renew_session`](crate::Client::renew_session)), or it expires.
+    ///
+    /// Call it on the only guard of a grant. Other guards still use the session, so the lock has two users: each of them
+    /// gives back its own hold, and the lock stays held by the hold of this one.
     pub fn into_session(mut self) -> SessionId {
         self.released = true;
         self.session

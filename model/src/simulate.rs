@@ -77,12 +77,15 @@ fn walk_once<M: Presentation>(watched: &PropertySet<M>, seed: u64, walks: &mut W
     let (mut choices, mut visited, mut actions) = (Vec::new(), HashSet::new(), Vec::new());
     loop {
         walks.longest = walks.longest.max(choices.len());
-        if choices.len() >= LONGEST || !visited.insert(hash_of(&state)) {
+        if !visited.insert(hash_of(&state)) {
             return None;
         }
         walks.states += 1;
         if !watched.look(&state) {
             return Some((first, choices));
+        }
+        if choices.len() >= LONGEST {
+            return None;
         }
         actions.clear();
         model.actions(&state, &mut actions);
@@ -114,4 +117,67 @@ fn step<M: Presentation>(
         return None;
     }
     taken(possible[by_weight(random, possible.iter().map(|choice| &actions[*choice]), M::weight)])
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use stateright::{Model, Property};
+
+    use super::*;
+
+    /// Steps of 1 and 2 without end: a state is the number of steps and their sum.
+    struct Steps {
+        /// Number of steps that violates the property.
+        flaw: usize,
+        /// Number of judged states.
+        judged: Arc<AtomicUsize>,
+    }
+
+    impl Model for Steps {
+        type State = (usize, usize);
+        type Action = usize;
+
+        fn init_states(&self) -> Vec<(usize, usize)> {
+            vec![(0, 0)]
+        }
+
+        fn actions(&self, _: &(usize, usize), actions: &mut Vec<usize>) {
+            actions.extend([1, 2]);
+        }
+
+        fn next_state(&self, (steps, sum): &(usize, usize), action: usize) -> Option<(usize, usize)> {
+            Some((steps + 1, sum + action))
+        }
+
+        fn properties(&self) -> Vec<Property<Steps>> {
+            vec![Property::always("no flaw", |model, (steps, _)| {
+                model.judged.fetch_add(1, Ordering::Relaxed);
+                *steps != model.flaw
+            })]
+        }
+    }
+
+    impl Presentation for Steps {}
+
+    #[test]
+    fn violation_after_the_last_step_is_found_and_repeated_by_its_seed() {
+        let violated = |seed| walk(Steps { flaw: LONGEST, judged: Arc::default() }, seed, 1).violated;
+        let first = violated(1);
+        assert!(
+            first.len() == 1 && first[0].0 == "no flaw" && first[0].1.contains(&format!("\n{LONGEST}. ")),
+            "{first:?}"
+        );
+        assert_eq!(violated(1), first);
+        assert_ne!(violated(2), first);
+    }
+
+    #[test]
+    fn every_state_of_a_sound_model_is_judged() {
+        let judged = Arc::default();
+        let walks = walk(Steps { flaw: usize::MAX, judged: Arc::clone(&judged) }, 1, 1_000);
+        assert_eq!((walks.states, walks.longest, walks.violated), (3 * (LONGEST + 1), LONGEST, vec![]));
+        assert_eq!(judged.load(Ordering::Relaxed), walks.states);
+    }
 }

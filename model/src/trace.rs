@@ -1,9 +1,10 @@
 //! Shortest paths to a violation, or to a witness of a property that must be possible.
 //!
 //! [`shortest`] stops at the first state that it looks for. To find many properties of one model,
-//! [`witnesses`] runs one search that records the first witness of each. Both visit the states in the
-//! order of stateright's breadth-first search. That one would be compiled for every type of model,
-//! with its threads and their market of jobs.
+//! [`witnesses`] runs one search that records the first witness of each. It begins in the first initial
+//! state, where [`retrace`] begins; [`shortest`] visits the states in the order of stateright's
+//! breadth-first search. That one would be compiled for every type of model, with its threads and their
+//! job broker.
 
 use std::collections::{HashSet, VecDeque};
 use std::fmt;
@@ -30,8 +31,8 @@ pub struct Trace {
     pub initial: String,
     /// The initial state, for programs.
     pub setting: Value,
-    /// The index of the action taken among the possible ones, for each state: enough to retrace the
-    /// path.
+    /// The index of the action taken among the possible ones, for each state: enough to
+    /// [`retrace`] a path from the first initial state.
     pub choices: Vec<usize>,
     /// The path in stateright's Explorer: what follows `#/steps` in the page's address.
     pub explorer_path: String,
@@ -128,9 +129,9 @@ fn named<M: Presentation>(model: &M, property: &str) -> Property<M> {
 /// The property name of a random walk, which seeks no property.
 pub const WALK: &str = "random walk";
 
-/// The path of these choices among the possible actions. `None` if it does not exist, or its last
-/// state does not violate `property` (or meet it, if it must be possible). [`WALK`] is met
-/// everywhere.
+/// The path of these choices among the possible actions, from the first initial state. `None` if it
+/// does not exist, or its last state does not violate `property` (or meet it, if it must be
+/// possible). [`WALK`] is met everywhere.
 ///
 /// # Panics
 /// If the model has no such property.
@@ -164,13 +165,13 @@ pub fn wander<M: Presentation>(model: &M, seed: u64, steps: usize) -> Option<Tra
     Some(trace_of_way(model, WALK, true, &way))
 }
 
-/// A shortest path to a state that meets each of these properties, as choices, for the properties
-/// met among the first `most` states.
+/// A shortest path from the first initial state to a state that meets each of these properties, as
+/// choices, for the properties met among the first `most` states.
 pub fn witnesses<M: Presentation>(model: &M, sought: &[&str], most: usize) -> Vec<(&'static str, Vec<usize>)> {
     let mut sought: Vec<Property<M>> =
         model.properties().into_iter().filter(|property| sought.contains(&property.name)).collect();
     let mut found = Vec::new();
-    let initial = model.init_states().into_iter().enumerate().collect();
+    let initial = model.init_states().into_iter().enumerate().take(1).collect();
     breadth_first(model, initial, most, &mut |reached, index, state| {
         sought.retain(|property| {
             let is_met = (property.condition)(model, state);
@@ -262,8 +263,8 @@ pub(crate) fn hash_of<S: Hash>(state: &S) -> u64 {
     hasher.finish()
 }
 
-/// The properties that must always hold and are violated on the path of these choices; `None` if
-/// there is no such path.
+/// The properties that must always hold and are violated on the path of these choices from the first
+/// initial state; `None` if there is no such path.
 pub fn violated<M: Presentation>(model: &M, choices: &[usize]) -> Option<Vec<&'static str>> {
     let way = way_of(model, 0, choices)?;
     let must_hold = model.properties().into_iter().filter(|known| matches!(known.expectation, Expectation::Always));
@@ -396,15 +397,17 @@ fn explorer_path<M: Presentation>(model: &M, way: &Way<M>) -> String {
 mod tests {
     use super::*;
 
-    /// A counter that takes steps of 1 and 2, up to 5.
-    struct Counter;
+    /// A counter with these initial states that takes steps of 1 and 2, up to 5.
+    struct Counter(&'static [u8]);
+
+    const COUNTER: Counter = Counter(&[0]);
 
     impl Model for Counter {
         type State = u8;
         type Action = u8;
 
         fn init_states(&self) -> Vec<u8> {
-            vec![0]
+            self.0.to_vec()
         }
 
         fn actions(&self, _: &u8, actions: &mut Vec<u8>) {
@@ -438,38 +441,45 @@ mod tests {
 
     #[test]
     fn shortest_trace_names_its_property_and_length() {
-        let violation = shortest(Counter, "less than 4").unwrap();
+        let violation = shortest(COUNTER, "less than 4").unwrap();
         assert_eq!(violation.title(), "\"less than 4\" is violated after 2 steps");
         assert_eq!(violation.to_string(), "  1. 2\n       2\n  2. 2\n       4\n");
-        let witness = shortest(Counter, "is 5").unwrap();
+        let witness = shortest(COUNTER, "is 5").unwrap();
         assert_eq!(witness.title(), "\"is 5\" is met after 3 steps");
-        assert_eq!(shortest(Counter, "is 6"), None);
+        assert_eq!(shortest(COUNTER, "is 6"), None);
     }
 
     #[test]
     fn retrace_repeats_a_path_and_rejects_impossible_choices() {
-        let witness = shortest(Counter, "is 5").unwrap();
-        assert_eq!(retrace(&Counter, "is 5", &witness.choices), Some(witness));
-        assert_eq!(retrace(&Counter, "is 5", &[1, 1]), None, "it is 4 then");
-        assert_eq!(retrace(&Counter, "is 5", &[1, 1, 1]), None, "it would be 6");
-        assert_eq!(retrace(&Counter, "is 5", &[1, 1, 0, 7]), None, "there is no such action");
-        let walk = wander(&Counter, 1, 9).unwrap();
+        let witness = shortest(COUNTER, "is 5").unwrap();
+        assert_eq!(retrace(&COUNTER, "is 5", &witness.choices), Some(witness));
+        assert_eq!(retrace(&COUNTER, "is 5", &[1, 1]), None, "it is 4 then");
+        assert_eq!(retrace(&COUNTER, "is 5", &[1, 1, 1]), None, "it would be 6");
+        assert_eq!(retrace(&COUNTER, "is 5", &[1, 1, 0, 7]), None, "there is no such action");
+        let walk = wander(&COUNTER, 1, 9).unwrap();
         assert!((3..=5).contains(&walk.steps.len()), "it ends where nothing can happen: {walk}");
-        assert_eq!(retrace(&Counter, WALK, &walk.choices), Some(walk));
+        assert_eq!(retrace(&COUNTER, WALK, &walk.choices), Some(walk));
     }
 
     #[test]
     fn one_search_finds_a_shortest_witness_of_each() {
-        let found = witnesses(&Counter, &["is 5", "is 6"], 100);
+        let found = witnesses(&COUNTER, &["is 5", "is 6"], 100);
         assert_eq!(found, [("is 5", vec![0, 1, 1])]);
-        assert_eq!(witnesses(&Counter, &["is 5"], 3), [], "it is not among the first three states");
+        assert_eq!(witnesses(&COUNTER, &["is 5"], 3), [], "it is not among the first three states");
+    }
+
+    #[test]
+    fn witness_begins_in_the_first_initial_state() {
+        let model = Counter(&[0, 4]);
+        let found = witnesses(&model, &["is 5"], 100);
+        assert!(retrace(&model, "is 5", &found[0].1).is_some(), "one step from 4 is no path from 0: {found:?}");
     }
 
     #[test]
     fn violations_before_the_end_of_a_path_are_reported() {
-        assert_eq!(violated(&Counter, &[1, 0]), Some(vec![]));
-        assert_eq!(violated(&Counter, &[1, 1]), Some(vec!["less than 4"]));
-        assert_eq!(violated(&Counter, &[1, 1, 1]), None, "it would be 6");
+        assert_eq!(violated(&COUNTER, &[1, 0]), Some(vec![]));
+        assert_eq!(violated(&COUNTER, &[1, 1]), Some(vec!["less than 4"]));
+        assert_eq!(violated(&COUNTER, &[1, 1, 1]), None, "it would be 6");
     }
 
     #[test]
@@ -477,14 +487,14 @@ mod tests {
         let events = [json!({ "action": "2" }), json!({ "action": "7" }), json!({ "action": "1" })];
         // Events of this model have no kinds, so all are alike: the first effective action is taken
         // for each.
-        assert_eq!(follow(&Counter, &events).unwrap().choices, [0, 0, 0]);
+        assert_eq!(follow(&COUNTER, &events).unwrap().choices, [0, 0, 0]);
         let other = [json!({ "kind": "crash" }), json!({ "action": "1" })];
-        assert_eq!(follow(&Counter, &other).unwrap().choices, [0], "there are no crashes here");
+        assert_eq!(follow(&COUNTER, &other).unwrap().choices, [0], "there are no crashes here");
     }
 
     #[test]
     fn json_lines_have_a_header_and_steps() {
-        let lines = shortest(Counter, "less than 4").unwrap().lines("counter");
+        let lines = shortest(COUNTER, "less than 4").unwrap().lines("counter");
         let begin = json!({ "format": 1, "model": "counter", "property": "less than 4", "shows": "violation",
             "steps": 2, "choices": [1, 1], "setting": null });
         let step = json!({ "step": 1, "sentence": "2", "changes": ["2"], "event": { "action": "2" } });

@@ -128,6 +128,8 @@ pub struct ConnectionLimit {
     clients: Arc<Mutex<Clients>>,
     limit: usize,
     of: &'static str,
+    /// What an operator can do.
+    remedy: &'static str,
     refused: Counter,
     log_pause: Arc<LogPause>,
 }
@@ -187,14 +189,15 @@ impl ConnectionLimit {
             clients: Arc::default(),
             limit,
             of,
+            remedy: "Raise the limit of open files (ulimit -n, LimitNOFILE) if these connections are meant",
             refused: refused.clone(),
             log_pause: Arc::default(),
         }
     }
 
     /// A limit of half as many connections, of those that `of` names, within this one.
-    pub fn half(&self, of: &'static str) -> ConnectionLimit {
-        ConnectionLimit::new((self.limit / 2).max(1), of, &self.refused)
+    pub fn half(&self, of: &'static str, remedy: &'static str) -> ConnectionLimit {
+        ConnectionLimit { remedy, ..ConnectionLimit::new((self.limit / 2).max(1), of, &self.refused) }
     }
 
     /// A permit, if one is free and connections from this address have not taken their part.
@@ -239,14 +242,13 @@ impl ConnectionLimit {
     }
 
     fn report(&self) {
-        let (limit, of) = (self.limit, self.of);
+        let (limit, of, remedy) = (self.limit, self.of, self.remedy);
         if let Some(repeats) = self.log_pause.due(of, REPORT_PAUSE, Instant::now()) {
             let refused = repeats + 1;
             warn!(
                 limit,
                 refused,
-                "connections of {of} are closed at once: so many are open already, or one address has its part of them. Raise the limit of open files \
-                 (ulimit -n, LimitNOFILE) if these connections are meant"
+                "connections of {of} are closed at once: so many are open already, or one address has its part of them. {remedy}"
             );
         }
     }

@@ -162,8 +162,8 @@ pub const LOOPBACK_STRANGER_SHARE: usize = 2;
 /// Maximum number of handshakes of TLS at the port for clients that are in progress: each may have
 /// 64 KiB in memory. The others wait.
 pub const HANDSHAKES: usize = 512;
-/// The same at the peer port, for connections from other addresses than those of members: the messages of members wait
-/// for no more of them.
+/// Maximum number of TLS handshakes in progress at the peer port with other addresses than the members'. They share a
+/// thread with the members' messages.
 pub const PEER_HANDSHAKES: usize = 32;
 /// Time within which a node that is no member must complete its next frame.
 pub const STRANGER_TIMEOUT: Duration = Duration::from_secs(10);

@@ -71,7 +71,7 @@ impl LogPause {
         Some(0)
     }
 
-    /// The same for an event that a client at this address causes. All addresses that one IPv6 host has share a line.
+    /// The same for an event that a program at this address causes. All addresses that one IPv6 host has share a line.
     pub(crate) fn due_from(&self, address: IpAddr, line: &str, pause: Duration, now: Instant) -> Option<u64> {
         self.due(&format!("{} {line}", ClientAddress::of(address)), pause, now)
     }

@@ -4,7 +4,7 @@
 //! every step; at the end the faults stop, and a proposal must be applied on all nodes.
 //!
 //! A failure prints its seed and its last steps; `SEED=17 NODES=3 cargo test -p palisade-spec
-//! --test random_cluster` repeats the run.
+//! --test random_cluster` repeats the run, and `RUNS=6000` makes more of them.
 
 mod support;
 
@@ -18,8 +18,8 @@ use palisade_spec::violated;
 use support::commands::{Commands, Random};
 use support::world::World;
 
-/// Number of runs per cluster size, and of steps per run: about ten seconds of a debug build on two
-/// cores.
+/// Number of runs per cluster size, unless `RUNS` says another, and of steps per run: a few seconds on
+/// two cores.
 const RUNS: u64 = 300;
 const STEPS: u64 = 1200;
 
@@ -38,8 +38,9 @@ fn runs(nodes: u32) {
     if given("NODES").is_some_and(|only| only != u64::from(nodes)) {
         return;
     }
-    let seeds = given("SEED").map_or(0..RUNS, |seed| seed..seed + 1);
-    let (mut applied, mut installed, mut changed, mut read) = (0, 0, 0, 0);
+    let runs = given("RUNS").unwrap_or(RUNS);
+    let seeds = given("SEED").map_or(0..runs, |seed| seed..seed + 1);
+    let (mut applied, mut installed, mut changed, mut returned, mut read) = (0, 0, 0, 0, 0);
     let (mut broken, mut denied, mut rules_set, mut fenced, mut refused) = (0, 0, 0, 0, 0);
     for seed in seeds {
         let mut run = Run::new(nodes, seed);
@@ -50,6 +51,11 @@ fn runs(nodes: u32) {
                 installed += run.world.installed;
                 let is_change = |agreed: &&Agreed<LockTable>| matches!(agreed.entry.payload, Payload::Members(_));
                 changed += agreed.entries().filter(is_change).count() as u64;
+                let has_returning = |agreed: &&Agreed<LockTable>| match &agreed.entry.payload {
+                    Payload::Members(members) => members.returning().next().is_some(),
+                    _ => false,
+                };
+                returned += agreed.entries().filter(has_returning).count() as u64;
                 read += run.world.read;
                 let events = || agreed.entries().flat_map(|agreed| &agreed.outcome.events);
                 broken += events().filter(|event| matches!(event, Event::Broken { .. })).count() as u64;
@@ -68,6 +74,7 @@ fn runs(nodes: u32) {
     for (count, least, what) in [
         (installed, RUNS / 2, "snapshots were installed"),
         (changed, RUNS / 3, "changes of the members were committed"),
+        (returned, RUNS / 20, "voters that lost their disks were replaced"),
         (read, 2 * RUNS, "reads were answered"),
         (broken, RUNS / 20, "grants were broken"),
         (denied, RUNS / 4, "commands were denied"),
@@ -256,8 +263,8 @@ impl Run {
         self.world.transfer(id, to)
     }
 
-    /// Adds, promotes or removes a server. At most two more servers than at the start; at least two
-    /// voters remain.
+    /// Adds, promotes, removes or replaces a server. At most two more servers than at the start; at least
+    /// two voters remain.
     fn change(&mut self, id: NodeId) -> Check {
         let Some(id) = self.prefer_leader(id) else { return Ok(()) };
         let members = self.world.node(id).members().clone();
@@ -265,7 +272,8 @@ impl Run {
         let fresh = self.ids.iter().copied().find(|server| !is_member(server) && !members.was_removed(*server));
         let learner = members.ids().find(|&server| !members.is_voter(server));
         let any = self.ids[self.random.index(self.ids.len())];
-        let change = match self.random.below(3) {
+        let may_shrink = members.voters().count() > 2;
+        let change = match self.random.below(4) {
             0 => match fresh {
                 Some(id) => Change::Add { id, address: Address::from("") },
                 None if self.ids.len() < self.founders + 2 => {
@@ -274,7 +282,10 @@ impl Run {
                 None => Change::Add { id: any, address: Address::from("") },
             },
             1 => Change::Promote(learner.unwrap_or(any)),
-            _ if members.voters().count() > 2 => Change::Remove(any),
+            2 if may_shrink => Change::Remove(any),
+            3 if may_shrink && (fresh.is_some() || self.ids.len() < self.founders + 2) => {
+                Change::Replace { lost: any, by: fresh.unwrap_or_else(|| self.join()), address: Address::from("") }
+            }
             _ => return Ok(()),
         };
         self.world.change(id, change)

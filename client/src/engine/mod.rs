@@ -19,7 +19,7 @@ use std::time::Duration;
 use tokio::sync::{mpsc, oneshot};
 
 use self::call::{AnswerSender, Call};
-use self::claim::{Claim, Leftover, Next, Wanted};
+use self::claim::{Claim, GuardRequest, Leftover, Next};
 use self::link::{Link, Part};
 use self::pool::{Kind, Pool};
 use crate::clock::{BootInstant, Clock};
@@ -87,7 +87,7 @@ pub(crate) enum Command {
     },
     /// Give back all claims and end.
     Close {
-        /// Completed when all claims are given back.
+        /// Completed when the background has given back all claims and holds that no guard has.
         reply: oneshot::Sender<()>,
     },
 }
@@ -350,12 +350,15 @@ impl Engine {
                     let _ = reply.map(|reply| reply.send(Err(Error::Lost)));
                 }
             },
+            Command::Hold { reply, .. } if self.closing => {
+                let _ = reply.send(Err(Error::Closed));
+            }
             Command::Hold { guard, reply } => {
                 let id = guard.claim;
-                self.guard_wants(now, id, Wanted::Hold { guard, reply: Some(reply) });
+                self.guard_request(now, id, GuardRequest::Hold { guard, reply: Some(reply) });
             }
             Command::Write { claim: id, what, reply } => {
-                self.guard_wants(now, id, Wanted::Write { what, reply: Some(reply) });
+                self.guard_request(now, id, GuardRequest::Write { what, reply: Some(reply) });
             }
             Command::Call { reply, .. } if self.closing => {
                 let _ = reply.send(Err(Error::Closed));
@@ -374,10 +377,10 @@ impl Engine {
         self.answer_closers();
     }
 
-    /// A guard wants something of the server. If its claim is gone, so is the lock, and dropping the reply says so.
-    fn guard_wants(&mut self, now: BootInstant, id: u64, wanted: Wanted) {
+    /// Passes a guard's request to its claim. If the claim is gone, so is the lock, and dropping the reply says so.
+    fn guard_request(&mut self, now: BootInstant, id: u64, request: GuardRequest) {
         if let Some(claim) = self.claims.get_mut(&id) {
-            claim.want(now, wanted, &mut self.link, &self.around);
+            claim.enqueue(now, request, &mut self.link, &self.around);
             self.drive(now, Task::Claim(id));
         }
     }
@@ -474,7 +477,7 @@ impl Engine {
     }
 
     fn answer_closers(&mut self) {
-        if !self.closers.is_empty() && self.calls.is_empty() && self.claims.values().all(Claim::is_guarded) {
+        if !self.closers.is_empty() && self.calls.is_empty() && self.claims.values().all(Claim::is_settled) {
             for closer in self.closers.drain(..) {
                 let _ = closer.send(());
             }

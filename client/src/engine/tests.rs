@@ -511,8 +511,78 @@ fn a_hold_without_a_caller_is_given_back() {
     }
 }
 
-/// Goal: the last guard ends while an acquire of another hold is unanswered. The release replaces it, and takes the hold, too,
-/// if the acquire was done.
+/// Goal: a keep-alive is answered after the end of the lease: a caller whose request is unanswered learns at once that the
+/// lock is lost.
+#[test]
+fn late_keepalive_answer_fails_unanswered_requests() {
+    let mut fixture = Fixture::with_guard(TTL);
+    fake::suspend(TTL / 2);
+    let keepalives = fixture.advance();
+    fake::suspend(TTL / 4);
+    let mut value = fixture.proclaim("one");
+    let mut hold = fixture.hold_again();
+    fake::suspend(TTL / 4);
+    fixture.keep_alive(keepalives[0]);
+    assert!(!fixture.guard.is_valid());
+    assert!(matches!(value.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    assert!(matches!(hold.try_recv(), Err(oneshot::error::TryRecvError::Closed)));
+    assert_eq!(fixture.engine.link.under_way(), 0, "no request is left behind");
+}
+
+/// Goal: a node refuses a later attempt of a hold for the moment. The cluster may have counted an earlier one, so the
+/// client asks again under its number. The refusal of the only attempt is the answer.
+#[test]
+fn hold_that_may_be_counted_is_asked_for_again() {
+    for code in [Code::NoSpace, Code::Limit] {
+        let failed = || Outcome::Error(Failure::new(code, "for the moment"));
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.hold_again();
+        let first = fixture.asked();
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+        let again = fixture.asked();
+        receive(&mut fixture.engine, again.id, failed());
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)), "{code:?}");
+        fake::suspend(Duration::from_secs(1));
+        let again = fixture.asked();
+        assert_eq!(again.op, first.op);
+        receive(&mut fixture.engine, again.id, Outcome::Ok(acquired(1)));
+        assert!(matches!(answer.try_recv(), Ok(Ok(_))), "{code:?}");
+        fixture.drops();
+        let release = fixture.asked();
+        receive(&mut fixture.engine, release.id, Outcome::Ok(Answer::StillHeld { holds: 1 }));
+
+        let mut answer = fixture.hold_again();
+        let only = fixture.asked();
+        receive(&mut fixture.engine, only.id, failed());
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))), "{code:?}");
+    }
+}
+
+/// Goal: a closed client gives no more holds, and its end waits until each hold that no guard has is given back: that of a
+/// dropped guard, and that of a caller that got an error.
+#[test]
+fn close_waits_for_holds_that_are_given_back() {
+    let mut fixture = Fixture::with_guard(TTL);
+    drop(fixture.another_guard());
+    fixture.drops();
+    let mut pending = fixture.hold_again();
+    let (reply, mut closed) = oneshot::channel();
+    fixture.engine.command(fake::clock(), Command::Close { reply });
+    assert!(matches!(pending.try_recv(), Ok(Err(Error::Closed))));
+    assert!(matches!(fixture.hold_again().try_recv(), Ok(Err(Error::Closed))));
+    for answer in [Answer::StillHeld { holds: 1 }, acquired(1), Answer::StillHeld { holds: 1 }] {
+        let asked = fixture.asked();
+        assert!(closed.try_recv().is_err(), "before {answer:?}");
+        receive(&mut fixture.engine, asked.id, Outcome::Ok(answer));
+    }
+    fixture.engine.advance(fake::clock());
+    assert_eq!(closed.try_recv(), Ok(()));
+    assert!(fixture.guard.is_valid());
+}
+
+/// Goal: the last guard ends while an acquire of another hold is unanswered. The release replaces it, and takes the hold,
+/// too, if the acquire was done.
 #[test]
 fn the_last_guard_takes_all_holds() {
     let mut fixture = Fixture::with_guard(TTL);

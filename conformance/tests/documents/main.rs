@@ -135,11 +135,11 @@ fn broken_links_are_found() {
 }
 
 /// The files and folders of the workspace as docs/architecture.md writes them: without `src/`, folders with a slash at
-/// their ends.
+/// their ends. A program may remove a folder meanwhile.
 fn paths_below(folder: &Path) -> Vec<String> {
     let mut paths = Vec::new();
-    for entry in fs::read_dir(folder).unwrap() {
-        let path = entry.unwrap().path();
+    let Ok(entries) = fs::read_dir(folder) else { return paths };
+    for path in entries.flatten().map(|entry| entry.path()) {
         let name = format!("/{}", path.strip_prefix(workspace()).unwrap().display()).replace("/src/", "/");
         let is_foreign = path.ends_with("target") || path.ends_with("node_modules") || path.ends_with(".git");
         match path.is_dir() {
@@ -154,17 +154,56 @@ fn paths_below(folder: &Path) -> Vec<String> {
     paths
 }
 
-/// Goal: the tables of the architecture name files and folders that exist, by the ends of their paths.
+/// The sections of docs/architecture.md: each has the folder of the package in its heading (`/spec/`; otherwise `/`), and
+/// the files and folders that it names.
+fn sections_of_the_architecture() -> Vec<(String, Vec<String>)> {
+    let text = fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
+    let mut sections = vec![("/".to_owned(), Vec::new())];
+    for (_, line) in prose(&text) {
+        let mut code = line.split('`').skip(1).step_by(2);
+        if line.starts_with("## ") {
+            sections.push((format!("/{}", code.next().unwrap_or_default()), Vec::new()));
+        }
+        let named = code.filter(|name| (name.ends_with(".rs") || name.ends_with('/')) && !name.contains(['*', '{']));
+        sections.last_mut().unwrap().1.extend(named.map(|name| format!("/{name}").replace("/src/", "/")));
+    }
+    sections
+}
+
+/// Goal: the tables of the architecture name files and folders that exist, by the ends of their paths in the package, or by
+/// their paths in the workspace.
 #[test]
 fn files_of_the_architecture_exist() {
     let paths = paths_below(workspace());
-    let exists = |named: &str| paths.iter().any(|path| path.ends_with(&format!("/{named}").replace("/src/", "/")));
-    assert!(exists("core/driver.rs") && exists("core/driver/") && !exists("river.rs"));
-    let text = fs::read_to_string(workspace().join("docs/architecture.md")).unwrap();
-    let named = prose(&text).flat_map(|(_, line)| line.split('`').skip(1).step_by(2));
-    let named = named.filter(|name| (name.ends_with(".rs") || name.ends_with('/')) && !name.contains(['*', '{']));
-    let named: Vec<&str> = named.collect();
-    assert!(named.len() > 200, "only {} names: this test would check nothing", named.len());
-    let missing: Vec<&str> = named.into_iter().filter(|name| !exists(name)).collect();
+    let exists = |package: &str, named: &str| {
+        paths.iter().any(|path| path == named || path.starts_with(package) && path.ends_with(named))
+    };
+    assert!(exists("/runtime/", "/core/driver.rs") && exists("/runtime/", "/core/driver/"));
+    assert!(!exists("/spec/", "/core/driver.rs") && !exists("/runtime/", "/river.rs"));
+    let sections = sections_of_the_architecture();
+    let named = || sections.iter().flat_map(|(package, named)| named.iter().map(move |name| (package, name)));
+    assert!(named().count() > 200, "only {} names: this test would check nothing", named().count());
+    let missing: Vec<_> = named().filter(|(package, name)| !exists(package, name)).collect();
     assert!(missing.is_empty(), "docs/architecture.md names files that do not exist: {missing:?}");
+}
+
+/// Goal: the tables of the protocol and of its models are whole: they name each module that is a file or a folder there.
+#[test]
+fn modules_of_the_protocol_and_of_the_models_are_in_the_architecture() {
+    let paths = paths_below(workspace());
+    let sections = sections_of_the_architecture();
+    for folder in ["/spec/raft/", "/spec/lock/", "/spec/checker/", "/model/"] {
+        let is_named = |module: &str| {
+            let of_package =
+                sections.iter().filter(|(package, _)| folder.starts_with(package.as_str()) && package != "/");
+            of_package.flat_map(|(_, named)| named).any(|name| module.ends_with(name))
+        };
+        let modules = paths.iter().filter_map(|path| path.strip_suffix(".rs").filter(|path| path.starts_with(folder)));
+        let modules = modules.filter(|path| !path[folder.len()..].contains('/'));
+        let modules = modules.filter(|path| !["mod", "lib", "main", "tests"].contains(&&path[folder.len()..]));
+        let modules: Vec<String> = modules.map(|path| format!("{path}.rs")).collect();
+        assert!(modules.len() > 8, "only {} modules in {folder}: this test would check nothing", modules.len());
+        let missing: Vec<_> = modules.iter().filter(|module| !is_named(module)).collect();
+        assert!(missing.is_empty(), "docs/architecture.md does not name {missing:?}");
+    }
 }

@@ -29,7 +29,7 @@ pub struct Bounded {
 #[derive(Debug)]
 struct Queue {
     waiting: usize,
-    /// Who has it waits at the backend. It is handed on in the order in which it was asked for.
+    /// The acquire that has its permit waits at the backend. Acquires get the permit in order of arrival.
     front: Arc<Semaphore>,
 }
 

@@ -17,7 +17,7 @@ use std::{io, thread};
 use stateright::{Model, Path, Property};
 
 pub use crate::erased::MOST;
-use crate::erased::{Act, Answers, Erased, Shape, properties};
+use crate::erased::{Answers, Erased, ErasedAction, ErasedState, properties};
 use crate::presentation::Presentation;
 use crate::trace::Trace;
 
@@ -46,11 +46,11 @@ struct Shown(Erased);
 /// An action with its state and its successor.
 #[derive(Clone)]
 struct Taken {
-    last: Shape,
+    last: ErasedState,
     /// Index among the actions that change this state.
     index: usize,
-    action: Act,
-    next: Shape,
+    action: ErasedAction,
+    next: ErasedState,
 }
 
 impl PartialEq for Taken {
@@ -66,20 +66,20 @@ impl Debug for Taken {
 }
 
 impl Model for Shown {
-    type State = Shape;
+    type State = ErasedState;
     type Action = Taken;
 
-    fn init_states(&self) -> Vec<Shape> {
+    fn init_states(&self) -> Vec<ErasedState> {
         self.0.init_states()
     }
 
     /// Only actions that change the state: the Explorer would show the others as ignored.
-    fn actions(&self, state: &Shape, actions: &mut Vec<Taken>) {
+    fn actions(&self, state: &ErasedState, actions: &mut Vec<Taken>) {
         let taken = |(index, (action, next))| Taken { last: state.clone(), index, action, next };
         actions.extend(self.0.next_steps(state).into_iter().enumerate().map(taken));
     }
 
-    fn next_state(&self, _: &Shape, taken: Taken) -> Option<Shape> {
+    fn next_state(&self, _: &ErasedState, taken: Taken) -> Option<ErasedState> {
         Some(taken.next)
     }
 
@@ -87,11 +87,11 @@ impl Model for Shown {
         self.0.sentence(&taken.last, &taken.action)
     }
 
-    fn format_step(&self, _: &Shape, taken: Taken) -> Option<String> {
+    fn format_step(&self, _: &ErasedState, taken: Taken) -> Option<String> {
         self.0.format_step(&taken.last, taken.action)
     }
 
-    fn as_svg(&self, path: Path<Shape, Taken>) -> Option<String> {
+    fn as_svg(&self, path: Path<ErasedState, Taken>) -> Option<String> {
         let way = path.into_vec().into_iter().map(|(state, taken)| (state, taken.map(|taken| taken.action)));
         let way: Vec<_> = way.collect();
         self.0.diagram(&way).map(|diagram| diagram.svg())
@@ -103,7 +103,7 @@ impl Model for Shown {
 }
 
 impl Answers for Shown {
-    fn answer(&self, index: usize, state: &Shape) -> bool {
+    fn answer(&self, index: usize, state: &ErasedState) -> bool {
         self.0.answer(index, state)
     }
 }
@@ -150,10 +150,8 @@ mod tests {
             shown.actions(&state, &mut actions);
             let taken = actions.swap_remove(index);
             assert_eq!(shown.format_action(&taken), step.action);
-            assert!(
-                !format!("{taken:?}").contains("Shape"),
-                "the action only: the page shows its debug text at every step"
-            );
+            let debug = format!("{taken:?}");
+            assert_eq!(debug, format!("{:?}", taken.action), "the page shows this text at every step");
             state = shown.next_state(&state, taken).unwrap();
         }
         let state: &<World<Proposals> as Model>::State = state.state();

@@ -149,13 +149,13 @@ impl Driver {
             crashes: Vec::new(),
             violation: None,
         };
-        let carried_out = catch_unwind(AssertUnwindSafe(|| {
+        let executed = catch_unwind(AssertUnwindSafe(|| {
             for (position, node_step) in node_steps.iter().enumerate().filter(|(_, node_step)| node_step.done) {
                 self.execute_outputs(&mut result, position, node_step);
             }
         }));
         result.node_steps = node_steps;
-        result.violation = match stepped.and(carried_out) {
+        result.violation = match stepped.and(executed) {
             Ok(()) => result.violation.take().or_else(|| judge(before, &result.replica)).or_else(|| {
                 let nodes =
                     std::iter::once(&before.node).chain(result.node_steps.iter().map(|node_step| &node_step.after));

@@ -10,7 +10,8 @@ use super::chain::{Chain, Hash};
 use super::record::{FORMAT, Position};
 use crate::storage::{Access, Disk, DiskFile, Lock, Locking};
 
-/// No node writes as many records: with a greater number in the first line, the numbers of those after it could wrap.
+/// No node writes as many records, and no cluster as many entries: with a greater number of a forged file, those after it
+/// could overflow, and the node would stop.
 const MAX_NUMBER: u64 = u64::MAX / 2;
 
 /// A locked directory of files.
@@ -98,7 +99,7 @@ pub(super) fn file_name(number: u32) -> String {
 /// The number of the file of this name, if it is one of an audit log.
 pub(super) fn number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok()?;
-    (file_name(number) == name).then_some(number)
+    (file_name(number) == name && number < u32::MAX).then_some(number)
 }
 
 /// Checks the lines of a file; returns the end of the chain, the position in the cluster's log, and the
@@ -121,6 +122,9 @@ fn read(content: &[u8]) -> Result<(Chain, Position, String), (u64, String)> {
             super::chain::Fields { through: Some(through), .. } => position.through(through),
             _ => position,
         };
+        if position.index > MAX_NUMBER {
+            return Err((number, format!("no cluster has reached entry {}", position.index)));
+        }
     }
     Ok((chain, position, cluster_id))
 }
@@ -149,4 +153,28 @@ pub(super) fn first(line: &[u8]) -> Result<Chain, String> {
     let count = first.n.checked_sub(1).filter(|&count| count < MAX_NUMBER);
     let count = count.ok_or_else(|| not_first(format!("`n` is {}, which no node has written", first.n)))?;
     Ok(Chain { count, hash })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{MAX_NUMBER, number, read};
+    use crate::audit::verify::seal;
+
+    /// Goal: no forged file leads a node that continues it to a number that overflows.
+    #[test]
+    fn numbers_that_nothing_has_reached_are_refused() {
+        let prev = "0".repeat(64);
+        let file = |through: u64| {
+            let line = format!(
+                r#"{{"n":1,"time":"t","node":"1","event":"file","format":1,"cluster_id":"c","through":{through},"prev":"{prev}""#
+            );
+            seal(line.as_bytes())
+        };
+        let (_, position, _) = read(&file(MAX_NUMBER)).unwrap();
+        assert_eq!(position.index, MAX_NUMBER);
+        let (line, why) = read(&file(MAX_NUMBER + 1)).unwrap_err();
+        assert_eq!((line, why.contains("no cluster has reached entry")), (1, true), "{why}");
+        assert_eq!(number("audit-4294967294.jsonl"), Some(u32::MAX - 1));
+        assert_eq!(number("audit-4294967295.jsonl"), None);
+    }
 }

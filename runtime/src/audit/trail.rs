@@ -60,7 +60,7 @@ impl Trail {
             Position { index: last, parts: Some(parts) } if index.0 == last => usize::try_from(parts).unwrap_or(0),
             _ => usize::MAX,
         };
-        if index.0 > self.seen + 1 {
+        if index.0.saturating_sub(1) > self.seen {
             // A snapshot replaced the table and the entries up to this one.
             self.records.push(Record::Unseen { from: self.seen + 1, through: index.0 - 1 });
             self.recovered(node.machine());

@@ -106,9 +106,9 @@ async fn acquire(app: &App, link: &mut Link, Claim { keys, options }: Claim) -> 
             Ok(Answer::Acquired(acquired)) => {
                 let lease = Lease::of(acquired.session, acquired.ttl_ms);
                 let mut hold = Hold::new(app, keys, lease, true);
-                hold.say(ServerFrame::Waiting(lease.view()));
+                hold.holds(acquired.token);
+                hold.hand_over(link).await?;
                 hold.granted(acquired);
-                hold.close_if_given_up(link).await?;
                 Ok(hold)
             }
             other => Err(app.ended(unexpected(other), false)),
@@ -122,10 +122,8 @@ async fn acquire(app: &App, link: &mut Link, Claim { keys, options }: Claim) -> 
         other => return Err(app.ended(unexpected(other), false)),
     };
     let mut hold = Hold::new(app, keys, lease, true);
-    hold.close_if_given_up(link).await?;
     // The claim comes after the credential: a session that the client cannot know has none.
-    hold.say(ServerFrame::Waiting(lease.view()));
-    hold.tell(link).await?;
+    hold.hand_over(link).await?;
     hold.wait(options).await?;
     Ok(hold)
 }

@@ -26,6 +26,7 @@ use palisade_client::codec;
 use palisade_client::wire::{Answer, Code, Failure, Op, Outcome, Request, Response as WireResponse, UNASKED};
 use tokio::sync::Semaphore;
 use tokio::time::{Instant, Sleep, interval_at, sleep, timeout};
+use tokio_tungstenite::tungstenite;
 
 use super::client_limits::gives_back;
 use super::forward::Origin;
@@ -170,11 +171,32 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>,
 struct Reason(u16, &'static str);
 
 /// Receives requests until the client disconnects, falls silent or violates the protocol.
+/// Whether a WebSocket ended without a closing handshake, as that of a client that was killed does: this is no violation
+/// of the protocol.
+pub(super) fn is_end(error: &axum::Error) -> bool {
+    let mut source: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(error) = source {
+        if let Some(error) = error.downcast_ref::<tungstenite::Error>() {
+            let without_handshake = tungstenite::error::ProtocolError::ResetWithoutClosingHandshake;
+            return match error {
+                tungstenite::Error::Io(_) | tungstenite::Error::ConnectionClosed => true,
+                tungstenite::Error::Protocol(violation) => *violation == without_handshake,
+                _ => false,
+            };
+        }
+        source = error.source();
+    }
+    false
+}
+
 async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) -> Reason {
     let mut silence = pin!(sleep(SILENCE_TIMEOUT));
     loop {
         let message = match next(&mut stream, silence.as_mut(), SILENCE_TIMEOUT).await {
             Ok(Some(Ok(message))) => message,
+            Ok(Some(Err(error))) if is_end(&error) => {
+                return Reason(close_code::NORMAL, "the client ended the connection");
+            }
             Ok(Some(Err(_))) => {
                 connection.app.metrics.frames_rejected.inc();
                 return Reason(close_code::PROTOCOL, "the frame is invalid or too long");

@@ -78,7 +78,11 @@ pub async fn accept(
     let refused = &peers.metrics.peer_connections_refused;
     let unidentified =
         ConnectionLimit::new(descriptors.unidentified, "nodes that have not completed the handshake", refused);
-    let strangers = unidentified.half("strangers that have not completed the handshake");
+    let strangers = unidentified.half(
+        "strangers that have not completed the handshake",
+        "A member counts here if it dials from another address than the one in --peers. A firewall keeps other programs \
+         away",
+    );
     let handshakes = Arc::new(Handshakes::new(limits::PEER_HANDSHAKES));
     let identified = ConnectionLimit::new(descriptors.peers, "nodes", refused);
     loop {

@@ -466,7 +466,7 @@ mod tests {
     }
 
     /// Goal: connections from the addresses of members, also of one that is not committed yet, are no strangers'. A node
-    /// that only claims to be of the cluster makes its address none of a member.
+    /// that only claims to belong to the cluster does not turn its address into a member's.
     #[tokio::test]
     async fn addresses_of_members_are_those_that_they_are_dialled_at() {
         let directory = tempfile::tempdir().unwrap();

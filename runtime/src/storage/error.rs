@@ -72,7 +72,7 @@ pub enum StorageError {
     },
 
     /// A file of another cluster's node lies in the directory.
-    #[error("{} was written by a node of another cluster than the one that identity.json names, and was copied into this data directory. Restore the whole directory as the node left it, or start the node with the directory that is its own (--data); never copy files from one data directory to another", .path.display())]
+    #[error("{} was written by a node of another cluster, and was copied into this data directory. Restore the whole directory as the node left it, or start the node with the directory that is its own (--data); never copy files from one data directory to another", .path.display())]
     WrongCluster {
         /// The segment, the snapshot or the identity file.
         path: PathBuf,

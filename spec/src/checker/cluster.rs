@@ -183,6 +183,8 @@ impl<S: Checked> ClusterChecker<S> {
         if let Some(server) = self.servers.get_mut(&slot) {
             server.pending.clear();
             server.disk = disk;
+            // Its log, with which acknowledgements are compared, is not known any more.
+            server.before.leads = None;
         }
     }
 

@@ -32,7 +32,7 @@ pub fn check_input<S: StateMachine>(
     later_terms_are_adopted(input, after)?;
     unheard_leader_steps_down(input, after)?;
     time_stops_during_transfer(before, after)?;
-    expiry_is_on_its_way(input, after)?;
+    expiry_is_on_its_way(input, outputs, after)?;
     limits_are_kept(outputs, after)?;
     outputs.iter().try_for_each(|output| match output {
         Output::Send(Message { body: Body::AppendAccepted { matched, .. }, .. }) => {
@@ -43,13 +43,18 @@ pub fn check_input<S: StateMachine>(
 }
 
 /// A message of a later term ends its receiver's term (figure 3.1, "All Servers"), except for the
-/// vote requests that a server with a live leader ignores (§4.2.3), and messages with numbers that
-/// no correct server of this cluster has reached.
+/// vote requests that a server with a live leader ignores (§4.2.3), messages that are not for this
+/// server, and those with numbers that no correct server of this cluster has reached: that the
+/// receiver drops those is not checked here.
 fn later_terms_are_adopted<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
     let Input::Receive(message) = input else { return Ok(()) };
-    let may_be_ignored = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. })
+    let asks_for_vote = matches!(message.body, Body::PreVote { .. } | Body::RequestVote { transfer: false, .. });
+    let advance = message.term.0.saturating_sub(after.term().0);
+    let may_be_ignored = asks_for_vote && after.leader().is_some()
+        || message.to != after.id()
+        || message.from == after.id()
         || !message.in_range()
-        || message.term.0.saturating_sub(after.term().0) > MAX_TERM_ADVANCE;
+        || after.term() != Term(0) && advance > MAX_TERM_ADVANCE;
     require!(
         Property::LaterTermsAreAdopted,
         may_be_ignored || after.term() >= message.term,
@@ -88,9 +93,10 @@ fn time_stops_during_transfer<S: StateMachine>(before: Option<(Term, Stamp)>, af
     )
 }
 
-/// A leader whose clock has passed a deadline has an uncommitted no-op whose stamp is late enough
-/// to end the session.
-fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> Check {
+/// A leader whose clock has passed a deadline has a no-op whose stamp is late enough to end the
+/// session, and which was not committed before this input. A leader that is the only voter commits it
+/// at once, and its sweep may leave sessions for the next one.
+fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, outputs: &[Output<S>], after: &Node<S>) -> Check {
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let Some(deadline) = after.machine().next_deadline().filter(|deadline| *deadline < after.clock()) else {
         return Ok(());
@@ -98,7 +104,8 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
     if !matches!(input, Input::ClockAdvanced(_)) || leads.successor.is_some() {
         return Ok(());
     }
-    let mut open = after.log().entries().iter().rev().take_while(|entry| entry.index > after.commit());
+    let commit_before = after.commit().0 - applied(outputs);
+    let mut open = after.log().entries().iter().rev().take_while(|entry| entry.index.0 > commit_before);
     require!(
         Property::ExpiryIsOnItsWay,
         open.any(|entry| matches!(entry.payload, Payload::Noop) && entry.stamp > deadline),
@@ -110,14 +117,14 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, after: &Node<S>) -> C
 
 /// The entries in flight to a follower, sent in one message, or committed in one step stay within
 /// the configured limits.
-fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
+pub(super) fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> Check {
     let (name, config) = (Property::LimitsHold, after.config());
     for output in outputs {
         if let Output::Send(Message { body: Body::AppendEntries { entries, .. }, .. }) = output {
             require!(name, entries.len() <= config.max_batch, "{} entries are sent in one message", entries.len())?;
         }
     }
-    let applied = outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64;
+    let applied = applied(outputs);
     require!(name, applied <= config.max_commits, "{applied} entries are committed in one step")?;
     let Role::Leader(leads) = after.role() else { return Ok(()) };
     let followers = leads.progress.values().filter(|progress| progress.state == ProgressState::Replicate);
@@ -125,9 +132,14 @@ fn limits_are_kept<S: StateMachine>(outputs: &[Output<S>], after: &Node<S>) -> C
     require!(name, most <= config.max_inflight, "{most} entries are in flight to one follower")
 }
 
+/// The number of entries that a step commits.
+fn applied<S: StateMachine>(outputs: &[Output<S>]) -> u64 {
+    outputs.iter().filter(|output| matches!(output, Output::Applied { .. })).count() as u64
+}
+
 /// A follower acknowledges at least the last entry of its snapshot: a snapshot includes only
 /// committed entries.
-fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
+pub(super) fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
     require!(
         Property::AcknowledgementsMatchLog,

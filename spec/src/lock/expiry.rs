@@ -11,7 +11,7 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Event, Key, Keys, Lock, LockTable, SessionId, Waiter};
+use super::{Event, Key, Keys, LockTable, SessionId, Waiter};
 use crate::raft::Stamp;
 
 impl LockTable {
@@ -68,7 +68,9 @@ impl LockTable {
             let lock = self.locks.get(key).filter(|lock| !lock.queue.is_empty() && lock.holder(id).is_some());
             lock.map_or(0, |lock| lock.queue.len())
         };
-        let waiting: usize = session.claims().iter().map(waiters).sum();
+        // Mostly no session waits for a held lock: then the locks, of which there may be many, need no look.
+        let is_any_waited_for = !self.contended.is_empty();
+        let waiting: usize = if is_any_waited_for { session.claims().iter().map(waiters).sum() } else { 0 };
         (1 + session.claims().len() + waiting) as u64
     }
 
@@ -88,11 +90,18 @@ impl LockTable {
                 gone.insert(id);
             }
         }
-        let mut queues_to_clear = BTreeSet::new();
-        for (id, claims) in &ended {
-            for key in claims.as_slice().iter().filter(|key| self.waits(*id, key)) {
-                events.push(Event::Withdrawn { key: key.clone(), session: *id });
-                queues_to_clear.insert(key.clone());
+        let (mut held, mut queues_to_clear) = (Vec::new(), BTreeSet::new());
+        for (id, claims) in ended {
+            for key in claims.into_vec() {
+                match self.locks.get(&key).map(|lock| lock.holder(id)) {
+                    // A grant on several keys is given up with the first of them.
+                    Some(Some(holder)) if holder.all_keys(&key)[0] == key => held.push((id, key)),
+                    Some(None) => {
+                        events.push(Event::Withdrawn { key: key.clone(), session: id });
+                        queues_to_clear.insert(key);
+                    }
+                    _ => {}
+                }
             }
         }
         for key in &queues_to_clear {
@@ -105,21 +114,11 @@ impl LockTable {
             self.change_queue(key, |queue| queue.retain(stays));
             self.claimed -= left;
         }
-        for (id, claims) in ended {
-            for key in claims.into_vec() {
-                // A grant on several keys is given up with the first of them.
-                let holds = |lock: &Lock| lock.holders.iter().position(|holder| holder.session == id);
-                if let Some(index) = self.locks.get(&key).and_then(holds) {
-                    self.give_up(at, &key, index, events);
-                }
-            }
+        for (id, key) in held {
+            self.give_up(at, &key, id, events);
         }
         for key in &queues_to_clear {
             self.pass_on(at, key, events);
         }
-    }
-
-    fn waits(&self, id: SessionId, key: &Key) -> bool {
-        self.locks.get(key).is_some_and(|lock| lock.holder(id).is_none())
     }
 }

@@ -215,7 +215,7 @@ impl LockTable {
                     return Reply::StillHeld { holds };
                 }
                 self.drop_claim(id, keys);
-                self.give_up(at, keys.first(), index, events);
+                self.give_up(at, keys.first(), id, events);
                 self.end_if_done(at, id, events);
                 Reply::Released
             }
@@ -300,11 +300,9 @@ impl LockTable {
         if !may_break(key) {
             return Reply::Denied;
         }
-        let named = |lock: &Lock| lock.holders.iter().position(|holder| holder.token == token);
-        let Some((lock, index)) = self.locks.get(key).and_then(|lock| Some((lock, named(lock)?))) else {
+        let Some(holder) = self.locks.get(key).and_then(|lock| lock.holder_with(token)) else {
             return Reply::NotHolder;
         };
-        let holder = &lock.holders[index];
         let (session, keys) = (holder.session, holder.keys(key));
         if !keys.iter().all(may_break) {
             return Reply::Denied;
@@ -315,34 +313,39 @@ impl LockTable {
         }
         if self.sessions[&session].claims().len() > keys.count() {
             self.drop_claim(session, &keys);
-            self.give_up(at, key, index, events);
+            self.give_up(at, key, session, events);
         } else {
             self.end(at, &[session], events);
         }
         Reply::Broken { session, principal }
     }
 
-    /// Takes the locks of a grant from the holder with this index, which has dropped its claim or has
-    /// ended, and passes each on.
-    pub(super) fn give_up(&mut self, at: Stamp, key: &Key, index: usize, events: &mut Vec<Event>) {
-        let Holder { session, token, details, .. } = self.remove_holder(key, index);
+    /// Takes the locks of a grant from its holder, which has dropped its claim or has ended, and passes
+    /// each on.
+    pub(super) fn give_up(&mut self, at: Stamp, key: &Key, session: SessionId, events: &mut Vec<Event>) {
+        let (Holder { token, details, .. }, is_waited_for) = self.remove_holder(key, session);
         events.push(Event::Released { key: key.clone(), session, token });
         let others = || details.several().into_iter().flat_map(Several::as_slice).filter(|other| *other != key);
         for other in others() {
-            let index = self.locks[other].holders.iter().position(|holder| holder.session == session);
-            self.remove_holder(other, index.expect("a grant is of all its keys"));
+            self.remove_holder(other, session);
             events.push(Event::Released { key: other.clone(), session, token });
         }
-        self.pass_on(at, key, events);
+        if is_waited_for {
+            self.pass_on(at, key, events);
+        }
         for other in others() {
             self.pass_on(at, other, events);
         }
     }
 
-    fn remove_holder(&mut self, key: &Key, index: usize) -> Holder {
-        let holder = self.change_lock(key, |lock| lock.holders.remove(index));
+    /// Removes a holder; returns with it whether sessions wait for the lock.
+    fn remove_holder(&mut self, key: &Key, session: SessionId) -> (Holder, bool) {
+        let (holder, is_waited_for) = self.change_lock(key, |lock| {
+            let index = lock.holders.iter().position(|holder| holder.session == session);
+            (lock.holders.remove(index.expect("a grant is of all its keys")), !lock.queue.is_empty())
+        });
         self.claimed -= holder.details.bytes(key);
-        holder
+        (holder, is_waited_for)
     }
 
     /// Grants the lock on `key` to the waiters whose turn it is: one after the other, as long as the
@@ -447,18 +450,17 @@ impl LockTable {
     /// Changes a lock, and with it the index of contended sessions. The lock comes into being with its
     /// first claim, which is held or waits for other keys, and ends with its last.
     fn change_lock<R>(&mut self, key: &Key, change: impl FnOnce(&mut Lock) -> R) -> R {
-        let Some(lock) = self.locks.get_mut(key) else {
-            let mut lock = Lock::default();
-            let result = change(&mut lock);
-            self.locks.insert(key.clone(), lock);
-            return result;
+        let noting = |lock: &mut Lock| {
+            let before = lock.contended_holder();
+            let result = change(lock);
+            ((result, before, lock.contended_holder()), !lock.is_free())
         };
-        let before = lock.contended_holder();
-        let result = change(lock);
-        let after = lock.contended_holder();
-        if lock.is_free() {
-            self.locks.remove(key);
-        }
+        let (result, before, after) = self.locks.change(key, noting).unwrap_or_else(|noting| {
+            let mut lock = Lock::default();
+            let (changed, _) = noting(&mut lock);
+            self.locks.insert(key.clone(), lock);
+            changed
+        });
         if before != after {
             note_contended(&self.sessions, &mut self.contended, before, |locks| locks - 1);
             note_contended(&self.sessions, &mut self.contended, after, |locks| locks + 1);

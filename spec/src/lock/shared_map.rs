@@ -180,17 +180,29 @@ impl<K: Ord + Clone, V: Clone> SharedMap<K, V> {
 
     /// Removes the entry at `key`; returns its value.
     pub fn remove(&mut self, key: &K) -> Option<V> {
+        self.change_or_remove(key, |_| ((), false)).ok()?.1
+    }
+
+    /// Changes the value at `key`, and removes the entry if `change` returns false with its result. Returns `change` if
+    /// there is no entry.
+    pub fn change<R, F: FnOnce(&mut V) -> (R, bool)>(&mut self, key: &K, change: F) -> Result<R, F> {
+        self.change_or_remove(key, change).map(|(result, _)| result)
+    }
+
+    fn change_or_remove<R, F: FnOnce(&mut V) -> (R, bool)>(&mut self, key: &K, change: F) -> Result<(R, Option<V>), F> {
         if self.lacks(key) {
-            return None;
+            return Err(change);
         }
-        let value = Arc::make_mut(&mut self.root).remove(key)?;
-        while let Branch(run) = &*self.root
-            && run.len() < 2
-        {
-            self.root = run.first().map_or_else(|| Arc::new(Leaf(Vec::new())), |(_, only)| Arc::clone(only));
+        let (result, removed) = Arc::make_mut(&mut self.root).change(key, change)?;
+        if removed.is_some() {
+            while let Branch(run) = &*self.root
+                && run.len() < 2
+            {
+                self.root = run.first().map_or_else(|| Arc::new(Leaf(Vec::new())), |(_, only)| Arc::clone(only));
+            }
+            self.len -= 1;
         }
-        self.len -= 1;
-        Some(value)
+        Ok((result, removed))
     }
 
     /// Whether this map shares its root with a copy, and has no entry at `key`: a write would copy nodes for nothing. A
@@ -226,18 +238,23 @@ impl<K: Ord + Clone, V: Clone> Node<K, V> {
         }
     }
 
-    /// Removes the entry at `key`; returns its value.
-    fn remove(&mut self, key: &K) -> Option<V> {
+    /// Changes the value at `key`; removes and returns it if `change` returns false with its result. Returns `change` if
+    /// there is no entry.
+    fn change<R, F: FnOnce(&mut V) -> (R, bool)>(&mut self, key: &K, change: F) -> Result<(R, Option<V>), F> {
         match self {
-            Leaf(run) => find(run, key).ok().map(|position| run.remove(position).1),
+            Leaf(run) => {
+                let Ok(position) = find(run, key) else { return Err(change) };
+                let (result, stays) = change(&mut run[position].1);
+                Ok((result, (!stays).then(|| run.remove(position).1)))
+            }
             Branch(run) => {
                 let position = under(run, key);
-                let value = Arc::make_mut(&mut run[position].1).remove(key)?;
+                let (result, removed) = Arc::make_mut(&mut run[position].1).change(key, change)?;
                 let len = run[position].1.len();
-                if len <= WIDTH / 2 && len.is_multiple_of(ROOM) {
+                if removed.is_some() && len <= WIDTH / 2 && len.is_multiple_of(ROOM) {
                     tidy(run, position);
                 }
-                Some(value)
+                Ok((result, removed))
             }
         }
     }

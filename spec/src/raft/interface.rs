@@ -7,10 +7,10 @@
 //! 1. [`Output::Persist`] is a barrier: the outputs after it wait until it is durable. The outputs
 //!    before it need not wait, which is why a leader's AppendEntries leave before its own fsync.
 //! 2. Several steps may be taken before any output is executed. Their lists are then
-//!    concatenated, and one sync at the place of the first write may make all their writes durable:
-//!    that only delays the outputs in between.
-//! 3. A write that fails, or may have failed, ends the process. No output after it is ever carried
-//!    out.
+//!    concatenated, and one sync at the position of the first write may make all their writes
+//!    durable: that only delays the outputs in between.
+//! 3. A write that fails, or may have failed, ends the process. No output after it is ever
+//!    executed.
 //! 4. The driver may write a snapshot at any time: the previous snapshot with the durable entries
 //!    after it applied ([`Durable::snapshot_at`](super::Durable::snapshot_at)), up to an entry
 //!    whose [`Output::Applied`] it has executed. It must not include entries that the node may

@@ -31,10 +31,12 @@ impl<S: StateMachine> Node<S> {
     /// Leader: announces itself and its commit index. A heartbeat carries no entries; a rejected
     /// heartbeat reveals entries that were lost on the way.
     pub(super) fn on_heartbeat_timeout(&mut self, out: &mut Vec<Output<S>>) {
+        let commit = self.commit;
         if self.is_leader() {
             self.resume_commit(out);
         }
-        if self.is_leader() {
+        // One step commits at most `max_commits` entries, and a promotion may commit some.
+        if self.is_leader() && self.commit == commit {
             self.promote_returned(out);
         }
         let Role::Leader(leadership) = &self.role else { return };

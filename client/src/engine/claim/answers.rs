@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::time::Duration;
 
 use super::sending::patience;
-use super::{Acquirer, Asked, Claim, DAY_MS, Doing, Granted, Leftover, State, Wanted, answer, begin};
+use super::{Acquirer, Claim, DAY_MS, Doing, Granted, GuardRequest, Leftover, PendingRequest, State, answer, begin};
 use crate::clock::BootInstant;
 use crate::engine::Surroundings;
 use crate::engine::link::Link;
@@ -66,7 +66,7 @@ impl Claim {
             State::Opening => self.open_answered(now, sent, outcome, link),
             State::With(_, Doing::Acquiring { .. }) => self.acquire_answered(now, outcome, link, around),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => self.drop_answered(now, outcome, link),
-            State::With(_, Doing::Held { .. }) => self.asked_answered(now, outcome, link),
+            State::With(_, Doing::Held { .. }) => self.guard_request_answered(now, outcome, link),
             State::Lost | State::Ended(_) => {}
         }
     }
@@ -155,10 +155,8 @@ impl Claim {
             // A waiting acquire retries at an overloaded node, under the same number: the queue position belongs to it, if
             // an earlier attempt was queued.
             Code::Overloaded if self.waits && !wait_is_over => {
-                let pause = backoff(self.setbacks);
-                self.setbacks = self.setbacks.saturating_add(1);
                 self.refusal = Some(failure);
-                self.step.put_off(link, now + pause);
+                self.put_off(now, link);
             }
             _ => self.acquire_refused_for_good(now, failure, link, around),
         }
@@ -212,35 +210,37 @@ impl Claim {
         self.released(result, leftover);
     }
 
-    /// What a guard wanted first was answered.
-    fn asked_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
-        let State::With(session, Doing::Held { token, lease, guards, asked }) = &mut self.state else { return };
-        let Some(Asked { wanted, .. }) = asked.front() else { return };
+    /// The first of the guards' requests was answered.
+    fn guard_request_answered(&mut self, now: BootInstant, outcome: Outcome, link: &mut Link) {
+        let State::With(session, Doing::Held { token, lease, guards, pending }) = &mut self.state else { return };
+        let Some(PendingRequest { request, .. }) = pending.front() else { return };
         let result = match outcome {
             Outcome::Ok(answer) => {
                 self.setbacks = 0;
                 Ok(answer)
             }
-            Outcome::Error(failure) => match (failure.error, wanted) {
+            Outcome::Error(failure) => match (failure.error, request) {
+                // A hold that an earlier attempt may have taken: only an answer under this number tells whether it did.
+                (Code::Limit | Code::NoSpace, GuardRequest::Hold { .. }) if self.step.attempts() > 1 => {
+                    return self.put_off(now, link);
+                }
                 (Code::NotHolder | Code::NoSession, _)
-                | (Code::Held | Code::Gone, Wanted::Hold { .. } | Wanted::Release { .. }) => {
+                | (Code::Held | Code::Gone, GuardRequest::Hold { .. } | GuardRequest::Release { .. }) => {
                     return self.session_is_gone(now, link);
                 }
                 // It is this grant's token that is not valid any more.
                 (Code::StaleToken, _) if failure.got == Some(*token) => return self.session_is_gone(now, link),
                 // The number is not used up, and an earlier attempt may still be done.
-                (Code::Overloaded | Code::TooSoon, _) | (Code::Limit, Wanted::Release { .. }) => {
-                    let pause = backoff(self.setbacks);
-                    self.setbacks = self.setbacks.saturating_add(1);
-                    return self.step.put_off(link, now + pause);
+                (Code::Overloaded | Code::TooSoon, _) | (Code::Limit, GuardRequest::Release { .. }) => {
+                    return self.put_off(now, link);
                 }
                 _ => Err(Error::Refused(failure)),
             },
         };
-        let Some(Asked { wanted, .. }) = asked.pop_front() else { return };
-        match (wanted, result) {
-            (Wanted::Write { reply, .. }, result) => answer(reply, result),
-            (Wanted::Hold { mut guard, reply }, Ok(Answer::Acquired(Acquired { token: granted, .. }))) => {
+        let Some(PendingRequest { request, answer_by }) = pending.pop_front() else { return };
+        match (request, result) {
+            (GuardRequest::Write { reply, .. }, result) => answer(reply, result),
+            (GuardRequest::Hold { mut guard, reply }, Ok(Answer::Acquired(Acquired { token: granted, .. }))) => {
                 if granted != *token {
                     // The session had lost its grant, and has another one, which no guard has.
                     lease.lose();
@@ -251,18 +251,22 @@ impl Claim {
                     session.renewed(first_sent);
                     lease.extend(session.trusted_until());
                 }
-                *guards += 1;
-                guard.released = false;
-                // If the caller is gone, or the lock lost, the guard is dropped here, which releases its hold.
-                answer(reply.filter(|_| !lease.is_lost()), Ok(guard));
+                if let Some(reply) = reply.filter(|reply| !reply.is_closed() && !lease.is_lost()) {
+                    *guards += 1;
+                    guard.released = false;
+                    answer(Some(reply), Ok(guard));
+                } else {
+                    // No guard gets the hold: the claim gives it back.
+                    pending.push_back(PendingRequest { request: GuardRequest::Release { reply: None }, answer_by });
+                }
             }
-            (Wanted::Hold { reply, .. }, result) => answer(reply, Err(refusal(result))),
-            (Wanted::Release { reply }, Ok(Answer::StillHeld { .. })) => answer(reply, Ok(())),
+            (GuardRequest::Hold { reply, .. }, result) => answer(reply, Err(refusal(result))),
+            (GuardRequest::Release { reply }, Ok(Answer::StillHeld { .. })) => answer(reply, Ok(())),
             // The other holds are gone.
-            (Wanted::Release { .. }, Ok(Answer::Released)) => return self.session_is_gone(now, link),
-            (Wanted::Release { reply }, result) => answer(reply, Err(refusal(result))),
+            (GuardRequest::Release { .. }, Ok(Answer::Released)) => return self.session_is_gone(now, link),
+            (GuardRequest::Release { reply }, result) => answer(reply, Err(refusal(result))),
         }
-        self.begin_asked(link);
+        self.start_next(link);
     }
 
     /// The server says that the session does not exist.
@@ -293,7 +297,7 @@ impl Claim {
         let Some(Acquirer { reply, commands }) = self.acquirer.take() else { return };
         let Some(Granted { keys, token, signed }) = granted.take() else { return };
         let (lease, watched) = lease::lease(self.clock, trusted_until);
-        *doing = Doing::Held { token, lease, guards: 1, asked: VecDeque::new() };
+        *doing = Doing::Held { token, lease, guards: 1, pending: VecDeque::new() };
         let (claim, session) = (self.id, session.id);
         // If the caller is gone, the guard is dropped here, which releases the lock.
         let guard = Guard { claim, keys, token, signed, session, lease: watched, commands, released: false };
@@ -314,6 +318,13 @@ impl Claim {
         Some(pause)
     }
 
+    /// Sends the state's request again after a pause, under its number.
+    fn put_off(&mut self, now: BootInstant, link: &mut Link) {
+        let pause = backoff(self.setbacks);
+        self.setbacks = self.setbacks.saturating_add(1);
+        self.step.put_off(link, now + pause);
+    }
+
     /// Begins the state's request anew; after the first time with a pause.
     fn try_anew(&mut self, now: BootInstant, link: &mut Link) {
         let pause = (self.setbacks > 0).then(|| now + backoff(self.setbacks));
@@ -322,7 +333,7 @@ impl Claim {
     }
 }
 
-/// The error that stands for an answer that is none to the request.
+/// The error for an unexpected answer.
 fn refusal(result: Result<Answer, Error>) -> Error {
     result.map_or_else(|error| error, |answer| Error::Refused(unexpected(&answer)))
 }

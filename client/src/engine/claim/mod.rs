@@ -74,9 +74,9 @@ enum Doing {
     /// Asks for the lock, or waits for it. `granted`: it has the token already, but the lease must be renewed before a
     /// guard can be handed out.
     Acquiring { granted: Option<Granted> },
-    /// So many guards hold the lock, and share its lease. `asked`: what they want of the server, in order; the first is
-    /// under way.
-    Held { token: u64, lease: LeaseWriter, guards: u32, asked: VecDeque<Asked> },
+    /// Guards hold the lock, and share its lease. `guards`: the number of guards that hold the lock. `pending`: their
+    /// requests to the server, in order; the first is under way.
+    Held { token: u64, lease: LeaseWriter, guards: u32, pending: VecDeque<PendingRequest> },
     /// The last guard releases the lock, until it has no hold left.
     Releasing { token: u64, answer_by: BootInstant },
     /// The caller has gone or got an error: the claim is withdrawn.
@@ -90,9 +90,9 @@ struct Granted {
     signed: Vec<String>,
 }
 
-/// What a guard wants of the server while others may hold the lock with it. Dropping a reply tells the caller that the lock
-/// is lost; without a reply the caller has its answer.
-pub(in crate::engine) enum Wanted {
+/// A guard's request to the server while others may hold the lock with it. Dropping a reply tells the caller that the
+/// lock is lost; without a reply the caller has its answer.
+pub(in crate::engine) enum GuardRequest {
     /// To write something under the grant.
     Write { what: Write, reply: Option<AnswerSender> },
     /// One more hold, which this guard gives back.
@@ -101,34 +101,35 @@ pub(in crate::engine) enum Wanted {
     Release { reply: Option<oneshot::Sender<Result<(), Error>>> },
 }
 
-/// What a guard wants, and when its caller learns that no server has answered.
-struct Asked {
-    wanted: Wanted,
+/// A guard's request, and when its caller learns that no server has answered.
+struct PendingRequest {
+    request: GuardRequest,
     answer_by: BootInstant,
 }
 
-impl Asked {
+impl PendingRequest {
     /// Whether no caller waits for its outcome, and it may be left undone. Holds are counted, so those are done whether a
     /// caller waits or not.
     fn is_abandoned(&self) -> bool {
-        matches!(&self.wanted, Wanted::Write { reply, .. } if reply.as_ref().is_none_or(oneshot::Sender::is_closed))
+        let GuardRequest::Write { reply, .. } = &self.request else { return false };
+        reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
     /// When its caller has waited long enough; `None`: the caller has its answer.
     fn answer_by(&self) -> Option<BootInstant> {
-        let is_awaited = match &self.wanted {
-            Wanted::Write { reply, .. } => reply.is_some(),
-            Wanted::Hold { reply, .. } => reply.is_some(),
-            Wanted::Release { reply } => reply.is_some(),
+        let is_awaited = match &self.request {
+            GuardRequest::Write { reply, .. } => reply.is_some(),
+            GuardRequest::Hold { reply, .. } => reply.is_some(),
+            GuardRequest::Release { reply } => reply.is_some(),
         };
         is_awaited.then_some(self.answer_by)
     }
 
     fn fail(&mut self, error: Error) {
-        match &mut self.wanted {
-            Wanted::Write { reply, .. } => answer(reply.take(), Err(error)),
-            Wanted::Hold { reply, .. } => answer(reply.take(), Err(error)),
-            Wanted::Release { reply } => answer(reply.take(), Err(error)),
+        match &mut self.request {
+            GuardRequest::Write { reply, .. } => answer(reply.take(), Err(error)),
+            GuardRequest::Hold { reply, .. } => answer(reply.take(), Err(error)),
+            GuardRequest::Release { reply } => answer(reply.take(), Err(error)),
         }
     }
 }
@@ -256,6 +257,16 @@ impl Claim {
         matches!(self.state, State::Lost | State::With(_, Doing::Held { .. }))
     }
 
+    /// Whether it has nothing to finish in the background: no hold is acquired or given back.
+    pub(in crate::engine) fn is_settled(&self) -> bool {
+        match &self.state {
+            State::With(_, Doing::Held { pending, .. }) => {
+                pending.iter().all(|request| matches!(request.request, GuardRequest::Write { .. }))
+            }
+            _ => self.is_guarded(),
+        }
+    }
+
     pub(in crate::engine) fn disconnected(&mut self) {
         self.step.disconnected();
         self.keepalive.disconnected();
@@ -276,11 +287,15 @@ impl Claim {
         Next::Wake(self.next_wake(now, link))
     }
 
-    /// The client is closed: a caller that still waits for the lock gets an error.
+    /// The client is closed: a caller that still waits for the lock, or for another hold, gets an error.
     pub(in crate::engine) fn close(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
         if self.acquirer.is_some() {
             self.answer_acquirer(Err(Error::Closed));
             self.give_back(now, link, around);
+        }
+        if let State::With(_, Doing::Held { pending, .. }) = &mut self.state {
+            let holds = pending.iter_mut().filter(|request| matches!(request.request, GuardRequest::Hold { .. }));
+            holds.for_each(|hold| hold.fail(Error::Closed));
         }
     }
 
@@ -304,15 +319,15 @@ impl Claim {
             && *guards > 1
         {
             *guards -= 1;
-            return self.want(now, Wanted::Release { reply }, link, around);
+            return self.enqueue(now, GuardRequest::Release { reply }, link, around);
         }
         self.releasers.extend(reply);
         match self.take_state() {
-            State::With(session, Doing::Held { token, lease, asked, .. }) => {
+            State::With(session, Doing::Held { token, lease, pending, .. }) => {
                 // No guard is left that waits for anything else: this operation has a greater number, and takes all holds.
-                self.releasers.extend(asked.into_iter().filter_map(|Asked { wanted, .. }| match wanted {
-                    Wanted::Release { reply } => reply,
-                    Wanted::Write { .. } | Wanted::Hold { .. } => None,
+                self.releasers.extend(pending.into_iter().filter_map(|PendingRequest { request, .. }| match request {
+                    GuardRequest::Release { reply } => reply,
+                    GuardRequest::Write { .. } | GuardRequest::Hold { .. } => None,
                 }));
                 lease.release();
                 self.give_up_at = Some(now.max(session.good_until) + around.options.request_timeout);
@@ -326,34 +341,40 @@ impl Claim {
         }
     }
 
-    /// A guard wants something of the server: after what is under way, except for writes that no caller waits for. These
-    /// are given up, because this operation has a greater number.
-    pub(in crate::engine) fn want(&mut self, now: BootInstant, wanted: Wanted, link: &mut Link, around: &Surroundings) {
+    /// Queues a guard's request to the server: after what is under way, except for writes that no caller waits for. The
+    /// claim gives these up, because this operation has a greater number.
+    pub(in crate::engine) fn enqueue(
+        &mut self,
+        now: BootInstant,
+        request: GuardRequest,
+        link: &mut Link,
+        around: &Surroundings,
+    ) {
         self.give_up_writes(link);
-        let State::With(_, Doing::Held { lease, asked, .. }) = &mut self.state else { return };
+        let State::With(_, Doing::Held { lease, pending, .. }) = &mut self.state else { return };
         if !lease.is_lost() {
-            asked.push_back(Asked { wanted, answer_by: now + around.options.request_timeout });
-            if asked.len() == 1 {
-                self.begin_asked(link);
+            pending.push_back(PendingRequest { request, answer_by: now + around.options.request_timeout });
+            if pending.len() == 1 {
+                self.start_next(link);
             }
         }
     }
 
     /// Gives up the writes that no caller waits for.
     fn give_up_writes(&mut self, link: &mut Link) {
-        let State::With(_, Doing::Held { asked, .. }) = &mut self.state else { return };
-        let is_under_way = asked.front().is_some_and(Asked::is_abandoned);
-        asked.retain(|asked| !asked.is_abandoned());
+        let State::With(_, Doing::Held { pending, .. }) = &mut self.state else { return };
+        let is_under_way = pending.front().is_some_and(PendingRequest::is_abandoned);
+        pending.retain(|request| !request.is_abandoned());
         if is_under_way {
-            self.begin_asked(link);
+            self.start_next(link);
         }
     }
 
-    /// What was under way is done, or given up: the first of what guards want begins, if they want anything.
-    fn begin_asked(&mut self, link: &mut Link) {
+    /// The request that was under way is done, or given up: the next of the guards' requests begins, if there is one.
+    fn start_next(&mut self, link: &mut Link) {
         self.step.restart(link, None);
-        if let State::With(session, Doing::Held { asked, .. }) = &mut self.state
-            && !asked.is_empty()
+        if let State::With(session, Doing::Held { pending, .. }) = &mut self.state
+            && !pending.is_empty()
         {
             session.number += 1;
         }

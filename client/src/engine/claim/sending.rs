@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use super::{Asked, Claim, DAY_MS, Doing, Leftover, State, Wanted};
+use super::{Claim, DAY_MS, Doing, GuardRequest, Leftover, PendingRequest, State};
 use crate::Error;
 use crate::clock::BootInstant;
 use crate::engine::exchange::Pace;
@@ -35,19 +35,20 @@ impl Claim {
             self.released(Err(around.unreachable(around.options.request_timeout)), Leftover::Nothing);
         }
         match &mut self.state {
-            State::With(session, Doing::Held { lease, asked, .. })
-                if now >= session.trusted_until() && !lease.is_lost() =>
+            // A late keep-alive answer loses the lease, and moves the session's end into the future.
+            State::With(session, Doing::Held { lease, pending, .. })
+                if now >= session.trusted_until() || lease.is_lost() =>
             {
                 lease.lose();
-                asked.clear();
+                pending.clear();
                 self.step.restart(link, None);
                 self.keepalive.restart(link, None);
             }
-            State::With(_, Doing::Held { asked, .. }) => {
-                let is_overdue = |asked: &Asked| asked.answer_by().is_some_and(|at| now >= at);
-                if asked.iter().any(is_overdue) {
-                    for asked in asked.iter_mut().filter(|asked| is_overdue(asked)) {
-                        asked.fail(around.unreachable(around.options.request_timeout));
+            State::With(_, Doing::Held { pending, .. }) => {
+                let is_overdue = |request: &PendingRequest| request.answer_by().is_some_and(|at| now >= at);
+                if pending.iter().any(is_overdue) {
+                    for request in pending.iter_mut().filter(|request| is_overdue(request)) {
+                        request.fail(around.unreachable(around.options.request_timeout));
                     }
                     self.give_up_writes(link);
                 }
@@ -71,7 +72,7 @@ impl Claim {
             }
             State::Opening => self.acquirer.is_some(),
             State::With(_, Doing::Releasing { .. } | Doing::Withdrawing) => true,
-            State::With(_, Doing::Held { asked, .. }) => !asked.is_empty(),
+            State::With(_, Doing::Held { pending, .. }) => !pending.is_empty(),
             State::Lost | State::Ended(_) => false,
         }
     }
@@ -108,23 +109,23 @@ impl Claim {
                 Op::Release { keys, grant: wire::Release { session, token: *token }, number }
             }
             Doing::Withdrawing => Op::Withdraw { keys, session, number },
-            Doing::Held { token, asked, .. } => {
+            Doing::Held { token, pending, .. } => {
                 let (token, key) = (*token, keys.iter().next().cloned().unwrap_or_default());
-                match asked.front().map(|asked| &asked.wanted) {
-                    Some(Wanted::Write { what: Write::Value(value), .. }) => {
+                match pending.front().map(|front| &front.request) {
+                    Some(GuardRequest::Write { what: Write::Value(value), .. }) => {
                         let proclamation = wire::Proclaim { session, token, value: value.clone() };
                         Op::Proclaim { key, proclamation, number }
                     }
-                    Some(Wanted::Write { what: Write::Records(transaction), .. }) => {
+                    Some(GuardRequest::Write { what: Write::Records(transaction), .. }) => {
                         let mut transaction = transaction.clone();
                         transaction.session = Some(session);
                         transaction.conditions.insert(0, Condition::Held { lock: key, token });
                         Op::Transact { transaction, number }
                     }
-                    Some(Wanted::Release { .. }) => {
+                    Some(GuardRequest::Release { .. }) => {
                         Op::Release { keys, grant: wire::Release { session, token }, number }
                     }
-                    Some(Wanted::Hold { .. }) | None => {
+                    Some(GuardRequest::Hold { .. }) | None => {
                         let options = wire::Acquire { reentrant: true, ..self.acquire(session) };
                         Op::Acquire { keys, options, number }
                     }
@@ -186,8 +187,8 @@ impl Claim {
             wakes[3] = self.keepalive_due().map(|due| self.keepalive.again_at().map_or(due, |at| at.max(due)));
         }
         wakes[4] = match &self.state {
-            State::With(session, Doing::Held { lease, asked, .. }) if !lease.is_lost() => {
-                asked.iter().filter_map(Asked::answer_by).chain([session.trusted_until()]).min()
+            State::With(session, Doing::Held { lease, pending, .. }) if !lease.is_lost() => {
+                pending.iter().filter_map(PendingRequest::answer_by).chain([session.trusted_until()]).min()
             }
             State::With(_, Doing::Releasing { answer_by, .. }) if !self.releasers.is_empty() => Some(*answer_by),
             _ => None,

@@ -121,7 +121,8 @@ impl RawLoad {
         }
     }
 
-    /// What came of a request; returns whether a pair is complete. A client with a failed request asks for nothing more.
+    /// What came of a request; returns whether a pair is complete. A client whose request failed begins its next pair:
+    /// [`Security::ask_all`] ends the load of the whole connection when a free slot gets no request.
     fn answered(&mut self, request: u64, outcome: Outcome) -> bool {
         let index = usize::try_from(request).ok().and_then(|request| self.requests.get(request).copied());
         let Some(index) = index else { return false };
@@ -138,10 +139,32 @@ impl RawLoad {
             }
             other => {
                 self.done.fail(format!("{other:?}"));
-                return false;
+                false
             }
         };
         self.ready.push_back(index);
         complete
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire::{Code, Failure};
+
+    use super::*;
+
+    #[test]
+    fn client_whose_request_failed_begins_its_next_pair() {
+        let session = SessionId::new(1, [7; 10]).unwrap();
+        let client = RawClient { number: 0, session, key: "a".to_owned(), asked: Instant::now(), token: Some(7) };
+        let failed = || Outcome::Error(Failure::new(Code::Overloaded, "the log is full"));
+        let (ready, requests) = (VecDeque::from([0]), Vec::new());
+        let mut load = RawLoad { clients: vec![client], ready, requests, done: Done::default() };
+        assert!(matches!(load.next(false, 0), Some(Op::Release { .. })));
+        assert!(!load.answered(0, failed()));
+        assert!(matches!(load.next(false, 0), Some(Op::Acquire { .. })));
+        assert!(!load.answered(1, failed()));
+        assert!(load.next(true, 0).is_none());
+        assert_eq!(load.done.errors, 2);
     }
 }

@@ -47,7 +47,7 @@ found in the histories, each key judged by itself.
 
 - A common counter is no bottleneck where the store does one thing after the other anyway: Redis
   executes its scripts on one thread, and etcd applies its transactions in the order of its log.
-- A counter for each key stays for ever. Whoever deletes it lets tokens start again at 1, and a
+- A counter for each key stays for ever. If an operator deletes it, tokens start again at 1, and a
   resource that has seen a higher one refuses every later holder. A counter with a TTL is deleted,
   too.
 - Only tokens of a common source can be compared between keys. A resource that several locks guard,

@@ -8,7 +8,7 @@ use palisade_client::wire::{Code, Failure};
 use tokio::time::{Instant, Interval, interval_at, timeout};
 
 use super::frames::{ClientFrame, Interruption, Refusal, ServerFrame};
-use crate::http::websocket::{CLOSE_TIMEOUT, PING_EVERY, SILENCE_TIMEOUT};
+use crate::http::websocket::{CLOSE_TIMEOUT, PING_EVERY, SILENCE_TIMEOUT, is_end};
 use crate::limits;
 
 /// How a connection ends.
@@ -40,6 +40,18 @@ impl End {
     fn interrupted(error: Code, message: &str) -> End {
         let interruption = Interruption { error, message: message.to_owned(), leader: None };
         End::Last(Box::new(ServerFrame::Interrupted(interruption)))
+    }
+
+    /// The same end where no session is left to resume.
+    pub(super) fn of_closed_session(self) -> End {
+        match self {
+            End::Last(frame) if matches!(*frame, ServerFrame::Interrupted(_)) => {
+                let message = "the node that forwards this connection was removed from the cluster; send the `acquire` \
+                               again, to another node";
+                End::interrupted(Code::ShuttingDown, message)
+            }
+            end => end,
+        }
     }
 
     /// Whether the client has sent what no client may send.
@@ -95,6 +107,7 @@ impl Link {
                 Some(Ok(Message::Text(text))) => return ClientFrame::parse(&text).map_err(End::refused),
                 Some(Ok(Message::Ping(_) | Message::Pong(_))) => {}
                 Some(Ok(Message::Binary(_))) => return Err(End::invalid("frames are text, and this one is binary")),
+                Some(Err(error)) if is_end(&error) => return Err(End::Gone),
                 Some(Err(_)) => return Err(End::invalid("the frame is broken or has more than 16 KiB")),
                 Some(Ok(Message::Close(_))) | None => return Err(End::Gone),
             }

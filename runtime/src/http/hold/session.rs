@@ -191,22 +191,29 @@ impl Hold {
     }
 
     /// Tells the client the news.
-    pub(super) async fn tell(&mut self, link: &mut Link) -> Result<(), End> {
+    async fn tell(&mut self, link: &mut Link) -> Result<(), End> {
         for frame in std::mem::take(&mut self.news) {
             link.say(&frame).await?;
         }
         Ok(())
     }
 
-    /// Closes the session, with its grant, if the client has ended the connection or given up while the session was
-    /// opened: no client knows its credential, so none could end it before its TTL is over.
-    pub(super) async fn close_if_given_up(&mut self, link: &mut Link) -> Result<(), End> {
-        let Some(received) = link.receive().now_or_never() else { return Ok(()) };
+    /// Tells the client the credential of its new session. Closes the session, with its grant, if the client has ended
+    /// the connection or given up while the session was opened, or cannot be told: no client knows the credential then,
+    /// so none could end the session before its TTL is over.
+    pub(super) async fn hand_over(&mut self, link: &mut Link) -> Result<(), End> {
+        let received = match link.receive().now_or_never() {
+            Some(received) => received,
+            None => match link.say(&ServerFrame::Waiting(self.lease.view())).await {
+                Ok(()) => return Ok(()),
+                Err(end) => Err(end),
+            },
+        };
         let closed = self.release().await;
         Err(match received {
             Ok(ClientFrame::Release {}) => closed,
             Ok(_) => End::invalid("only a `release` may be sent before `waiting` has come"),
-            Err(end) => end,
+            Err(end) => end.of_closed_session(),
         })
     }
 

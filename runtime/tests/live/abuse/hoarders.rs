@@ -89,7 +89,7 @@ fn a_client_that_never_reads_large_answers_over_http_is_cut_off() {
     }
     // Behind the lists, which a server that is not optimised takes long to write: that it is served at all is what
     // counts.
-    victim.expect_service_within(15 * HONEST);
+    victim.expect_service_within(4 * HONEST);
     victim.expect_all_gone_but(1);
     let cut_off = victim.cluster.log(victim.leader).matches("the client does not read its answers").count();
     // The system would do so a little later, and on a slow machine it is the first for some of them.

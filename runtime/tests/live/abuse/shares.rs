@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 
-use super::HONEST;
 use crate::support::cluster::Cluster;
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http, metrics};
@@ -135,7 +134,11 @@ fn transfers_in_a_loop_do_not_stop_acquires() {
     let addresses = cluster.endpoints();
     let (mut transferred, mut refused, mut acquired, mut failed) = (0, 0, 0, 0);
     let begin = Instant::now();
-    while begin.elapsed() < Duration::from_secs(10) {
+    while acquired < 100 || transferred < 3 {
+        assert!(
+            begin.elapsed() < Duration::from_secs(60),
+            "{acquired} acquires, {failed} failed, {transferred} transfers"
+        );
         for address in &addresses {
             let response = http::post(address, "/v1/leader/transfer", "{}").unwrap();
             match response.status {
@@ -153,11 +156,13 @@ fn transfers_in_a_loop_do_not_stop_acquires() {
             cluster.ids().into_iter().find(|&id| cluster.status(id).is_some_and(|status| status.role == "leader"));
         let Some(leader) = leader else { continue };
         let key = format!("/v1/locks/key-{acquired}-{failed}/acquire");
-        let asked = Instant::now();
         let response = http::post(&cluster.client_addr(leader), &key, "{\"ttl_ms\":1000}").unwrap();
-        if response.status == 200 && asked.elapsed() < HONEST { acquired += 1 } else { failed += 1 }
+        if response.status == 200 { acquired += 1 } else { failed += 1 }
     }
     println!("{transferred} transfers, {refused} refused; {acquired} acquires, {failed} failed");
-    assert!((1..=4).contains(&transferred), "{transferred} transfers in 10 s");
-    assert!(refused > 20 && failed * 20 <= acquired, "{refused} refused, {failed} of {acquired} acquires failed");
+    // Two transfers are 3 s apart.
+    let elapsed = begin.elapsed();
+    assert!(transferred <= 1 + elapsed.as_secs() / 3, "{transferred} transfers in {elapsed:?}");
+    assert!(refused > 20, "{refused} refused");
+    assert!(failed <= 3 * transferred, "{failed} acquires failed in {transferred} transfers");
 }

@@ -27,7 +27,7 @@ fn waits_end_while_the_leader_transfers_to_a_dead_voter() {
 
     let wait = |number: u64| {
         // Sessions that outlive the test: a wait is to end by itself, and not with its session.
-        let body = json!({"wait_ms": 3000 + 25 * number, "ttl_ms": 3_600_000}).to_string();
+        let body = json!({"wait_ms": 15_000 + 25 * number, "ttl_ms": 3_600_000}).to_string();
         http::post(&address, "/v1/locks/k/acquire", &body).map(|response| (response.status, response.body))
     };
     let is_over = AtomicBool::new(false);

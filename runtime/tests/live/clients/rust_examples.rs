@@ -80,7 +80,7 @@ fn all_examples_say_what_they_show() {
 
     let built = ALONE.iter().map(|&(name, _)| name).chain(TOGETHER).try_for_each(|name| rust_example(name).map(drop));
     unless_missing(built, |()| {
-        let cluster = &Cluster::start(3);
+        let cluster = &Cluster::start_calm(3);
         cluster.wait_ready();
         std::thread::scope(|scope| {
             let together = [deadline, watch, lost, leaders, barrier].map(|shows| scope.spawn(move || shows(cluster)));
@@ -122,7 +122,7 @@ fn deadline(cluster: &Cluster) {
     start("wait_with_deadline", &[], cluster).await_text("granted; working for 8 s with token ");
 }
 
-/// What another client does is told.
+/// The example prints what another client does.
 fn watch(cluster: &Cluster) {
     let watch = start("watch", &[], cluster);
     eventually("it tells of the lock", || {
@@ -140,7 +140,7 @@ fn lost(cluster: &Cluster) {
     lost.ends_with("another client may get the lock in a moment: stopped in the middle");
 }
 
-/// The leader resigns, and the next one leads.
+/// The leader resigns at the signal, and the next one leads.
 fn leaders(cluster: &Cluster) {
     let mut first = start("group_leader", &[], cluster);
     first.await_text("leading with token ");

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use super::{Client, lock, node, queue, session_path};
-use crate::support::http;
+use crate::support::{http, metrics};
 
 fn resume(grant: &Value, fields: Value) -> Value {
     let mut resume = json!({ "key": "k", "session": grant["session"], "token": grant["token"] });
@@ -34,6 +34,8 @@ fn connection_that_ends_leaves_the_lock_to_be_resumed() {
         resumed.release();
         assert_eq!(lock(&address, "k")["held"], false);
     }
+    let rejected = metrics::value(&address, "palisade_frames_rejected_total");
+    assert_eq!(rejected, 0.0, "the end of a connection without a Close frame violates nothing");
 }
 
 /// Goal: no node renews a session whose connection has ended.

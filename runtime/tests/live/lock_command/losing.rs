@@ -139,7 +139,8 @@ impl Drop for Over<'_> {
     }
 }
 
-/// Repeats the round until the machine was not delayed in it, and judges that round.
+/// Repeats the round until the machine was not delayed in it, and judges that round. If the machine was delayed in each
+/// round, the test says that it judges none.
 fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
     for number in 1..=ROUNDS {
         let (over, latest) = (AtomicBool::new(false), AtomicU64::new(0));
@@ -157,12 +158,13 @@ fn awake<T>(mut round: impl FnMut() -> (T, Box<dyn FnOnce(T)>)) {
             round()
         });
         let latest = Duration::from_millis(latest.into_inner());
-        if latest < STALL || number == ROUNDS {
+        if latest < STALL {
             judge(found);
             return;
         }
-        eprintln!("round {number}: the machine was delayed by {latest:?}; the round is repeated");
+        eprintln!("round {number}: the machine was delayed by {latest:?}");
     }
+    eprintln!("SKIPPED the judgment of times: the machine was delayed in each of {ROUNDS} rounds");
 }
 
 /// The cluster is paused: connections stay open and no node answers. When it resumes, the next

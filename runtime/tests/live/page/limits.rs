@@ -86,8 +86,8 @@ fn time_left_runs_down_and_is_renewed() {
     let keepalive = format!("/v1/sessions/{}/keepalive", grant.session);
     http::post(&cluster.client_addr(1), &keepalive, "").unwrap().ok();
     crate::support::eventually("it is renewed", || seconds().filter(|now| *now > later + 1));
-    acquire(&cluster, "short", &json!({ "owner": "short-lived", "ttl_ms": 3_000 }));
     browser.click(".back");
+    acquire(&cluster, "short", &json!({ "owner": "short-lived", "ttl_ms": 10_000 }));
     browser.wait_for("#locks tr", "short");
     browser.wait_gone("#locks tr", "short");
     browser.open(&page_of_lock(&page(&cluster, 1), "short"));

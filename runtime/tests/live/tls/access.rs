@@ -313,8 +313,8 @@ fn waiter_is_denied_at_its_turn_and_a_holder_keeps_its_lock() {
 }
 
 /// Goal: the rules are as durable as the locks. Of two operators who change the same rules, one is
-/// told. Nodes join and come back while there are rules. Who has lost all administrators issues
-/// another one.
+/// told. Nodes join and come back while there are rules. An operator who has lost all administrators'
+/// certificates issues another one.
 #[test]
 fn rules_survive_crashes_and_the_loss_of_their_administrators() {
     let ours = Certificates::of("billing", 4);
