@@ -13,6 +13,8 @@ use crate::storage::{Access, Disk, DiskFile, Lock, Locking};
 /// No node writes as many records, and no cluster as many entries: with a greater number of a forged file, those after it
 /// could overflow, and the node would stop.
 const MAX_NUMBER: u64 = u64::MAX / 2;
+/// The same of files.
+const MAX_FILE: u32 = u32::MAX / 2;
 
 /// A locked directory of files.
 #[derive(Debug)]
@@ -59,6 +61,10 @@ impl Files {
         let mut cut = 0;
         while let Some(last) = numbers.pop() {
             let path = self.path(last);
+            if last > MAX_FILE {
+                let why = format!("no node has begun {last} files");
+                return Err(AuditError::Damaged { path, line: 1, why });
+            }
             let failed = |source| AuditError::Io { path: path.clone(), source };
             let content = self.disk.read(&path).map_err(failed)?;
             let whole = content.iter().rposition(|&byte| byte == b'\n').map_or(0, |end| end + 1);
@@ -99,7 +105,7 @@ pub(super) fn file_name(number: u32) -> String {
 /// The number of the file of this name, if it is one of an audit log.
 pub(super) fn number(name: &str) -> Option<u32> {
     let number = name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok()?;
-    (file_name(number) == name && number < u32::MAX).then_some(number)
+    (file_name(number) == name).then_some(number)
 }
 
 /// Checks the lines of a file; returns the end of the chain, the position in the cluster's log, and the
@@ -157,8 +163,11 @@ pub(super) fn first(line: &[u8]) -> Result<Chain, String> {
 
 #[cfg(test)]
 mod tests {
-    use super::{MAX_NUMBER, number, read};
+    use std::sync::Arc;
+
+    use super::{Files, MAX_FILE, MAX_NUMBER, read};
     use crate::audit::verify::seal;
+    use crate::storage::SystemDisk;
 
     /// Goal: no forged file leads a node that continues it to a number that overflows.
     #[test]
@@ -174,7 +183,11 @@ mod tests {
         assert_eq!(position.index, MAX_NUMBER);
         let (line, why) = read(&file(MAX_NUMBER + 1)).unwrap_err();
         assert_eq!((line, why.contains("no cluster has reached entry")), (1, true), "{why}");
-        assert_eq!(number("audit-4294967294.jsonl"), Some(u32::MAX - 1));
-        assert_eq!(number("audit-4294967295.jsonl"), None);
+        let directory = tempfile::tempdir().unwrap();
+        let files = Files::lock(Arc::new(SystemDisk), directory.path()).unwrap();
+        for (number, is_refused) in [(MAX_FILE, false), (MAX_FILE + 1, true), (u32::MAX, true)] {
+            std::fs::write(files.path(number), file(4)).unwrap();
+            assert_eq!(files.open_last().is_err(), is_refused, "{number}");
+        }
     }
 }

@@ -170,7 +170,6 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>,
 /// Why a connection ends: the close frame's code and reason.
 struct Reason(u16, &'static str);
 
-/// Receives requests until the client disconnects, falls silent or violates the protocol.
 /// Whether a WebSocket ended without a closing handshake, as that of a client that was killed does: this is no violation
 /// of the protocol.
 pub(super) fn is_end(error: &axum::Error) -> bool {
@@ -189,6 +188,7 @@ pub(super) fn is_end(error: &axum::Error) -> bool {
     false
 }
 
+/// Receives requests until the client disconnects, falls silent or violates the protocol.
 async fn receive(connection: &Connection, mut stream: SplitStream<WebSocket>) -> Reason {
     let mut silence = pin!(sleep(SILENCE_TIMEOUT));
     loop {
