@@ -42,12 +42,12 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
     let router = TowerToHyperService::new(super::router(app.clone()));
     let mut connections = JoinSet::new();
     // With TLS a client is a stranger until its handshake is complete.
-    let strangers = app
-        .peers
-        .roster()
-        .tls
-        .is_some()
-        .then(|| permits.half("clients in the handshake of TLS", "A firewall keeps strangers away"));
+    let strangers = app.peers.roster().tls.is_some().then(|| {
+        permits.half(
+            "clients in the handshake of TLS",
+            "Raise the limit of open files (ulimit -n, LimitNOFILE), or keep strangers away by a firewall",
+        )
+    });
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
