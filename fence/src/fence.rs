@@ -5,8 +5,8 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use crate::format::Grant;
-use crate::mark::{Decision, decide};
 use crate::refusal::{OpenError, Refusal};
+use crate::rule::{Decision, decide};
 use crate::state_file::{Seen, sync_name, with_suffix};
 use crate::verify::Verifier;
 

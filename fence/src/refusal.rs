@@ -1,4 +1,4 @@
-//! Why a token is not admitted, and why a fence does not open. Each says what happened and what to
+//! Reasons for which a fence rejects a token or does not open. Each says what happened and what to
 //! do.
 
 use std::io;

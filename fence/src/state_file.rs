@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use sha2::{Digest, Sha256};
 
 use crate::format::{Grant, Reader};
-use crate::mark::Mark;
+use crate::rule::Mark;
 use crate::text::Malformed;
 
 /// What the file begins with: its name and version.

@@ -1,5 +1,4 @@
-//! Whether a signed token is genuine: from a trusted root down to the grant, for this cluster and
-//! this key.
+//! Verifies a signed token: from a trusted root down to the grant, for this cluster and this key.
 
 use std::collections::BTreeSet;
 

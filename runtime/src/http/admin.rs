@@ -1,4 +1,4 @@
-//! Which requests are administrative, and at which of the node's listeners they are answered.
+//! Tells which requests are administrative, and at which of the node's listeners they are answered.
 //!
 //! A node with `--admin-addr` has two listeners, and refuses administrative requests at the one for
 //! clients: a firewall can then keep clients from them, whatever identity a client has. Each request

@@ -1,4 +1,4 @@
-//! Which client sends a request: with TLS, each request carries a verified
+//! Admits requests by the client's identity: with TLS, each request carries a verified
 //! [`Principal`](crate::tls::Principal) as an extension, or is refused.
 
 use std::net::IpAddr;

@@ -1,4 +1,4 @@
-//! What the handlers record in the audit log: administrative acts, before and after, and refusals.
+//! The handlers' records in the audit log: administrative acts, before and after, and refusals.
 
 use palisade_client::wire::{
     AccessVerdict, AddMember, Answer, Code, Consistency, Failure, MemberChange, Op, ReplaceMember,
@@ -128,7 +128,11 @@ impl App {
         let Some(audit) = &self.audit else { return Ok(None) };
         let number = audit.intend(act, self.client()).await.map_err(|why| {
             let principal = self.principal.as_str();
-            warn!(principal, error = why, "refused an administrative request: the audit log cannot be written");
+            warn!(
+                principal, error = why,
+                "refused an administrative request: the audit log cannot be written. Free space in the directory of --audit, or \
+                 repair its disk"
+            );
             Failure::new(Code::AuditUnavailable, format!("the audit log cannot be written: {why}; nothing was done"))
         })?;
         Ok(Some(Intent { audit: audit.clone(), number, result: ABANDONED.to_owned() }))

@@ -56,7 +56,7 @@ impl App {
             return Ok(());
         }
         let (limit, seconds) = (account.requests_per_second(), wait.as_secs() + 1);
-        self.report_limit("requests", account.name());
+        self.report_limit("requests", Some(limit.into()), account.name());
         let message = format!(
             "the limit of {limit} requests a second of one client is reached by {}: try again in {seconds} s, or let the \
              operator raise --max-requests-per-second",
@@ -78,18 +78,28 @@ impl App {
     pub(super) fn connect(&self, name: AccountName) -> Option<Connected> {
         let account = self.accounts.of(name);
         let connected = account.connect();
-        if connected.is_err() {
-            self.report_limit("connections", account.name());
-        }
-        connected.ok()
+        let report = |most: &usize| self.report_limit("connections", Some(*most as u64), account.name());
+        connected.inspect_err(report).ok()
     }
 
-    /// Counts and logs that this client has reached a limit.
-    pub(super) fn report_limit(&self, limit: &'static str, client: &AccountName) {
+    /// Counts and logs that this client has reached a limit, which is `most` if it is a fixed number.
+    pub(super) fn report_limit(&self, limit: &'static str, most: Option<u64>, client: &AccountName) {
         self.metrics.limit_reached(limit);
         let line = format!("{limit} {client}");
         if let Some(repeats) = self.log_pause.due(&line, REPORT_PAUSE, Instant::now()) {
-            warn!(%client, limit, repeats, "a client has reached a limit");
+            let remedy = remedy(limit);
+            warn!(%client, limit, most, repeats, "a client has reached a limit, and is refused what exceeds it: {remedy}");
         }
+    }
+}
+
+/// What to do if a client reaches this limit.
+fn remedy(limit: &str) -> &'static str {
+    match limit {
+        "requests" => "let it send fewer requests a second, or raise --max-requests-per-second",
+        "connections" => "let it close connections, or raise --max-connections-per-client",
+        "watches" => "let it end watches, or raise --max-watches-per-client",
+        "snapshot_reads" => "let it read one snapshot after the other",
+        _ => "let it wait for answers, or send its requests to the leader, so that fewer are forwarded between nodes",
     }
 }

@@ -20,8 +20,9 @@ pub(super) use self::operations::keys;
 use self::operations::operations;
 use self::schemas::Schemas;
 use super::hold::{ClientFrame, ServerFrame};
+use super::reply;
+use super::routes::{of_each_node, of_the_leader};
 use super::watch::Compacted;
-use super::{of_each_node, of_the_leader, reply};
 
 /// What both documents say of numbers and new fields.
 const RULES: &str = "Answers may grow: clients ignore fields that they do not know. Requests have no fields but these: the \

@@ -145,7 +145,7 @@ async fn resume(app: &App, Resume { claim: Claim { keys, options }, session, tok
         // The older connection may wait for the same grant. It is interrupted when the core has this request, which
         // joins that wait: so the session keeps its queue position.
         let mut hold = Hold::unregistered(app, keys, lease);
-        hold.say(ServerFrame::Waiting(lease.view()));
+        hold.queue(ServerFrame::Waiting(lease.view()));
         hold.wait(options).await?;
         hold.register();
         return Ok(hold);

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     fn counted(stream: DuplexStream, unanswered: Option<Arc<Unanswered>>) -> ClientStream<DuplexStream> {
-        ClientStream::new(stream, unanswered, Pace::of_answers())
+        ClientStream::new(stream, unanswered, Pace::for_connection())
     }
 
     async fn send(to: &mut DuplexStream, from: &mut ClientStream<DuplexStream>, bytes: usize) -> io::Result<usize> {

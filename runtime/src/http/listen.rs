@@ -21,7 +21,7 @@ use tokio::sync::{OwnedSemaphorePermit, watch};
 use tokio::task::JoinSet;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutWriter;
-use tracing::{debug, warn};
+use tracing::{debug, info, warn};
 
 use super::App;
 use super::client_stream::ClientStream;
@@ -76,10 +76,13 @@ pub async fn listen(app: App, listener: TcpListener, permits: ConnectionLimit, m
     finish(&app, connections).await;
 }
 
-/// Lets connections finish.
+/// Lets connections finish, and closes those that have not after [`SHUTDOWN_TIMEOUT`].
 pub(super) async fn finish(app: &App, mut connections: JoinSet<()>) {
     let finish = async { while connections.join_next().await.is_some() {} };
-    let _ = timeout(SHUTDOWN_TIMEOUT, async { tokio::join!(finish, app.holds.stop()) }).await;
+    let finished = timeout(SHUTDOWN_TIMEOUT, async { tokio::join!(finish, app.holds.stop()) }).await;
+    if finished.is_err() && !connections.is_empty() {
+        info!(connections = connections.len(), "closed connections that had not finished after {SHUTDOWN_TIMEOUT:?}");
+    }
 }
 
 /// Counts a connection towards the limits of open connections: that of all clients, and that of its own
@@ -155,7 +158,7 @@ async fn serve(
     let permit = Arc::new(permit);
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection, and so do writes that make too little.
-    let mut stream = TimeoutWriter::new(ClientStream::new(stream, unanswered.clone(), Pace::of_answers()));
+    let mut stream = TimeoutWriter::new(ClientStream::new(stream, unanswered.clone(), Pace::for_connection()));
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let (shared, of_connection) = (Arc::clone(&permit), Arc::clone(&permit));

@@ -19,11 +19,12 @@ mod kv;
 mod listen;
 mod locks;
 mod members;
-mod metrics;
+mod metrics_page;
 mod node;
 mod pace;
 mod published;
 mod reply;
+mod route_list;
 mod routes;
 mod sessions;
 mod site;
@@ -62,8 +63,8 @@ pub use target::{key_of, query_of};
 use self::auditing::Intent;
 use self::client_limits::gives_back;
 use self::hold::Holds;
-use self::metrics::MetricsPage;
-use self::routes::Routes;
+use self::metrics_page::MetricsPage;
+use self::routes::{of_each_node, of_the_leader};
 use self::snapshot_limits::SnapshotRequests;
 use self::sockets::Sockets;
 use crate::accounts::{Account, Accounts, Turn};
@@ -427,62 +428,6 @@ fn router(app: App) -> Router {
 /// The same for requests that other nodes forward: those have checked where they come from.
 fn forwarded_router(app: App) -> Router {
     with_fallbacks(of_the_leader().into_router()).with_state(app)
-}
-
-/// The paths that the leader answers, or any node if a request asks for that.
-fn of_the_leader() -> Routes {
-    Routes::default()
-        .post("/v1/acquire", locks::acquire_several)
-        .post("/v1/release", locks::release_several)
-        .get("/v1/locks", locks::list)
-        .get("/v1/locks/{key}", locks::show)
-        .post("/v1/locks/{key}/acquire", locks::acquire)
-        .post("/v1/locks/{key}/release", locks::release)
-        .post("/v1/locks/{key}/proclaim", locks::proclaim)
-        .post("/v1/locks/{key}/break", locks::break_grant)
-        .get("/v1/kv", kv::list)
-        .post("/v1/kv", kv::transact)
-        .get("/v1/kv/{key}", kv::show)
-        .put("/v1/kv/{key}", kv::put)
-        .delete("/v1/kv/{key}", kv::delete)
-        .post("/v1/kv/{key}/append", kv::append)
-        .post("/v1/sessions", sessions::open)
-        .get("/v1/sessions/{id}", sessions::show)
-        .delete("/v1/sessions/{id}", sessions::close)
-        .post("/v1/sessions/{id}/keepalive", sessions::keep_alive)
-        .post("/v1/members", members::add)
-        .delete("/v1/members/{id}", members::remove)
-        .post("/v1/members/{id}/promote", members::promote)
-        .post("/v1/members/{id}/replace", members::replace)
-        .post("/v1/leader/transfer", members::transfer)
-        .get("/v1/access", access::show)
-        .put("/v1/access", access::set)
-        .get("/v1/access/test", access::test)
-        .any("/v1/ws", websocket::upgrade)
-        .any("/v1/hold", hold::upgrade)
-}
-
-/// The paths that each node answers itself.
-fn of_each_node() -> Routes {
-    ui::add_to(Routes::default())
-        // An empty key matches none of the paths above: report an invalid key, not an unknown path.
-        .any("/v1/locks/", locks::no_key)
-        .any("/v1/locks//acquire", locks::no_key)
-        .any("/v1/locks//release", locks::no_key)
-        .any("/v1/locks//proclaim", locks::no_key)
-        .any("/v1/locks//break", locks::no_key)
-        .any("/v1/kv/", kv::no_key)
-        .any("/v1/kv//append", kv::no_key)
-        .get("/v1/members", members::list)
-        .get("/v1/status", node::status)
-        .get("/v1/snapshot", snapshots::read)
-        .post("/v1/snapshot", snapshots::take)
-        .get("/v1/watch", watch::watch)
-        .get("/v1/openapi.json", published::openapi)
-        .get("/v1/messages.json", published::messages)
-        .get("/healthz", node::health)
-        .get("/readyz", node::ready)
-        .get("/metrics", node::metrics)
 }
 
 fn with_fallbacks(router: Router<App>) -> Router<App> {

@@ -25,8 +25,8 @@ pub(super) struct Pace {
 }
 
 impl Pace {
-    /// For a new connection.
-    pub(super) fn of_answers() -> Pace {
+    /// The pace of a new connection.
+    pub(super) fn for_connection() -> Pace {
         Pace::new(ANSWER_GRACE, Instant::now())
     }
 

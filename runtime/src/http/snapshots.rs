@@ -55,8 +55,8 @@ impl App {
     fn may_read_snapshot(&self) -> Result<ReadPermit, Failure> {
         let of_client = self.account.as_ref().map(|account| {
             Arc::clone(&account.snapshot_reads).try_acquire_owned().map_err(|_| {
-                self.report_limit("snapshot_reads", account.name());
                 let (limit, client) = (limits::CLIENT_SNAPSHOT_READS, account.name());
+                self.report_limit("snapshot_reads", Some(limit as u64), client);
                 let message = format!(
                     "the limit of {limit} snapshots that one client reads at a time is reached by {client}: try again when \
                      one has been read"

@@ -1,4 +1,5 @@
-//! What the handlers read in the target of a request, for the fuzzer, which gives them any text.
+//! The parsers of a request's target that the handlers use, for the fuzzer, which gives them any
+//! text.
 
 use std::sync::Arc;
 

@@ -10,7 +10,7 @@ use axum::http::header::{CACHE_CONTROL, CONTENT_SECURITY_POLICY, CONTENT_TYPE, L
 use axum::http::{HeaderName, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 
-use super::routes::Routes;
+use super::route_list::RouteList;
 
 /// Where the page is.
 const PAGE: &str = "/ui/";
@@ -50,7 +50,7 @@ pub(super) fn has(path: &str) -> bool {
 }
 
 /// Adds the page's files.
-pub(super) fn add_to(routes: Routes) -> Routes {
+pub(super) fn add_to(routes: RouteList) -> RouteList {
     let routes = SHORT.iter().fold(routes, |routes, path| routes.get(path, to_page));
     FILES.iter().fold(routes, |routes, file| routes.get(file.path, async || file.response()))
 }

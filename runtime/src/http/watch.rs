@@ -66,7 +66,7 @@ impl App {
         }
         let of_client = self.account.as_ref().map(|account| {
             account.watch().map_err(|limit| {
-                self.report_limit("watches", account.name());
+                self.report_limit("watches", Some(limit as u64), account.name());
                 let name = account.name();
                 let message = format!(
                     "the limit of {limit} watches of one client is reached by {name}: end some of them, or let the operator \

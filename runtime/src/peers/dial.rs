@@ -113,7 +113,12 @@ pub(super) async fn connect(peers: &Arc<Peers>, link: &Link, purpose: Purpose) -
         of_peer.verify(peer, welcomed.incarnation, &welcomed.start, &address)?;
         // Used only if this node loses its log.
         if let Err(error) = of_peer.pinned.reached(peer, &address) {
-            warn!(%peer, address, %error, "cannot record a node's address");
+            warn!(
+                %peer, address, %error,
+                "cannot write a node's new address to peers.json: if this node loses its log, it looks for that node at its \
+                 old address. Check the permissions of the data directory and the free space of its disk; the next \
+                 connection tries again"
+            );
         }
         Ok(())
     });

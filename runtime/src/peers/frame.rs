@@ -21,13 +21,13 @@ pub(super) const HEADER: usize = 8;
 #[derive(Debug, thiserror::Error)]
 pub enum FrameError {
     /// The frame exceeds the limit.
-    #[error("a frame of {0} bytes is over the limit of {1}")]
+    #[error("a frame of {0} bytes is over the limit of {1} bytes")]
     TooLong(usize, usize),
     /// The bytes are the beginning of another protocol.
     #[error("{0}")]
     OtherProtocol(&'static str),
     /// The frame was corrupted on the way.
-    #[error("a frame's checksum does not match its content")]
+    #[error("a frame's checksum does not match its content: it was corrupted on the way")]
     Checksum,
     /// The frame does not decode as the expected type.
     #[error(transparent)]

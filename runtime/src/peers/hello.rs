@@ -1,4 +1,4 @@
-//! What two nodes say of themselves when one dials the other: the dialling node's hello, and the
+//! The introductions of two nodes when one dials the other: the dialling node's hello, and the
 //! answer to it. Which versions of the protocol they speak is in [`versions`](super::versions).
 
 use std::collections::BTreeMap;

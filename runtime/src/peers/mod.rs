@@ -11,17 +11,17 @@
 //! a member that this node has not heard of yet, even its leader. With TLS, both sides first prove by
 //! their certificates which node they are ([`crate::tls`]): nothing that a stranger says is believed.
 //! A certificate names a number, in every generation. A node that returns with another data directory
-//! is rejected ([`identity`]), unless the cluster has replaced it by a new member.
+//! is rejected ([`pinned_peers`]), unless the cluster has replaced it by a new member.
 
 mod dial;
 mod forward;
 pub mod frame;
 mod hello;
-mod identity;
 mod inbound;
 mod intake;
 mod link;
 mod outbound;
+mod pinned_peers;
 mod snapshots;
 mod transport;
 mod versions;
@@ -41,10 +41,10 @@ use tokio::task::spawn_blocking;
 pub use dial::{DialError, introduction};
 pub use forward::{Forwarded, Removal};
 pub use hello::{Hello, Introduction, Purpose, Roster, Welcome};
-pub use identity::PinnedPeers;
 pub use inbound::{accept, refuse_all};
 pub use link::Program;
 pub use outbound::dial_all;
+pub use pinned_peers::PinnedPeers;
 pub use snapshots::{Answer, Offer, Verdict};
 pub use versions::{Greeting, PROGRAM, RangeWelcome, Speaks, Versions};
 

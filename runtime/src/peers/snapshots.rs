@@ -139,7 +139,11 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
                 Ok(None) => continue,
                 Err(error) => {
                     if let Some(repeats) = due(&peers, peer, "open") {
-                        warn!(%peer, %error, repeats, "cannot open the newest snapshot, which a node needs; trying again");
+                        warn!(
+                            %peer, %error, repeats,
+                            "cannot open this node's newest snapshot, which a peer needs to catch up; trying again. Check the disk \
+                             of the data directory"
+                        );
                     }
                     sleep(PAUSE).await;
                     continue;
@@ -233,7 +237,11 @@ pub(super) async fn receive(peers: &Peers, peer: NodeId, mut stream: Stream, mut
         Err(trouble @ (Trouble::Flaw(_) | Trouble::OutOfTurn | Trouble::Read(ReadError::Frame(_)))) => {
             peers.metrics.frames_rejected.inc();
             if let Some(repeats) = due(peers, peer, "reject") {
-                warn!(%peer, error = %trouble, repeats, "rejected a snapshot from a peer");
+                warn!(
+                    %peer, error = %trouble, repeats,
+                    "rejected a snapshot from a peer, which sends it again: until then this node does not catch up. If this \
+                     repeats, check the peer's disk, and that both nodes run versions that work together"
+                );
             }
         }
         Err(trouble) => info!(%peer, error = %trouble, "a snapshot transfer from a peer was interrupted"),

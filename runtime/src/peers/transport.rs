@@ -1,4 +1,4 @@
-//! How the driver sends over these connections.
+//! Sends the driver's messages over these connections.
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@
 //! |---|---|
 //! | `lock` | locked while a process uses the directory; holds its process ID |
 //! | `identity.json` | cluster (ID and name), node, founders, the directory's incarnation: fixed at the first start; which segments the log has |
-//! | `peers.json` | the directory incarnations of the peers that this node has met (see `peers::identity`) |
+//! | `peers.json` | the directory incarnations of the peers that this node has met (see `peers::pinned_peers`) |
 //! | `start.json` | how often the node was started, and a random number of each of its latest starts (see `start`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |

@@ -104,8 +104,8 @@ impl Space {
                     let directory = self.directory.display();
                     warn!(
                         %directory, %error,
-                        "the free space of the data directory's file system is unknown; the low-water mark is not \
-                         enforced"
+                        "the free space of the data directory's file system is unknown, so this node does not refuse requests \
+                         before the disk is full: watch its free space by other means"
                     );
                 }
             }

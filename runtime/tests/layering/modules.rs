@@ -1,4 +1,4 @@
-//! Which module of the server may import which.
+//! The imports that each module of the server may have.
 
 use super::code::{Source, code_below};
 use super::imports::Modules;

@@ -1,4 +1,4 @@
-//! Which package may depend on which, from the output of Cargo.
+//! The dependencies that each package may have, checked on the output of Cargo.
 //!
 //! The arrows carry the argument that what is checked is what runs. The spec can do no IO because
 //! it has nothing to do it with; the server cannot lean on the model, nor the client on the server.

@@ -100,8 +100,8 @@ const RULES: [Rule; 19] = [
         texts: FILES,
         only: &[
             "runtime/src/http/description.rs",
-            "runtime/src/http/metrics/process.rs",
-            "runtime/src/peers/identity.rs",
+            "runtime/src/http/metrics_page/process.rs",
+            "runtime/src/peers/pinned_peers.rs",
         ],
     },
     Rule {

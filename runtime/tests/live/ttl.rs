@@ -183,6 +183,7 @@ fn restart_all(cluster: &mut Cluster) {
 /// crash of all nodes at once. No other client gets the lock, although one waits all the time.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_living_holder_outlives_them_all() {
+    const TTL: Duration = Duration::from_secs(9);
     let mut cluster = Cluster::start(3);
     let client = Client::connect(&cluster.endpoints(), Options::default()).await.expect("a leader answers");
     let guard = client.lock("backup", LockOptions::default().ttl(TTL)).await.expect("the lock is free");

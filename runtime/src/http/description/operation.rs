@@ -1,4 +1,4 @@
-//! How one operation is described: a builder, from which the document takes its path item, and what
+//! Describes one operation: a builder, from which the document takes its path item, and parts that
 //! operations share.
 
 use std::collections::{BTreeMap, BTreeSet};

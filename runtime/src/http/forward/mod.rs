@@ -150,7 +150,7 @@ fn asks_this_node(method: &Method, headers: &HeaderMap, query: Option<&str>) -> 
 impl App {
     /// The refusal of a request for a client that has its part of the connections between nodes for such requests.
     fn has_its_part(&self, client: &AccountName) -> Failure {
-        self.report_limit("forwarded", client);
+        self.report_limit("forwarded", None, client);
         let message = format!(
             "{client} has its part of the requests that one node forwards to another; wait for some of the answers, or ask \
              the leader"

@@ -115,7 +115,7 @@ impl Link {
     }
 
     /// Sends a frame. A client that does not read is gone.
-    pub(super) async fn say(&mut self, frame: &ServerFrame) -> Result<(), End> {
+    pub(super) async fn send_frame(&mut self, frame: &ServerFrame) -> Result<(), End> {
         let json = serde_json::to_string(frame).expect("every frame has a JSON form");
         self.send(Message::Text(json.into())).await
     }
@@ -131,7 +131,7 @@ impl Link {
     /// system reset the connection, and the client might not see the last frame.
     pub(super) async fn end(mut self, end: End) {
         if let End::Last(frame) = &end
-            && self.say(frame).await.is_err()
+            && self.send_frame(frame).await.is_err()
         {
             return;
         }

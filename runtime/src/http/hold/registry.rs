@@ -1,6 +1,6 @@
-//! Which connection of this node holds which session: so that a `resume` interrupts the older connection, and
-//! a broken grant is told to its holder at once. A connection enters when its session is known to be its
-//! client's, and leaves when it ends.
+//! Maps each held session to the connection of this node that holds it, so that a `resume` interrupts the older
+//! connection, and a broken grant is told to its holder at once. A connection enters when its session is known to be
+//! its client's, and leaves when it ends.
 
 use std::collections::HashMap;
 use std::sync::Arc;

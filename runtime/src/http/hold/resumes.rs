@@ -1,4 +1,4 @@
-//! Which sessions are being resumed: so that the end of a wait closes no session with which its client has just gone
+//! The sessions that are being resumed, so that the end of a wait closes no session with which its client has just gone
 //! on over another connection.
 //!
 //! A resume says so here before it sends its first request. A wait that has ended sends its close here, while no

@@ -87,8 +87,8 @@ pub(super) struct Hold {
     /// The token of the grant, once the lock is held.
     token: Option<u64>,
     registered: Option<(Entry, UnboundedReceiver<Signal>)>,
-    /// What the client is told first.
-    news: Vec<ServerFrame>,
+    /// Frames that are sent before the next one is awaited.
+    queued: Vec<ServerFrame>,
     checks: Checks,
     check: Interval,
     leader: Interval,
@@ -128,7 +128,7 @@ impl Hold {
             opened: false,
             token: None,
             registered: None,
-            news: Vec::new(),
+            queued: Vec::new(),
             checks: Checks::default(),
             check,
             leader,
@@ -147,9 +147,9 @@ impl Hold {
         self.registered = Some(self.app.holds.enter(self.lease.session.number()));
     }
 
-    /// Tells the client something before anything else.
-    pub(super) fn say(&mut self, frame: ServerFrame) {
-        self.news.push(frame);
+    /// Queues a frame: it is sent before the next one is awaited.
+    pub(super) fn queue(&mut self, frame: ServerFrame) {
+        self.queued.push(frame);
     }
 
     /// The client holds the lock with this token, as far as it knows.
@@ -159,7 +159,7 @@ impl Hold {
 
     pub(super) fn granted(&mut self, acquired: Acquired) {
         self.holds(acquired.token);
-        self.say(ServerFrame::Granted(acquired));
+        self.queue(ServerFrame::Granted(acquired));
     }
 
     /// Acquires the lock for the session. When this returns, the core has the request.
@@ -190,10 +190,10 @@ impl Hold {
         }
     }
 
-    /// Tells the client the news.
-    async fn tell(&mut self, link: &mut Link) -> Result<(), End> {
-        for frame in std::mem::take(&mut self.news) {
-            link.say(&frame).await?;
+    /// Sends the queued frames.
+    async fn flush(&mut self, link: &mut Link) -> Result<(), End> {
+        for frame in std::mem::take(&mut self.queued) {
+            link.send_frame(&frame).await?;
         }
         Ok(())
     }
@@ -204,7 +204,7 @@ impl Hold {
     pub(super) async fn hand_over(&mut self, link: &mut Link) -> Result<(), End> {
         let received = match link.receive().now_or_never() {
             Some(received) => received,
-            None => match link.say(&ServerFrame::Waiting(self.lease.view())).await {
+            None => match link.send_frame(&ServerFrame::Waiting(self.lease.view())).await {
                 Ok(()) => return Ok(()),
                 Err(end) => Err(end),
             },
@@ -218,7 +218,7 @@ impl Hold {
     }
 
     async fn step(&mut self, link: &mut Link) -> Result<(), End> {
-        self.tell(link).await?;
+        self.flush(link).await?;
         let signals = self.registered.as_mut().map(|(_, signals)| signals).expect("it was registered before it runs");
         let looks = self.token.is_some() && self.renewal.is_idle() && self.look.is_idle();
         // In this order: a grant was answered before it was broken, and after a takeover nothing is renewed.
@@ -278,7 +278,7 @@ impl Hold {
     fn check(&mut self) -> Result<(), End> {
         self.still_leads()?;
         let n = self.checks.next();
-        self.say(ServerFrame::Check { n });
+        self.queue(ServerFrame::Check { n });
         Ok(())
     }
 
@@ -310,7 +310,7 @@ impl Hold {
         match answer {
             Ok(Answer::Session(renewed)) => {
                 self.ends = Instant::now() + self.lease.ttl();
-                self.say(ServerFrame::Renewed { n: self.renewing, ttl_ms: renewed.ttl_ms });
+                self.queue(ServerFrame::Renewed { n: self.renewing, ttl_ms: renewed.ttl_ms });
             }
             // The next check is soon, and a new connection would only add to the load.
             Err(Failure { error: Code::Overloaded, .. }) => {}
@@ -379,7 +379,7 @@ impl Hold {
             None
         };
         if let Some(failure) = refusal {
-            self.say(ServerFrame::Error(Refusal { n: Some(n), failure }));
+            self.queue(ServerFrame::Error(Refusal { n: Some(n), failure }));
             return;
         }
         self.values.push_back((n, value));
@@ -398,10 +398,10 @@ impl Hold {
     async fn proclaimed(&mut self, answer: Result<Answer, Failure>, link: &mut Link) -> Result<(), End> {
         let Some((n, _)) = self.values.pop_front() else { unreachable!("the first value was under way") };
         match answer {
-            Ok(Answer::Proclaimed) => self.say(ServerFrame::Proclaimed { n }),
+            Ok(Answer::Proclaimed) => self.queue(ServerFrame::Proclaimed { n }),
             other => {
                 let failure = unexpected(other);
-                link.say(&ServerFrame::Error(Refusal { n: Some(n), failure: failure.clone() })).await?;
+                link.send_frame(&ServerFrame::Error(Refusal { n: Some(n), failure: failure.clone() })).await?;
                 // A busy node may take the next one.
                 let ends = interrupts(failure.error) && failure.error != Code::Overloaded;
                 if ends || matches!(failure.error, Code::NotHolder | Code::NoSession) {

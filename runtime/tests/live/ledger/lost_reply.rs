@@ -85,7 +85,7 @@ fn a_claim_that_no_client_knows_of_ends_with_its_session() {
     let held = acquire(&cluster, KEY, holder);
     let leader = cluster.wait_ready();
     let mut lost = connect(&cluster);
-    let ttl = Duration::from_secs(5);
+    let ttl = Duration::from_secs(10);
     let options = json!({ "ttl_ms": ttl.as_millis(), "wait_ms": LONG.as_millis(), "owner": "orphan" });
     lost.send(1, &json!({ "acquire": { "key": KEY, "options": options } }));
     eventually("it stands in the queue", || (lock(&cluster, KEY).queue.len() == 1).then_some(()));

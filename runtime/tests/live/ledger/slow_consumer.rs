@@ -16,10 +16,10 @@ use crate::support::cluster::Cluster;
 use crate::support::locks::open_session;
 use crate::support::websocket::WebSocket;
 
-const TTL: Duration = Duration::from_secs(4);
+const TTL: Duration = Duration::from_secs(6);
 /// Long beside the pauses of a busy machine, and short beside a node that waits for a client that
 /// does not read: such a node is deposed.
-const ELECTION: &str = "2s";
+const ELECTION: &str = "3s";
 const HOLDERS: usize = 20;
 
 /// Asks for keepalives as fast as it can, and reads nothing, over one connection after the other.
@@ -66,7 +66,7 @@ async fn a_client_that_reads_no_answers_costs_no_other_client_its_lease() {
         for _ in 0..3 {
             scope.spawn(|| pour(&address, session, &over, &full));
         }
-        std::thread::sleep(3 * TTL);
+        std::thread::sleep(2 * TTL);
         over.store(true, Ordering::Relaxed);
     });
     // Checks the other nodes too: a leader that is paused would be the last to notice.

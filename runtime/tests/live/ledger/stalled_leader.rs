@@ -15,10 +15,11 @@ const HOLDERS: usize = 20;
 
 /// A client that gives up a node that does not answer in a fraction of [`TTL`].
 fn options() -> Options {
-    let moment = Duration::from_millis(250);
+    let moment = Duration::from_secs(1);
     Options { attempt_timeout: moment, dial_timeout: moment, probe_after: moment, ..Options::default() }
 }
-const TTL: Duration = Duration::from_secs(6);
+
+const TTL: Duration = Duration::from_secs(12);
 
 /// Goal: the leader's successor keeps twenty holders alive; when the old leader resumes, they hold
 /// what they held.

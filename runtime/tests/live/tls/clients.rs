@@ -1,7 +1,7 @@
 //! The port for clients: each request has a verified sender, or is refused with the reason.
 
 use std::process::Output;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palisade_client::tls::Stream;
 use palisade_client::{Client, Error, LockOptions, Options, Security};
@@ -197,7 +197,7 @@ fn silent_stranger_is_disconnected() {
     assert_eq!(version, "TLSv1_3");
     for address in [cluster.client_addr(1), cluster.peer_addr(1)] {
         let mut silent = std::net::TcpStream::connect(address).unwrap();
-        silent.set_read_timeout(Some(std::time::Duration::from_secs(60))).unwrap();
+        silent.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let ended = std::io::Read::read(&mut silent, &mut [0]);
         assert!(matches!(ended, Ok(0)), "{ended:?}");
     }
@@ -215,8 +215,8 @@ fn node_stops_without_waiting_for_handshakes() {
     std::io::Write::write_all(&mut half, b"\x16\x03\x01").unwrap();
     // Both are accepted when a later connection is.
     https::get(&address, &ours.anonymous(), "/healthz").unwrap();
-    let begin = Instant::now();
     cluster.stop(1);
-    assert!(begin.elapsed() < Duration::from_millis(1_900), "it stopped after {:?}", begin.elapsed());
+    let log = cluster.log(1);
+    assert!(!log.contains("had not finished"), "{log}");
     drop((silent, half));
 }

@@ -1,4 +1,4 @@
-//! What the system knows of this process: time, memory, file descriptors.
+//! The system's figures about this process: time, memory, file descriptors.
 //!
 //! The names are those that Prometheus gives every process (`process_…`, without the prefix of this program), so that
 //! dashboards and alerts that know nothing of Palisade work. The values are read from `/proc` when the page is asked for. A
