@@ -9,13 +9,16 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use palisade_client::wire::Keys;
-use palisade_client::{Client, Error, Guard, LockOptions, Options, Security, parse_endpoints};
+use palisade_client::wire::{
+    Code, Condition, Consistency, Content, EventId, Failure, Keys, ListLocks, RecordChange, Transaction, Watch, Watched,
+};
+use palisade_client::{Client, Error, Guard, LockOptions, Options, Security, Watcher, parse_endpoints};
 use parking_lot::Mutex;
 use serde::Deserialize;
 use serde_json::{Value, json};
 use tokio::io::{AsyncBufReadExt, BufReader, stdin};
 use tokio::sync::{Notify, OnceCell};
+use tokio::task::JoinHandle;
 
 /// A line of the input.
 #[derive(Deserialize)]
@@ -33,7 +36,35 @@ enum Command {
     Release { name: String },
     Cancel { name: String },
     Value { name: String, value: String },
+    Put(WriteCommand),
+    Append(WriteCommand),
+    Delete(WriteCommand),
+    Transact { conditions: Vec<Condition>, changes: Vec<RecordChange> },
+    Get { key: String },
+    Show { key: String },
+    List { prefix: String, limit: u64 },
+    Watch(WatchCommand),
+    Unwatch { name: String },
     Quit,
+}
+
+/// The record to change, and on what conditions: `under` is the name of a claim.
+#[derive(Deserialize)]
+struct WriteCommand {
+    key: String,
+    #[serde(default)]
+    value: String,
+    under: Option<String>,
+    if_version: Option<u64>,
+}
+
+/// What to watch. `name` is what its events and `unwatch` call it.
+#[derive(Deserialize)]
+struct WatchCommand {
+    name: String,
+    key: Option<String>,
+    prefix: Option<String>,
+    after: Option<EventId>,
 }
 
 /// What a lock is asked for with. `name` is what later commands call it.
@@ -76,11 +107,15 @@ impl AcquireCommand {
     }
 }
 
-/// Why a command failed: a code and a sentence.
-type Refusal = (String, String);
+/// Why a command failed: a code, a sentence, and what else the server says.
+type Refusal = Value;
+
+fn refused(code: &str, message: impl Into<String>) -> Refusal {
+    json!({"error": code, "message": message.into()})
+}
 
 fn invalid(message: String) -> Refusal {
-    ("invalid".to_owned(), message)
+    refused("invalid", message)
 }
 
 fn refusal(error: &Error) -> Refusal {
@@ -90,14 +125,20 @@ fn refusal(error: &Error) -> Refusal {
         Error::Unreachable { .. } => "unreachable",
         Error::Lost => "lost",
         Error::Unauthenticated { .. } => "unauthenticated",
-        Error::Refused(failure) => {
-            let code = serde_json::to_value(failure.error).ok();
-            let code = code.as_ref().and_then(Value::as_str).unwrap_or("refused");
-            return (code.to_owned(), failure.message.clone());
-        }
+        Error::Refused(failure) => return json!(failure),
         _ => "invalid",
     };
-    (code.to_owned(), error.to_string())
+    refused(code, error.to_string())
+}
+
+/// The same of a write that may have reached a node.
+fn refusal_of_write(error: &Error) -> Refusal {
+    match error {
+        Error::Unreachable { .. } | Error::Refused(Failure { error: Code::Gone, .. }) => {
+            refused("unknown", error.to_string())
+        }
+        _ => refusal(error),
+    }
 }
 
 /// A claim that was made under a name: waiting, held or ended.
@@ -116,6 +157,7 @@ struct Adapter {
     /// Connected when it is first needed, so that a cluster out of reach is the answer to a command.
     client: OnceCell<Client>,
     claims: Mutex<HashMap<String, Arc<Claim>>>,
+    watches: Mutex<HashMap<String, JoinHandle<()>>>,
 }
 
 impl Adapter {
@@ -138,7 +180,11 @@ impl Adapter {
         }
         let endpoints = parse_endpoints(&endpoints).map_err(|error| error.to_string())?;
         let options = Options { security, ..Options::default() };
-        Ok(Adapter { endpoints, options, client: OnceCell::new(), claims: Mutex::default() })
+        Ok(Adapter { endpoints, options, client: OnceCell::new(), claims: Mutex::default(), watches: Mutex::default() })
+    }
+
+    async fn client(&self) -> Result<&Client, Error> {
+        self.client.get_or_try_init(|| Client::connect(&self.endpoints, self.options.clone())).await
     }
 
     fn claim(&self, name: &str) -> Result<Arc<Claim>, Refusal> {
@@ -149,13 +195,10 @@ impl Adapter {
         let (name, keys, options) = (command.name.clone(), command.keys.clone(), command.options()?);
         let claim = Arc::new(Claim::default());
         self.claims.lock().insert(name.clone(), Arc::clone(&claim));
-        let granted = async {
-            let connected = self.client.get_or_try_init(|| Client::connect(&self.endpoints, self.options.clone()));
-            connected.await?.lock(keys, options).await
-        };
+        let granted = async { self.client().await?.lock(keys, options).await };
         let guard = tokio::select! {
             granted = granted => granted.map_err(|error| refusal(&error))?,
-            () = claim.cancel.notified() => return Err(("cancelled".to_owned(), "the wait was given up".to_owned())),
+            () = claim.cancel.notified() => return Err(refused("cancelled", "the wait was given up")),
         };
         let (token, lost, at_us) = (guard.token(), guard.lost(), now_us());
         let _ = claim.token.set(token);
@@ -188,6 +231,66 @@ impl Adapter {
         Ok(json!({}))
     }
 
+    async fn write(
+        &self,
+        command: WriteCommand,
+        change: fn(String, Content) -> RecordChange,
+    ) -> Result<Value, Refusal> {
+        let WriteCommand { key, value, under, if_version } = command;
+        let conditions = if_version.map(|version| Condition::Version { key: key.clone(), version });
+        let changes = vec![change(key, value.as_str().into())];
+        let transaction = Transaction { session: None, conditions: conditions.into_iter().collect(), changes };
+        let Some(name) = under else { return self.transact(transaction).await };
+        let claim = self.claim(&name)?;
+        let mut guard = claim.guard.lock().await;
+        let guard = guard.as_mut().ok_or_else(|| invalid(format!("{name} holds no lock")))?;
+        written(guard.transact(transaction).await)
+    }
+
+    async fn transact(&self, transaction: Transaction) -> Result<Value, Refusal> {
+        let client = self.client().await.map_err(|error| refusal(&error))?;
+        written(client.transact(transaction).await)
+    }
+
+    async fn get(&self, key: String) -> Result<Value, Error> {
+        match self.client().await?.record(key, Consistency::default()).await? {
+            Some(record) => Ok(json!(record)),
+            None => Err(Failure::new(Code::NoRecord, "there is no such record").into()),
+        }
+    }
+
+    async fn show(&self, key: String) -> Result<Value, Error> {
+        Ok(json!(self.client().await?.show_lock(key, Consistency::default()).await?))
+    }
+
+    async fn list(&self, prefix: String, limit: u64) -> Result<Value, Error> {
+        let mut query = ListLocks { prefix, limit: Some(limit), ..ListLocks::default() };
+        let mut locks = Vec::new();
+        loop {
+            let page = self.client().await?.list_locks(query.clone()).await?;
+            locks.extend(page.locks);
+            query.after = page.next_after;
+            if query.after.is_none() {
+                return Ok(json!({"locks": locks}));
+            }
+        }
+    }
+
+    async fn watch(&self, command: WatchCommand) -> Result<Value, Error> {
+        let WatchCommand { name, key, prefix, after } = command;
+        let watcher = self.client().await?.watch(Watch { key, prefix, after });
+        self.watches.lock().insert(name.clone(), tokio::spawn(tell(name, watcher)));
+        Ok(json!({}))
+    }
+
+    async fn unwatch(&self, name: &str) -> Result<Value, Refusal> {
+        let watch = self.watches.lock().remove(name);
+        let watch = watch.ok_or_else(|| invalid(format!("no watch has the name {name}")))?;
+        watch.abort();
+        let _ = watch.await;
+        Ok(json!({}))
+    }
+
     /// Does a command; `None` if it is the last one.
     async fn execute(&self, command: Command) -> Option<Result<Value, Refusal>> {
         Some(match command {
@@ -199,8 +302,51 @@ impl Adapter {
                 json!({})
             }),
             Command::Value { name, value } => self.replace_value(&name, value).await,
+            Command::Put(command) => self.write(command, |key, value| RecordChange::Put { key, value }).await,
+            Command::Append(command) => self.write(command, |key, value| RecordChange::Append { key, value }).await,
+            Command::Delete(command) => self.write(command, |key, _| RecordChange::Delete { key }).await,
+            Command::Transact { conditions, changes } => {
+                self.transact(Transaction { session: None, conditions, changes }).await
+            }
+            Command::Get { key } => self.get(key).await.map_err(|error| refusal(&error)),
+            Command::Show { key } => self.show(key).await.map_err(|error| refusal(&error)),
+            Command::List { prefix, limit } => self.list(prefix, limit).await.map_err(|error| refusal(&error)),
+            Command::Watch(command) => self.watch(command).await.map_err(|error| refusal(&error)),
+            Command::Unwatch { name } => self.unwatch(&name).await,
             Command::Quit => return None,
         })
+    }
+}
+
+fn written(result: Result<u64, Error>) -> Result<Value, Refusal> {
+    result.map(|version| json!({"version": version})).map_err(|error| refusal_of_write(&error))
+}
+
+/// Writes what a watch tells, until it fails.
+async fn tell(name: String, mut watcher: Watcher) {
+    loop {
+        let (event, mut line) = match watcher.next().await {
+            Ok(Watched::Listing(listing)) => {
+                let locks: Vec<_> = listing.locks.iter().map(|lock| &lock.key).collect();
+                let records: Vec<_> = listing.records.iter().map(|record| &record.key).collect();
+                let (revision, complete) = (listing.revision, listing.complete);
+                let keys = json!({"revision": revision, "complete": complete, "locks": locks, "records": records});
+                ("listed", keys)
+            }
+            Ok(Watched::Event(event)) => {
+                let mut changed = json!(event);
+                changed["change"] = changed["event"].take();
+                ("changed", changed)
+            }
+            Ok(Watched::Compacted { floor }) => ("compacted", json!({"floor": floor})),
+            Err(error) => ("unwatched", refusal(&error)),
+        };
+        line["event"] = event.into();
+        line["name"] = name.as_str().into();
+        say(&line);
+        if event == "unwatched" {
+            return;
+        }
     }
 }
 
@@ -241,8 +387,10 @@ async fn serve(adapter: Arc<Adapter>) {
         tokio::spawn(async move {
             match adapter.execute(request.command).await {
                 Some(Ok(ok)) => say(&with_time(json!({"id": request.id, "ok": ok}))),
-                Some(Err((error, message))) => {
-                    say(&json!({"id": request.id, "error": error, "message": message, "at_us": now_us()}));
+                Some(Err(mut refusal)) => {
+                    refusal["id"] = request.id.into();
+                    refusal["at_us"] = now_us().into();
+                    say(&refusal);
                 }
                 None => quit.notify_one(),
             }

@@ -1,4 +1,4 @@
-//! Where the nodes are: `HOST:PORT`, and the shorthand of the command line.
+//! Addresses of nodes: `HOST:PORT`, and the shorthand of the command line.
 
 use std::env;
 

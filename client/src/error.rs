@@ -35,7 +35,7 @@ pub enum Error {
     /// released in the background.
     #[error("no leader answered within {} ms; the last problem was: {trouble}", after.as_millis())]
     Unreachable {
-        /// How long it was tried.
+        /// The configured time limit.
         after: Duration,
         /// What went wrong last, as a sentence.
         trouble: String,
@@ -43,7 +43,7 @@ pub enum Error {
     /// The wait for a lock ended without a grant; the claim is withdrawn in the background.
     #[error("the lock was not granted within {} ms", after.as_millis())]
     TimedOut {
-        /// How long the caller waited.
+        /// The configured wait.
         after: Duration,
     },
     /// Another session holds the lock, and the call did not wait.

@@ -1,4 +1,5 @@
-//! How long a guard may trust its lock: the client's own, conservative view (docs/protocol.md, "Cluster time").
+//! The time for which a guard may trust its lock: the client's own, conservative view (docs/protocol.md, "Cluster
+//! time").
 //!
 //! The server puts a session's deadline at a full time-to-live when it *applies* an open, a grant or a keep-alive, which
 //! is never before the request was *sent*. So the session lives at least until the moment of sending plus its

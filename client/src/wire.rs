@@ -1,4 +1,4 @@
-//! What clients and servers say to one another.
+//! Requests and answers of clients and servers.
 //!
 //! One set of types, two encodings: JSON in a WebSocket's text frames and in HTTP bodies, bincode in its binary
 //! frames. A server answers a frame in the encoding of the request. docs/api.md is the reference.

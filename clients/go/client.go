@@ -4,15 +4,24 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
-// Client takes locks of one cluster. It may be used by several goroutines, keeps no connection of its own (each lock has
-// one), and need not be closed.
+// Client takes locks of one cluster, reads and writes its records, and watches both. It may be used by several
+// goroutines, and need not be closed: each lock and each watch has a connection of its own, and the connections of other
+// requests are kept for 5 s after the last of them.
 type Client struct {
+	// Records are the cluster's records.
+	Records Records
+
 	endpoints []string
 	options   Options
+	transport *http.Transport
+	// lastAnswer is the index of the endpoint that has answered the last request.
+	lastAnswer atomic.Int32
 }
 
 var errNotReading = errors.New("the node does not read what the client sends")
@@ -44,7 +53,9 @@ func NewClient(endpoints string, options Options) (*Client, error) {
 	if options.Patience == 0 {
 		options.Patience = defaultPatience
 	}
-	return &Client{endpoints: list, options: options}, nil
+	c := &Client{endpoints: list, options: options, transport: newTransport(options)}
+	c.Records = Records{c}
+	return c, nil
 }
 
 // Lock acquires a lock. The errors are ErrHeld (the lock is held, and Wait is 0), ErrTimeout (the wait is over),

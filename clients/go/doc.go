@@ -1,4 +1,4 @@
-// Package palisade takes locks of a Palisade cluster.
+// Package palisade takes locks of a Palisade cluster, reads and writes its records, and watches both.
 //
 //	client, err := palisade.NewClient("127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403", palisade.Options{})
 //	…
@@ -17,6 +17,9 @@
 // write, for longer than the lease. It then writes although another holder has begun. No lock service prevents that. So
 // send [Lock.Token] with every write, and let the resource refuse a lower token than it has seen: see [Lock.SetHeader]
 // and the recipes in the README.
+//
+// [Records] are a store that does so itself: a write under a lock is done only while the lock is held. [Client.Show] and
+// [Client.List] read who holds what, and [Client.Watch] follows it.
 //
 // # Clocks
 //

@@ -386,7 +386,7 @@ func (e *engine) closed(at instant, f failure) {
 	}
 	pause := time.Duration(0)
 	if e.route.failed(f.leader) {
-		pause = e.backoff()
+		pause = e.route.backoff(e.random)
 	}
 	var told *Refused
 	if errors.As(e.failure, &told) && patient[told.Code] && pause < refusalPause {
@@ -437,16 +437,6 @@ func (e *engine) settledBy(at instant, r *Refused, ofNode bool) bool {
 // forgetSession: the session has ended while the client was away, and its queue position with it.
 func (e *engine) forgetSession() {
 	e.session, e.token, e.counted, e.signed = "", 0, false, nil
-}
-
-// backoff is the pause after all endpoints have failed: 50 to 500 ms, random, so that many clients do not come at once.
-func (e *engine) backoff() time.Duration {
-	const least, most = 50 * time.Millisecond, 500 * time.Millisecond
-	bound := most
-	if e.route.rounds < 4 {
-		bound = least << e.route.rounds
-	}
-	return least + time.Duration(e.random(int64(bound-least)+1))
 }
 
 // alive: the node has sent something that is no message (a ping or a pong).

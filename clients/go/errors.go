@@ -1,6 +1,8 @@
 package palisade
 
 import (
+	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 )
@@ -17,12 +19,32 @@ var (
 	ErrReleased = errors.New("the lock was released")
 	// ErrUnreachable: no node of the cluster could answer in time.
 	ErrUnreachable = errors.New("no node of the cluster could answer")
+	// ErrNoRecord: there is no such record.
+	ErrNoRecord = errors.New("there is no such record")
+	// ErrStaleToken: a write was refused because its lock is not held with its token, or because it has no token and the
+	// record was written under one. Nothing was changed.
+	ErrStaleToken = errors.New("the fencing token is stale")
+	// ErrOtherVersion: a write was refused because the record has another version. Nothing was changed.
+	ErrOtherVersion = errors.New("the record has another version")
+	// ErrStoreFull: a write was refused because all records together would be too large. Nothing was changed.
+	ErrStoreFull = errors.New("the store is full")
+	// ErrUnknownOutcome: a write was sent, and its answer was lost.
+	ErrUnknownOutcome = errors.New("the outcome of the write is unknown")
+	// ErrCompacted: the events that a watch asks for are not all there any more.
+	ErrCompacted = errors.New("the events are not there any more")
 )
+
+// codes are the errors that stand for codes of the server.
+var codes = map[string]error{
+	"held": ErrHeld, "timeout": ErrTimeout, "no_record": ErrNoRecord, "stale fencing token": ErrStaleToken,
+	"other_version": ErrOtherVersion, "store_full": ErrStoreFull,
+}
 
 // Refused is the server's refusal of a request. Programs decide by Code, one of the codes in docs/api.md;
 // Message is for people.
 //
-// A refusal with the code "held" is [ErrHeld], and one with the code "timeout" is [ErrTimeout].
+// A refusal with the code "held" is [ErrHeld], one with "timeout" [ErrTimeout], and one with "no_record" [ErrNoRecord];
+// *StaleTokenError and *OtherVersionError wrap the refusals of writes that have more to say.
 type Refused struct {
 	// Code is "held", "timeout", "invalid", "denied", "limit", "unauthenticated", …
 	Code string
@@ -38,9 +60,83 @@ func (r *Refused) Error() string {
 }
 
 // Is reports whether target is the error that the code stands for.
-func (r *Refused) Is(target error) bool {
-	return target == ErrHeld && r.Code == "held" || target == ErrTimeout && r.Code == "timeout"
+func (r *Refused) Is(target error) bool { return target != nil && codes[r.Code] == target }
+
+// StaleTokenError is a write that was refused for its fencing token. It is [ErrStaleToken]. Stop: another holder may be
+// at work. Nothing was changed.
+type StaleTokenError struct {
+	// Seen is the greatest token that is known there; 0 if the server does not say.
+	Seen uint64
+	// Got is the token of the write; 0 if it had none, and the record was written under Seen.
+	Got     uint64
+	Refused *Refused
 }
+
+func (s *StaleTokenError) Error() string { return s.Refused.Error() }
+
+func (s *StaleTokenError) Unwrap() error { return s.Refused }
+
+// OtherVersionError is a write that was refused for the record's version. It is [ErrOtherVersion]. Nothing was changed.
+type OtherVersionError struct {
+	// Version is the one that the record has; 0 if there is no such record.
+	Version uint64
+	Refused *Refused
+}
+
+func (o *OtherVersionError) Error() string { return o.Refused.Error() }
+
+func (o *OtherVersionError) Unwrap() error { return o.Refused }
+
+// typed is a refusal as the type that has its fields.
+func typed(r *Refused) error {
+	var fields struct {
+		Seen    uint64  `json:"seen"`
+		Got     uint64  `json:"got"`
+		Version *uint64 `json:"version"`
+	}
+	if json.Unmarshal(r.Body, &fields) != nil {
+		return r
+	}
+	switch {
+	case r.Code == "stale fencing token":
+		return &StaleTokenError{Seen: fields.Seen, Got: fields.Got, Refused: r}
+	case r.Code == "other_version" && fields.Version != nil:
+		return &OtherVersionError{Version: *fields.Version, Refused: r}
+	}
+	return r
+}
+
+// UnknownOutcomeError is a write that was sent to a node, and whose answer was lost: it was done, or was not, or may
+// still be. It is [ErrUnknownOutcome], and no other error than that of the caller's context, if that has ended: least of
+// all a refusal, which Err may be.
+type UnknownOutcomeError struct {
+	// Err is what went wrong last. A refusal is that of a repetition: the write may have been done before.
+	Err error
+}
+
+func (u *UnknownOutcomeError) Error() string {
+	return fmt.Sprintf("palisade: %v: it may have been done, or may still be; read the record (%v)", ErrUnknownOutcome, u.Err)
+}
+
+// Is reports whether target is [ErrUnknownOutcome], or the end of the caller's context.
+func (u *UnknownOutcomeError) Is(target error) bool {
+	ended := target == context.Canceled || target == context.DeadlineExceeded
+	return target == ErrUnknownOutcome || ended && errors.Is(u.Err, target)
+}
+
+// CompactedError is a watch that has missed events, or may have. It is [ErrCompacted]. Begin another watch without After:
+// it starts with the present state.
+type CompactedError struct {
+	// Floor: the node has all events of entries after this revision.
+	Floor uint64
+}
+
+func (c *CompactedError) Error() string {
+	return fmt.Sprintf("palisade: %v up to revision %d; begin a watch without After", ErrCompacted, c.Floor)
+}
+
+// Is reports whether target is [ErrCompacted].
+func (c *CompactedError) Is(target error) bool { return target == ErrCompacted }
 
 // LostError says why a lock was lost. It is [ErrLost].
 type LostError struct {

@@ -128,3 +128,50 @@ func ExampleLock_Token_sql() {
 	}
 	_ = write
 }
+
+// A checkpoint that only the holder of a lock writes.
+func ExampleRecords_Put() {
+	var client *palisade.Client // of palisade.NewClient
+	var lock *palisade.Lock     // as granted by Client.Lock
+	ctx := lock.Context()
+
+	last, err := client.Records.Get(ctx, "checkpoint", palisade.ReadOptions{})
+	if errors.Is(err, palisade.ErrNoRecord) {
+		last, err = &palisade.Record{}, nil
+	}
+	if err != nil {
+		log.Fatal(err)
+	}
+	_, err = client.Records.Put(ctx, "checkpoint", []byte("page 7"), palisade.WriteOptions{
+		Lock: lock, IfVersion: palisade.Version(last.Version),
+	})
+	switch {
+	case errors.Is(err, palisade.ErrStaleToken):
+		log.Fatal("the lock was lost, and another holder may be at work: ", err)
+	case errors.Is(err, palisade.ErrUnknownOutcome):
+		log.Print("read the record to find out: ", err)
+	case err != nil:
+		log.Fatal(err)
+	}
+}
+
+// A program that follows who leads.
+func ExampleClient_Watch() {
+	var client *palisade.Client // of palisade.NewClient
+
+	watcher := client.Watch(context.Background(), palisade.WatchOptions{Key: "leader"})
+	defer watcher.Close()
+	for watcher.Next() {
+		switch event := watcher.Event(); event.Kind {
+		case "listing":
+			for _, lock := range event.Listing.Locks {
+				for _, holder := range lock.Holders {
+					fmt.Println("the leader is", holder.Owner, "at", holder.Value)
+				}
+			}
+		case "granted", "value":
+			fmt.Println("the leader has token", event.Token, "and is at", event.Value)
+		}
+	}
+	log.Fatal(watcher.Err())
+}

@@ -29,6 +29,8 @@ type node struct {
 	conns   []net.Conn
 	running sync.WaitGroup
 	stopped chan struct{}
+	// http: the scripts serve other requests than those for a hold.
+	http bool
 }
 
 // peer is a client, as a node sees it.
@@ -44,6 +46,13 @@ type peer struct {
 // newNode starts a node whose connections are served by the scripts, in order. More connections are left unanswered.
 func newNode(t *testing.T, scripts ...func(*peer)) *node {
 	return startNode(t, false, scripts...)
+}
+
+// newHTTPNode starts a node whose scripts serve one request each.
+func newHTTPNode(t *testing.T, scripts ...func(*peer)) *node {
+	n := startNode(t, false, scripts...)
+	n.http = true
+	return n
 }
 
 func startNode(t *testing.T, secure bool, scripts ...func(*peer)) *node {
@@ -88,7 +97,7 @@ func (n *node) serve(writer http.ResponseWriter, request *http.Request) {
 	n.mu.Lock()
 	n.seen = append(n.seen, request.Header.Clone())
 	n.mu.Unlock()
-	if request.URL.Path != "/v1/hold" || request.Method != http.MethodGet {
+	if !n.http && (request.URL.Path != "/v1/hold" || request.Method != http.MethodGet) {
 		n.t.Errorf("the client asked for %s %s", request.Method, request.URL)
 	}
 	select {
@@ -136,7 +145,7 @@ func noGoroutines(t *testing.T) {
 		stacks := make([]byte, 1<<20)
 		left = ""
 		for _, stack := range strings.Split(string(stacks[:runtime.Stack(stacks, true)]), "\n\n") {
-			if strings.Contains(stack, "(*runner)") || strings.Contains(stack, "(*link)") {
+			if strings.Contains(stack, "(*runner)") || strings.Contains(stack, "(*link)") || strings.Contains(stack, "(*Watcher)") {
 				left += stack + "\n\n"
 			}
 		}
@@ -297,6 +306,24 @@ func (p *peer) refuse(status int, header http.Header, body string) {
 	}
 	p.writer.WriteHeader(status)
 	_, _ = io.WriteString(p.writer, body)
+}
+
+// lose reads the request, and resets the connection in place of the answer.
+func (p *peer) lose() {
+	_, _ = io.Copy(io.Discard, p.request.Body)
+	conn, _, err := p.writer.(http.Hijacker).Hijack()
+	if err != nil {
+		p.t.Errorf("hijack: %v", err)
+		return
+	}
+	_ = conn.(*net.TCPConn).SetLinger(0)
+	_ = conn.Close()
+}
+
+// body is the request's, as text without the encoding of the values.
+func (p *peer) body() string {
+	text, _ := io.ReadAll(p.request.Body)
+	return strings.TrimSpace(string(text))
 }
 
 // soon is a context for what the test expects to happen; its end is a failure of the test.

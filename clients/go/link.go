@@ -218,7 +218,7 @@ func (l *link) secure(ctx context.Context, c *Client, conn net.Conn, address str
 
 const holdPath = "/v1/hold"
 
-// failureOf reads what a node says in place of opening a WebSocket.
+// failureOf reads what a node says in place of doing what it was asked for.
 func (c *Client) failureOf(err error) failure {
 	var answer *httpRefusal
 	if !errors.As(err, &answer) {
@@ -239,7 +239,7 @@ func (c *Client) failureOf(err error) failure {
 	case answer.status >= 400 && answer.status < 500:
 		f.refusal = &Refused{
 			Code:    fmt.Sprintf("http_%d", answer.status),
-			Message: fmt.Sprintf("%v; is it a Palisade node that serves %s?", answer, holdPath),
+			Message: fmt.Sprintf("%v; is it a Palisade node that serves this path?", answer),
 		}
 	}
 	// Only the address of a redirect counts: the scheme is the client's, so a redirect never leads away from TLS.

@@ -19,9 +19,9 @@ type Options struct {
 	// Token proves the client's identity, as Authorization: Bearer. It needs TLS. (It has nothing to do with a fencing
 	// token.)
 	Token string
-	// Patience is for how long a Lock that does not wait looks for a node that can answer, before it fails with
-	// ErrUnreachable. A Lock that waits looks for as long as it waits, and for 1 s at least (or for Patience, if that is
-	// shorter). 0 stands for 10 s.
+	// Patience is for how long a Lock that does not wait, a read, or a write of records looks for a node that can answer,
+	// before it fails with ErrUnreachable. A Lock that waits looks for as long as it waits, and for 1 s at least (or for
+	// Patience, if that is shorter). 0 stands for 10 s.
 	Patience time.Duration
 }
 

@@ -1,5 +1,7 @@
 package palisade
 
+import "time"
+
 // route chooses the node to try: the leader that a node has named, else one endpoint after the other.
 type route struct {
 	endpoints []string
@@ -41,3 +43,13 @@ func (r *route) failed(leader string) (pause bool) {
 
 // succeeded: a node has renewed the session. Its first answer is not enough: nodes may answer and fail in turns.
 func (r *route) succeeded() { r.hops, r.tried, r.rounds = 0, 0, 0 }
+
+// backoff is the pause after all endpoints have failed: 50 to 500 ms, random, so that many clients do not come at once.
+func (r *route) backoff(random func(int64) int64) time.Duration {
+	const least, most = 50 * time.Millisecond, 500 * time.Millisecond
+	bound := most
+	if r.rounds < 4 {
+		bound = least << r.rounds
+	}
+	return least + time.Duration(random(int64(bound-least)+1))
+}

@@ -72,15 +72,16 @@ func (c *closedError) Error() string {
 	return fmt.Sprintf("the server closed the WebSocket (%d %s)", c.code, c.reason)
 }
 
-// httpRefusal is an answer to the upgrade other than a WebSocket.
+// httpRefusal is an answer other than the WebSocket, or the status 200, that was asked for.
 type httpRefusal struct {
 	status   int
 	location string
+	path     string
 	body     []byte
 }
 
 func (h *httpRefusal) Error() string {
-	return fmt.Sprintf("the server answered the upgrade to a WebSocket with HTTP %d", h.status)
+	return fmt.Sprintf("the server answered %s with HTTP %d", h.path, h.status)
 }
 
 // ws is an open WebSocket. One goroutine may read while another one writes.
@@ -136,7 +137,7 @@ func upgrade(conn net.Conn, host, path string, header http.Header) (*ws, error) 
 	}
 	if response.StatusCode != http.StatusSwitchingProtocols {
 		body, _ := io.ReadAll(io.LimitReader(response.Body, maxHead))
-		return nil, &httpRefusal{response.StatusCode, response.Header.Get("Location"), body}
+		return nil, &httpRefusal{response.StatusCode, response.Header.Get("Location"), path, body}
 	}
 	if err := checkUpgrade(response.Header, key); err != nil {
 		return nil, err

@@ -10,7 +10,23 @@
 import { readFileSync } from "node:fs";
 import { createInterface } from "node:readline";
 import { parseArgs } from "node:util";
-import { Client, type ClientOptions, type Lock, type LockOptions, LockLost, PalisadeError } from "palisade-lock";
+import {
+  Client,
+  type ClientOptions,
+  Compacted,
+  type Lock,
+  type LockHolder,
+  LockLost,
+  type LockOptions,
+  type LockPage,
+  type LockView,
+  OtherVersion,
+  PalisadeError,
+  type RecordChange,
+  StaleToken,
+  type WatchEvent,
+  type WriteOptions,
+} from "palisade-lock";
 
 interface Command {
   readonly id: number;
@@ -26,10 +42,22 @@ interface Command {
   readonly of?: number;
   readonly max_queue?: number;
   readonly value?: string;
+  readonly under?: string;
+  readonly if_version?: number;
+  readonly conditions?: readonly WireCondition[];
+  readonly changes?: readonly RecordChange[];
+  readonly prefix?: string;
+  readonly limit?: number;
+  readonly after?: string;
 }
+
+type WireCondition =
+  | { readonly held: { readonly lock: string; readonly token: number } }
+  | { readonly version: { readonly key: string; readonly version: number } };
 
 const locks = new Map<string, Lock>();
 const waits = new Map<string, AbortController>();
+const watches = new Map<string, AbortController>();
 const CANCELLED = new Error("the wait was cancelled");
 
 /** The system's time in microseconds since 1970. */
@@ -101,8 +129,63 @@ function held(name: string): Lock {
   return lock;
 }
 
+function writeOptions({ under, if_version }: Command): WriteOptions {
+  return {
+    ...(under !== undefined && { lock: held(under) }),
+    ...(if_version !== undefined && { ifVersion: if_version }),
+  };
+}
+
+function transact(client: Client, { changes = [], conditions = [] }: Command): Promise<number> {
+  const meant = conditions.map((one) =>
+    "held" in one ? { held: { key: one.held.lock, token: one.held.token } } : one,
+  );
+  return client.records.transact(changes, meant);
+}
+
+/** A lock with the names of the server's fields. */
+function shown({ key, held, holders, queue }: LockView): object {
+  const holder = ({ expiresInMs, ...others }: LockHolder) => ({ ...others, expires_in_ms: expiresInMs });
+  return { key, held, holders: holders.map(holder), queue };
+}
+
+async function list(client: Client, { prefix, limit }: Command): Promise<object> {
+  const found: object[] = [];
+  let page: LockPage = { locks: [] };
+  do {
+    const after = page.nextAfter;
+    page = await client.list(prefix, { ...(limit !== undefined && { limit }), ...(after !== undefined && { after }) });
+    found.push(...page.locks.map(shown));
+  } while (page.nextAfter !== undefined);
+  return { locks: found };
+}
+
+function tellWatched(name: string, event: WatchEvent): void {
+  if (event.kind !== "listing") {
+    const { kind, ...fields } = event;
+    return say({ event: "changed", name, change: kind, ...fields });
+  }
+  const { revision, complete } = event;
+  const keys = (views: readonly { readonly key: string }[]) => views.map(({ key }) => key);
+  say({ event: "listed", name, revision, complete, locks: keys(event.locks), records: keys(event.records) });
+}
+
+async function watch(client: Client, { name, key, prefix = "", after }: Command, { signal }: AbortController) {
+  const target = key === undefined ? { prefix } : { key };
+  try {
+    for await (const event of client.watch({ ...target, signal, ...(after !== undefined && { after }) })) {
+      tellWatched(name, event);
+    }
+  } catch (error) {
+    if (signal.aborted) return;
+    if (error instanceof Compacted) return say({ event: "compacted", name, floor: error.floor });
+    const code = error instanceof PalisadeError ? error.code : "invalid";
+    say({ event: "unwatched", name, error: code, message: String(error) });
+  }
+}
+
 async function carryOut(client: Client, command: Command): Promise<object> {
-  const { name } = command;
+  const { name, key = "", value = "" } = command;
   switch (command.do) {
     case "acquire":
       return acquire(client, command);
@@ -117,7 +200,32 @@ async function carryOut(client: Client, command: Command): Promise<object> {
       waits.get(name)?.abort(CANCELLED);
       return {};
     case "value":
-      await held(name).setValue(command.value ?? "");
+      await held(name).setValue(value);
+      return {};
+    case "put":
+      return { version: await client.records.put(key, value, writeOptions(command)) };
+    case "append":
+      return { version: await client.records.append(key, value, writeOptions(command)) };
+    case "delete":
+      return { version: await client.records.delete(key, writeOptions(command)) };
+    case "transact":
+      return { version: await transact(client, command) };
+    case "get": {
+      const record = await client.records.get(key);
+      return { value: record.text(), version: record.version, fence: record.fence ?? null };
+    }
+    case "show":
+      return shown(await client.show(key));
+    case "list":
+      return list(client, command);
+    case "watch": {
+      const end = new AbortController();
+      watches.set(name, end);
+      void watch(client, command, end);
+      return {};
+    }
+    case "unwatch":
+      watches.get(name)?.abort();
       return {};
     default:
       throw new PalisadeError("invalid", `there is no command ${command.do}`);
@@ -128,6 +236,12 @@ function errorCode(error: unknown, command: Command): string {
   if (error === CANCELLED) return "cancelled";
   if (command.do === "release" && error instanceof LockLost) return "lost";
   return error instanceof PalisadeError ? error.code : "invalid";
+}
+
+/** What an error says beside its code. */
+function detailsOf(error: unknown): object {
+  if (error instanceof StaleToken) return { seen: error.seen, got: error.got };
+  return error instanceof OtherVersion ? { version: error.version } : {};
 }
 
 /** Ends the program, after the answers to the commands that have been read. Nothing is released. */
@@ -147,7 +261,10 @@ lines.on("line", (line) => {
   }
   carryOut(client, command).then(
     (ok) => say({ id, ok, ...time() }),
-    (error: unknown) => say({ id, error: errorCode(error, command), message: String(error), ...time() }),
+    (error: unknown) => {
+      const told = { error: errorCode(error, command), message: String(error), ...detailsOf(error) };
+      say({ id, ...told, ...time() });
+    },
   );
 });
 lines.on("close", exit);

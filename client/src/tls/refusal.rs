@@ -1,5 +1,5 @@
-//! What went wrong with a TLS connection, as a sentence for people: which of the two sides refuses which certificate, and
-//! why.
+//! Explains a failed TLS connection in a sentence for people: which of the two sides refuses which certificate, and the
+//! reason.
 
 use std::io;
 

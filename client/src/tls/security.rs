@@ -1,4 +1,4 @@
-//! What a client connects with.
+//! A client's security options: none, or TLS with a CA and a proof of the client's identity.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

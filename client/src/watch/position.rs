@@ -1,4 +1,4 @@
-//! Where a watch is resumed.
+//! The position in a watch from which the client resumes it.
 
 use crate::wire::{EventId, Watched};
 

@@ -1,4 +1,4 @@
-//! What a server answers to requests that were done.
+//! A server's answers to requests that were done.
 
 use serde::de::{Deserializer, Error};
 use serde::ser::Serializer;

@@ -41,8 +41,9 @@ class BaseClient:
         - `token`: a bearer token, in place of a certificate. It needs TLS.
         - `ssl_context`: in place of `ca`, `cert` and `key`.
         - `owner`: the name that operators see; the default is `host:pid`.
-        - `timeout`: how many seconds an acquire that does not wait (`wait=0`) looks for a node that
-          serves it. It is also the time that a node has to answer at the end of a wait.
+        - `timeout`: how many seconds an acquire that does not wait (`wait=0`), a read, a write or
+          the beginning of a watch looks for a node that serves it. It is also the time that a node
+          has to answer at the end of a wait.
         """
         nodes, demands_tls = parse_endpoints(endpoints)
         context = ssl_context or _context(ca, cert, key)

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import ssl
 from dataclasses import dataclass
+from typing import Protocol
 
 from websockets.exceptions import WebSocketException
 
@@ -45,6 +46,30 @@ class Target:
 
     number: int
     endpoint: Endpoint
+
+
+class Exchange(Protocol):
+    """What a driver drives: an engine, or a request over HTTP (_call.py)."""
+
+    @property
+    def target(self) -> Target | None: ...
+
+    @property
+    def is_finished(self) -> bool: ...
+
+    def connected(self, number: int, now: float) -> None: ...
+
+    def failed(self, number: int, reason: str, now: float) -> None: ...
+
+    def received(self, number: int, data: bytes, now: float) -> None: ...
+
+    def ended(self, number: int, reason: str, now: float) -> None: ...
+
+    def outgoing(self, number: int) -> bytes: ...
+
+    def tick(self, now: float) -> None: ...
+
+    def wake_at(self) -> float: ...
 
 
 class Engine:

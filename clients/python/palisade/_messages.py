@@ -61,6 +61,9 @@ class Failure:
     holder_owner: str | None = None
     holder_token: int | None = None
     queue: int | None = None
+    seen: int | None = None
+    got: int | None = None
+    version: int | None = None
 
 
 @dataclass(frozen=True)
@@ -91,7 +94,7 @@ Message = Waiting | Granted | Check | Renewed | Proclaimed | Lost | Refusal | In
 
 def decode(text: str) -> Message | None:
     """The message of a frame, or None for a kind that this client does not know."""
-    frame = _parse(text)
+    frame = parse(text)
     if len(frame) != 1:
         raise Garbage(f"a frame has {len(frame)} keys instead of one")
     [(kind, body)] = frame.items()
@@ -106,12 +109,12 @@ def decode(text: str) -> Message | None:
 def decode_failure(text: str | bytes) -> Failure | None:
     """The error in the body of an HTTP answer, or None if the body has another form."""
     try:
-        return _failure(_parse(text))
+        return _failure(parse(text))
     except Garbage:
         return None
 
 
-def _parse(text: str | bytes) -> dict[str, object]:
+def parse(text: str | bytes) -> dict[str, object]:
     try:
         value = json.loads(text)
     except (ValueError, RecursionError) as error:
@@ -121,14 +124,14 @@ def _parse(text: str | bytes) -> dict[str, object]:
     return value
 
 
-def _integer(body: dict[str, object], name: str, least: int, most: int = MAX_TOKEN) -> int:
+def integer(body: dict[str, object], name: str, least: int, most: int = MAX_TOKEN) -> int:
     value = body.get(name)
     if not isinstance(value, int) or isinstance(value, bool) or not least <= value <= most:
         raise Garbage(f"the field `{name}` is no integer from {least} to {most}")
     return value
 
 
-def _text(body: dict[str, object], name: str) -> str:
+def text(body: dict[str, object], name: str) -> str:
     value = body.get(name)
     if not isinstance(value, str) or not _is_unicode(value):
         raise Garbage(f"the field `{name}` is no text")
@@ -144,7 +147,7 @@ def _is_unicode(value: str) -> bool:
     return True
 
 
-def _texts(value: object, name: str) -> tuple[str, ...]:
+def texts(value: object, name: str) -> tuple[str, ...]:
     if not isinstance(value, list) or not all(isinstance(item, str) for item in value):
         raise Garbage(f"the field `{name}` is no list of texts")
     return tuple(value)
@@ -156,43 +159,52 @@ def _object(body: dict[str, object], name: str) -> dict[str, object]:
     return value if isinstance(value, dict) else {}
 
 
+def _number(body: dict[str, object], name: str) -> int | None:
+    """An optional integer that only explains an error."""
+    value = body.get(name)
+    return value if isinstance(value, int) else None
+
+
 def _failure(body: dict[str, object]) -> Failure:
     message = body.get("message")
-    holder, queue = _object(body, "holder"), body.get("queue")
-    owner, token = holder.get("owner"), holder.get("token")
+    holder = _object(body, "holder")
+    owner = holder.get("owner")
     leader = _object(body, "leader").get("client_addr")
     return Failure(
-        code=_text(body, "error"),
+        code=text(body, "error"),
         message=message if isinstance(message, str) else "",
         leader=leader if isinstance(leader, str) else None,
         holder_owner=owner if isinstance(owner, str) else None,
-        holder_token=token if isinstance(token, int) else None,
-        queue=queue if isinstance(queue, int) else None,
+        holder_token=_number(holder, "token"),
+        queue=_number(body, "queue"),
+        seen=_number(body, "seen"),
+        got=_number(body, "got"),
+        version=_number(body, "version"),
     )
 
 
 def _granted(body: dict[str, object]) -> Granted:
-    keys = _texts(body["keys"], "keys") if "keys" in body else (_text(body, "key"),)
+    keys = texts(body["keys"], "keys") if "keys" in body else (text(body, "key"),)
     signed = body.get("signed")
     return Granted(
         keys=keys,
-        token=_integer(body, "token", 1),
-        session=_text(body, "session"),
-        ttl_ms=_integer(body, "ttl_ms", 1),
-        signed=signed if signed is None or isinstance(signed, str) else _texts(signed, "signed"),
+        token=integer(body, "token", 1),
+        session=text(body, "session"),
+        ttl_ms=integer(body, "ttl_ms", 1),
+        signed=signed if signed is None or isinstance(signed, str) else texts(signed, "signed"),
     )
 
 
 def _refusal(body: dict[str, object]) -> Refusal:
-    return Refusal(_failure(body), _integer(body, "n", 0) if "n" in body else None)
+    return Refusal(_failure(body), integer(body, "n", 0) if "n" in body else None)
 
 
 _DECODERS: dict[str, Callable[[dict[str, object]], Message]] = {
-    "waiting": lambda body: Waiting(_text(body, "session"), _integer(body, "ttl_ms", 1)),
+    "waiting": lambda body: Waiting(text(body, "session"), integer(body, "ttl_ms", 1)),
     "granted": _granted,
-    "check": lambda body: Check(_integer(body, "n", 0)),
-    "renewed": lambda body: Renewed(_integer(body, "n", 0), _integer(body, "ttl_ms", 1)),
-    "proclaimed": lambda body: Proclaimed(_integer(body, "n", 0)),
+    "check": lambda body: Check(integer(body, "n", 0)),
+    "renewed": lambda body: Renewed(integer(body, "n", 0), integer(body, "ttl_ms", 1)),
+    "proclaimed": lambda body: Proclaimed(integer(body, "n", 0)),
     "lost": lambda body: Lost(_failure(body)),
     "error": _refusal,
     "interrupted": lambda body: Interrupted(_failure(body)),

@@ -106,14 +106,19 @@ def check_value(value: str) -> None:
         raise ValueError(f"the value is longer than {MAX_VALUE_BYTES} bytes")
 
 
+def check_key(key: str) -> None:
+    """Raises `ValueError` for a key of no lock and no record."""
+    if not 1 <= len(key.encode()) <= MAX_KEY_BYTES:
+        raise ValueError(f"the key {key!r} has not 1 to {MAX_KEY_BYTES} bytes")
+
+
 def _check_keys(keys: tuple[str, ...]) -> None:
     if not 1 <= len(keys) <= MAX_KEYS:
         raise ValueError(f"{len(keys)} keys; a lock has 1 to {MAX_KEYS}")
     if len(set(keys)) != len(keys):
         raise ValueError("a key is named twice")
     for key in keys:
-        if not 1 <= len(key.encode()) <= MAX_KEY_BYTES:
-            raise ValueError(f"the key {key!r} has not 1 to {MAX_KEY_BYTES} bytes")
+        check_key(key)
     if len(keys) > 1 and sum(len(key.encode()) for key in keys) > MAX_KEYS_BYTES:
         raise ValueError(f"the keys are longer than {MAX_KEYS_BYTES} bytes together")
 

@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _clock
-from ._engine import Engine, Target
+from ._engine import Engine, Exchange, Target
 from ._hold import CANCEL_LIMIT, Phase
 from ._wire import reason_of
 from .errors import PalisadeError
@@ -25,15 +25,80 @@ LOOK_AROUND = 0.05
 _own_tasks: weakref.WeakSet[asyncio.Task[Any]] = weakref.WeakSet()
 
 
-class Driver:
-    """Drives one engine in the running event loop, until the engine is finished."""
+class Carrier:
+    """Carries bytes between one exchange and its connections, in the running event loop."""
 
-    def __init__(self, engine: Engine, on_change: Callable[[], None]) -> None:
-        self._engine = engine
-        self._on_change = on_change
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
         self._loop = asyncio.get_running_loop()
         self._wake = asyncio.Event()
         self._pipe: _Pipe | None = None
+
+    async def drive(self, is_done: Callable[[], bool]) -> None:
+        """Carries bytes until `is_done`, or until the exchange is finished."""
+        if self._pipe is not None:
+            self._pipe.read_on()
+        try:
+            while not self._advance() and not is_done():
+                await self._sleep(_clock.LONGEST_SLEEP)
+        finally:
+            # Nobody takes what the node would send now.
+            if self._pipe is not None:
+                self._pipe.hold_back()
+
+    def wake(self) -> None:
+        self._wake.set()
+
+    async def close(self) -> None:
+        if self._pipe is not None:
+            await self._pipe.close()
+
+    def abandon(self) -> None:
+        """Closes the connection from any thread."""
+        if self._pipe is not None:
+            self._loop.call_soon_threadsafe(self._pipe.abort)
+
+    def _advance(self) -> bool:
+        """Makes the connection what the exchange wants. Returns whether that is finished."""
+        self._wake.clear()
+        self._exchange.tick(_clock.now())
+        target = self._exchange.target
+        wanted = target.number if target else None
+        if self._pipe is not None and self._pipe.number != wanted:
+            self._pipe.abort()
+            self._pipe = None
+        if self._pipe is None and target is not None and not self._exchange.is_finished:
+            self._pipe = _Pipe(target, self._exchange, self.wake)
+        if self._pipe is not None:
+            self._pipe.send(self._exchange.outgoing(self._pipe.number))
+        return self._exchange.is_finished
+
+    async def _sleep(self, longest: float) -> None:
+        """Waits for a report or a command, or until the exchange has something to do."""
+        timeout = min(self._exchange.wake_at() - _clock.now(), longest)
+        timer = self._loop.call_later(max(timeout, 0), self._wake.set)
+        try:
+            await self._wake.wait()
+        finally:
+            timer.cancel()
+
+
+async def run(exchange: Exchange) -> None:
+    """Drives an exchange to its end, in this task."""
+    carrier = Carrier(exchange)
+    try:
+        await carrier.drive(lambda: False)
+    finally:
+        await carrier.close()
+
+
+class Driver(Carrier):
+    """Drives one engine in the running event loop, until the engine is finished."""
+
+    def __init__(self, engine: Engine, on_change: Callable[[], None]) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self._on_change = on_change
         # When to end though the lock is not given back, after a first cancellation of the task.
         self._leave_by: float | None = None
         self._is_aborted = False
@@ -44,9 +109,6 @@ class Driver:
         """Runs a command of the engine."""
         action(_clock.now())
         self.wake()
-
-    def wake(self) -> None:
-        self._wake.set()
 
     async def join(self) -> None:
         """Waits for the task, which ends by itself when the engine is finished."""
@@ -68,7 +130,8 @@ class Driver:
                     self._fail("the event loop cancelled the task of the lock")
                     break
                 try:
-                    await self._sleep()
+                    is_leaving = self._leave_by is not None
+                    await self._sleep(LOOK_AROUND if is_leaving else _clock.LONGEST_SLEEP)
                 except asyncio.CancelledError:
                     self._cancelled()
         except asyncio.CancelledError:
@@ -112,42 +175,23 @@ class Driver:
         self._engine.hold.fail(PalisadeError(reason, "client_failed"))
 
     def _step(self) -> bool:
-        """Makes the connection what the engine wants. Returns whether the engine is finished."""
-        self._wake.clear()
-        self._engine.tick(_clock.now())
-        target = self._engine.target
-        wanted = target.number if target else None
-        if self._pipe is not None and self._pipe.number != wanted:
-            self._pipe.abort()
-            self._pipe = None
-        if self._pipe is None and target is not None and not self._engine.is_finished:
-            self._pipe = _Pipe(target, self._engine, self.wake)
-        if self._pipe is not None:
-            self._pipe.send(self._engine.outgoing(self._pipe.number))
+        """Makes the next step. Returns whether the engine is finished."""
+        is_finished = self._advance()
         self._on_change()
-        return self._engine.is_finished
-
-    async def _sleep(self) -> None:
-        """Waits for a report or a command, or until the engine has something to do."""
-        longest = _clock.LONGEST_SLEEP if self._leave_by is None else LOOK_AROUND
-        timeout = min(self._engine.wake_at() - _clock.now(), longest)
-        timer = self._loop.call_later(max(timeout, 0), self._wake.set)
-        try:
-            await self._wake.wait()
-        finally:
-            timer.cancel()
+        return is_finished
 
 
 class _Pipe(asyncio.Protocol):
-    """A TCP connection in the making, or one that stands. Reports to the engine."""
+    """A TCP connection in the making, or one that stands. Reports to the exchange."""
 
-    def __init__(self, target: Target, engine: Engine, wake: Callable[[], None]) -> None:
+    def __init__(self, target: Target, exchange: Exchange, wake: Callable[[], None]) -> None:
         self.number = target.number
         self._target = target
-        self._engine = engine
+        self._exchange = exchange
         self._wake = wake
-        self._transport: asyncio.WriteTransport | None = None
+        self._transport: asyncio.Transport | None = None
         self._is_closed = False
+        self._is_held_back = False
         self._dial_task = asyncio.get_running_loop().create_task(self._dial(), name="palisade-dial")
         _own_tasks.add(self._dial_task)
 
@@ -162,17 +206,28 @@ class _Pipe(asyncio.Protocol):
         except asyncio.CancelledError:
             # Unless this pipe was closed, the loop is shut down; a release may need a connection.
             if not self._is_closed:
-                self._engine.failed(self.number, "the attempt was cancelled", _clock.now())
+                self._exchange.failed(self.number, "the attempt was cancelled", _clock.now())
                 self._wake()
             raise
         except Exception as error:
             # Not only OSError: some versions of asyncio stumble when all addresses fail.
-            self._engine.failed(self.number, reason_of(error), _clock.now())
+            self._exchange.failed(self.number, reason_of(error), _clock.now())
             self._wake()
 
     def send(self, data: bytes) -> None:
         if data and self._transport is not None:
             self._transport.write(data)
+
+    def hold_back(self) -> None:
+        """Reads nothing until `read_on`."""
+        self._is_held_back = True
+        if self._transport is not None:
+            self._transport.pause_reading()
+
+    def read_on(self) -> None:
+        self._is_held_back = False
+        if self._transport is not None:
+            self._transport.resume_reading()
 
     def abort(self) -> None:
         """Gives the connection up, with what was not sent."""
@@ -195,21 +250,23 @@ class _Pipe(asyncio.Protocol):
     # asyncio.Protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.WriteTransport)
+        assert isinstance(transport, asyncio.Transport)
         self._transport = transport
         if self._is_closed:
             transport.abort()
             return
-        self._engine.connected(self.number, _clock.now())
+        if self._is_held_back:
+            transport.pause_reading()
+        self._exchange.connected(self.number, _clock.now())
         self._wake()
 
     def data_received(self, data: bytes) -> None:
         if not self._is_closed:
-            self._engine.received(self.number, data, _clock.now())
+            self._exchange.received(self.number, data, _clock.now())
             self._wake()
 
     def connection_lost(self, error: Exception | None) -> None:
         if not self._is_closed:
             reason = reason_of(error) if error else "the node closed the connection"
-            self._engine.ended(self.number, reason, _clock.now())
+            self._exchange.ended(self.number, reason, _clock.now())
             self._wake()

@@ -22,7 +22,7 @@ from collections.abc import Callable
 from typing import Any
 
 from . import _clock
-from ._engine import Engine, Target
+from ._engine import Engine, Exchange, Target
 from ._wire import reason_of
 from .errors import LockLost, PalisadeError
 
@@ -36,17 +36,11 @@ _Address = tuple[Any, Any, Any, Any, Any]
 NEXT_ADDRESS = 0.25
 
 
-class Driver:
-    """Drives one engine in a thread of its own, from `start` until the engine is finished."""
+class Carrier:
+    """Carries bytes between one exchange and its connections, in the thread that calls."""
 
-    def __init__(self, engine: Engine, on_lost: Callable[[LockLost], object] | None) -> None:
-        self._engine = engine
-        self._on_lost = on_lost
-        # Only this thread touches the engine; other threads leave commands here, and wait with
-        # locks of their own. So Ctrl-C, wherever it strikes, leaves no lock taken that this thread
-        # needs. Appending and removing are atomic.
-        self._commands: deque[Callable[[float], object]] = deque()
-        self._waiters: list[threading.Lock] = []
+    def __init__(self, exchange: Exchange) -> None:
+        self._exchange = exchange
         self._wake_in, self._wake_out = socket.socketpair()
         self._wake_in.setblocking(False)
         self._wake_out.setblocking(False)
@@ -55,6 +49,115 @@ class Driver:
         self._connection: _Connection | None = None
         # The connection's sockets that the selector knows.
         self._watched: set[socket.socket] = set()
+
+    def drive(self, is_done: Callable[[], bool]) -> None:
+        """Carries bytes until `is_done`, or until the exchange is finished."""
+        while not self._advance() and not is_done():
+            self._sleep()
+
+    def wake(self) -> None:
+        # Full: the thread wakes anyway. Closed: it has ended.
+        with contextlib.suppress(OSError):
+            self._wake_out.send(b"w")
+
+    def close(self) -> None:
+        self._close_connection()
+        self._selector.close()
+        self._wake_in.close()
+        self._wake_out.close()
+
+    def _advance(self) -> bool:
+        """Makes the connection what the exchange wants. Returns whether that is finished."""
+        self._exchange.tick(_clock.now())
+        self._follow_target()
+        if self._connection is not None:
+            number = self._connection.number
+            self._connection.pending += self._exchange.outgoing(number)
+            self._flush()
+        return self._exchange.is_finished
+
+    def _follow_target(self) -> None:
+        target = self._exchange.target
+        wanted = target.number if target else None
+        if self._connection is not None and self._connection.number != wanted:
+            self._close_connection()
+        if self._connection is None and target is not None and not self._exchange.is_finished:
+            self._connection = _Connection(target, self.wake)
+
+    def _flush(self) -> None:
+        connection = self._connection
+        if connection is None or connection.socket is None:
+            return
+        try:
+            while connection.pending:
+                sent = connection.socket.send(connection.pending)
+                del connection.pending[:sent]
+        except (BlockingIOError, InterruptedError):
+            pass
+        except OSError as error:
+            self._exchange.ended(connection.number, reason_of(error), _clock.now())
+            self._follow_target()
+
+    def _sleep(self) -> None:
+        """Waits for the next event, and reports it to the exchange."""
+        self._watch()
+        due = self._exchange.wake_at()
+        if self._connection is not None:
+            due = min(due, self._connection.wake_at())
+        timeout = min(due - _clock.now(), _clock.LONGEST_SLEEP)
+        # A pause of the process can end the timeout before the data was seen: look again, so that a
+        # healthy connection is not given up as silent.
+        ready = self._selector.select(max(timeout, 0)) or self._selector.select(0)
+        for key, _ in ready:
+            if key.fileobj is self._wake_in:
+                self._drain()
+        connection = self._connection
+        if connection is None:
+            return
+        for key, _ in ready:
+            if isinstance(key.fileobj, socket.socket):
+                connection.ready(key.fileobj, self._exchange)
+        connection.tick(self._exchange)
+
+    def _watch(self) -> None:
+        """Registers the connection's sockets for what they wait for."""
+        events = self._connection.events() if self._connection is not None else {}
+        # First those that are closed: a new socket may have the number of one of them.
+        for sock in self._watched - events.keys():
+            self._selector.unregister(sock)
+        for sock, mask in events.items():
+            if sock in self._watched:
+                self._selector.modify(sock, mask)
+            else:
+                self._selector.register(sock, mask)
+        self._watched = set(events)
+
+    def _drain(self) -> None:
+        try:
+            while self._wake_in.recv(4096):
+                pass
+        except (BlockingIOError, InterruptedError):
+            pass
+
+    def _close_connection(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
+            self._watch()
+
+
+class Driver(Carrier):
+    """Drives one engine in a thread of its own, from `start` until the engine is finished."""
+
+    def __init__(self, engine: Engine, on_lost: Callable[[LockLost], object] | None) -> None:
+        super().__init__(engine)
+        self._engine = engine
+        self._on_lost = on_lost
+        # Only this thread touches the engine; other threads leave commands here, and wait with
+        # locks of their own. So Ctrl-C, wherever it strikes, leaves no lock taken that this thread
+        # needs. Appending and removing are atomic.
+        self._commands: deque[Callable[[float], object]] = deque()
+        self._waiters: list[threading.Lock] = []
         # The engine is finished. The thread may still run `on_lost`.
         self._is_over = False
         self._tells_loss = False
@@ -91,11 +194,6 @@ class Driver:
             with contextlib.suppress(RuntimeError):
                 waiter.release()
 
-    def wake(self) -> None:
-        # Full: the thread wakes anyway. Closed: it has ended.
-        with contextlib.suppress(OSError):
-            self._wake_out.send(b"w")
-
     def join(self) -> None:
         """Waits until the engine is finished, and for the thread unless it tells a loss.
 
@@ -116,7 +214,7 @@ class Driver:
         if self._turn.acquire(blocking=False):
             # Nothing was asked of any node, so this ends the engine.
             self._engine.cancel(_clock.now())
-            self._close_all()
+            self.close()
             self._is_over = True
             self._notify()
         self.join()
@@ -133,7 +231,7 @@ class Driver:
             self._engine.hold.fail(failure)
         finally:
             try:
-                self._close_all()
+                self.close()
             finally:
                 lost = self._engine.hold.error if self._engine.hold.lost else None
                 self._tells_loss = isinstance(lost, LockLost) and self._on_lost is not None
@@ -146,92 +244,21 @@ class Driver:
                 log.exception("the callback `on_lost` failed")
 
     def _step(self) -> bool:
-        """Makes the connection what the engine wants. Returns whether the engine is finished."""
+        """Carries out the commands. Returns whether the engine is finished."""
         while self._commands:
             self._commands.popleft()(_clock.now())
-        self._engine.tick(_clock.now())
-        self._follow_target()
-        if self._connection is not None:
-            number = self._connection.number
-            self._connection.pending += self._engine.outgoing(number)
-            self._flush()
+        is_finished = self._advance()
         self._notify()
-        return self._engine.is_finished
+        return is_finished
 
-    def _follow_target(self) -> None:
-        target = self._engine.target
-        wanted = target.number if target else None
-        if self._connection is not None and self._connection.number != wanted:
-            self._close_connection()
-        if self._connection is None and target is not None and not self._engine.is_finished:
-            self._connection = _Connection(target, self.wake)
 
-    def _flush(self) -> None:
-        connection = self._connection
-        if connection is None or connection.socket is None:
-            return
-        try:
-            while connection.pending:
-                sent = connection.socket.send(connection.pending)
-                del connection.pending[:sent]
-        except (BlockingIOError, InterruptedError):
-            pass
-        except OSError as error:
-            self._engine.ended(connection.number, reason_of(error), _clock.now())
-            self._follow_target()
-
-    def _sleep(self) -> None:
-        """Waits for the next event, and reports it to the engine."""
-        self._watch()
-        due = self._engine.wake_at()
-        if self._connection is not None:
-            due = min(due, self._connection.wake_at())
-        timeout = min(due - _clock.now(), _clock.LONGEST_SLEEP)
-        # A pause of the process can end the timeout before the data was seen: look again, so that a
-        # healthy connection is not given up as silent.
-        ready = self._selector.select(max(timeout, 0)) or self._selector.select(0)
-        for key, _ in ready:
-            if key.fileobj is self._wake_in:
-                self._drain()
-        connection = self._connection
-        if connection is None:
-            return
-        for key, _ in ready:
-            if isinstance(key.fileobj, socket.socket):
-                connection.ready(key.fileobj, self._engine)
-        connection.tick(self._engine)
-
-    def _watch(self) -> None:
-        """Registers the connection's sockets for what they wait for."""
-        events = self._connection.events() if self._connection is not None else {}
-        # First those that are closed: a new socket may have the number of one of them.
-        for sock in self._watched - events.keys():
-            self._selector.unregister(sock)
-        for sock, mask in events.items():
-            if sock in self._watched:
-                self._selector.modify(sock, mask)
-            else:
-                self._selector.register(sock, mask)
-        self._watched = set(events)
-
-    def _drain(self) -> None:
-        try:
-            while self._wake_in.recv(4096):
-                pass
-        except (BlockingIOError, InterruptedError):
-            pass
-
-    def _close_connection(self) -> None:
-        if self._connection is not None:
-            self._connection.close()
-            self._connection = None
-            self._watch()
-
-    def _close_all(self) -> None:
-        self._close_connection()
-        self._selector.close()
-        self._wake_in.close()
-        self._wake_out.close()
+def run(exchange: Exchange) -> None:
+    """Drives an exchange to its end, in this thread."""
+    carrier = Carrier(exchange)
+    try:
+        carrier.drive(lambda: False)
+    finally:
+        carrier.close()
 
 
 class _Connection:
@@ -259,17 +286,17 @@ class _Connection:
         is_due = self.socket is None and self._addresses
         return self._next_at if is_due else math.inf
 
-    def tick(self, engine: Engine) -> None:
+    def tick(self, exchange: Exchange) -> None:
         """Begins to connect once the name is looked up, and tries the next address in time."""
         if self._found:
             found = self._found.popleft()
             if isinstance(found, OSError):
-                engine.failed(self.number, f"cannot look the name up: {found}", _clock.now())
+                exchange.failed(self.number, f"cannot look the name up: {found}", _clock.now())
                 return
             self._addresses = deque(_alternated(found))
-            self._try_next(engine)
+            self._try_next(exchange)
         elif _clock.now() >= self.wake_at():
-            self._try_next(engine)
+            self._try_next(exchange)
 
     def events(self) -> dict[socket.socket, int]:
         """What each socket waits for."""
@@ -278,12 +305,12 @@ class _Connection:
         writes = selectors.EVENT_WRITE if self.pending else 0
         return {self.socket: selectors.EVENT_READ | writes}
 
-    def ready(self, sock: socket.socket, engine: Engine) -> None:
+    def ready(self, sock: socket.socket, exchange: Exchange) -> None:
         """A socket can be read or written."""
         if sock is self.socket:
-            self._read(sock, engine)
+            self._read(sock, exchange)
         elif sock in self._attempts:
-            self._finish_connecting(sock, engine)
+            self._finish_connecting(sock, exchange)
 
     def close(self) -> None:
         for sock in self._attempts:
@@ -317,7 +344,7 @@ class _Connection:
             self._found.append(OSError(str(error)))
         self._wake()
 
-    def _try_next(self, engine: Engine) -> None:
+    def _try_next(self, exchange: Exchange) -> None:
         """Begins to connect to the next of the name's addresses."""
         while self._addresses:
             family, kind, protocol, _, address = self._addresses.popleft()
@@ -339,35 +366,35 @@ class _Connection:
                 self._reason = os.strerror(code)
             sock.close()
         if not self._attempts:
-            engine.failed(self.number, self._reason, _clock.now())
+            exchange.failed(self.number, self._reason, _clock.now())
 
-    def _finish_connecting(self, sock: socket.socket, engine: Engine) -> None:
+    def _finish_connecting(self, sock: socket.socket, exchange: Exchange) -> None:
         code = sock.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         self._attempts.remove(sock)
         if code != 0:
             sock.close()
             self._reason = os.strerror(code)
-            self._try_next(engine)
+            self._try_next(exchange)
             return
         self.close()
         # Some systems refuse it for a connection that was reset; `recv` reports that.
         with contextlib.suppress(OSError):
             sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         self.socket = sock
-        engine.connected(self.number, _clock.now())
+        exchange.connected(self.number, _clock.now())
 
-    def _read(self, sock: socket.socket, engine: Engine) -> None:
+    def _read(self, sock: socket.socket, exchange: Exchange) -> None:
         try:
             data = sock.recv(65536)
         except (BlockingIOError, InterruptedError):
             return
         except OSError as error:
-            engine.ended(self.number, reason_of(error), _clock.now())
+            exchange.ended(self.number, reason_of(error), _clock.now())
             return
         if data:
-            engine.received(self.number, data, _clock.now())
+            exchange.received(self.number, data, _clock.now())
         else:
-            engine.ended(self.number, "the node closed the connection", _clock.now())
+            exchange.ended(self.number, "the node closed the connection", _clock.now())
 
 
 def _alternated(addresses: list[_Address]) -> list[_Address]:

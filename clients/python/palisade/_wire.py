@@ -71,7 +71,7 @@ class Wire:
         self._protocol = ClientProtocol(
             parse_uri(f"{scheme}://{endpoint}{PATH}"), max_size=MAX_MESSAGE
         )
-        self._tls = _Tls(security.context, endpoint.host) if security.context else None
+        self._tls = Tls(security.context, endpoint.host) if security.context else None
         self._fragments: list[bytes] = []
         self._is_open = False
         request = self._protocol.connect()
@@ -167,7 +167,7 @@ def reason_of(error: Exception) -> str:
     return os.strerror(code) if isinstance(code, int) and code > 0 else str(error)
 
 
-class _Tls:
+class Tls:
     """The client's side of TLS, between two buffers."""
 
     def __init__(self, context: ssl.SSLContext, host: str) -> None:
@@ -195,6 +195,11 @@ class _Tls:
                 return b"".join(plain), True
             plain.append(part)
         return b"".join(plain), False
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the handshake is done, so that plaintext goes out."""
+        return self._is_ready
 
     def outgoing(self, plain: bytes) -> bytes:
         self._waiting += plain

@@ -1,4 +1,4 @@
-"""The face for asyncio: `palisade.aio.Client` and `palisade.aio.Lock`.
+"""The face for asyncio: `palisade.aio.Client`, `palisade.aio.Lock` and `palisade.aio.Watch`.
 
     client = palisade.aio.Client("127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403")
     async with client.lock("nightly", ttl=30, wait=60) as lock:
@@ -21,18 +21,24 @@ no task is left to release ends with its TTL.
 from __future__ import annotations
 
 import asyncio
+import contextlib
 from collections.abc import Callable, Generator, Sequence
 from types import TracebackType
-from typing import Any
+from typing import Any, TypeVar
 
-from . import _clock
+from . import _clock, _requests
 from ._base import BaseClient, BaseLock
 from ._engine import Engine
 from ._hold import Phase
 from ._request import Request, check_value
-from ._tasks import Driver
-from .errors import LockLost
+from ._requests import Steps
+from ._tasks import Carrier, Driver, run
+from ._watch import WatchLink
+from .errors import Compacted, LockLost
+from .events import Event, Listing
+from .types import Append, Change, Condition, Delete, LockPage, LockView, Put, Record
 
+T = TypeVar("T")
 OnLost = Callable[[LockLost], object]
 
 
@@ -61,6 +67,157 @@ class Client(BaseClient):
         """
         request = self._request(keys, ttl, wait, owner, mode, permits, of, max_queue, value)
         return Lock(self, request, on_lost, cancel_on_lost)
+
+    async def show(self, key: str, *, stale: bool = False) -> LockView:
+        """Who holds the lock, and who waits for it: as `palisade.Client.show`."""
+        return await _result(_requests.show(self, key, stale))
+
+    async def list(
+        self,
+        prefix: str = "",
+        *,
+        limit: int | None = None,
+        after: str | None = None,
+        stale: bool = False,
+    ) -> LockPage:
+        """A page of the locks that are held or waited for: as `palisade.Client.list`."""
+        return await _result(_requests.list_locks(self, prefix, limit, after, stale))
+
+    @property
+    def records(self) -> Records:
+        """The store of records beside the locks."""
+        return Records(self)
+
+    def watch(
+        self, *, key: str | None = None, prefix: str | None = None, after: str | None = None
+    ) -> Watch:
+        """What happens to the lock and the record on `key`, or on all keys with this prefix.
+
+        As `palisade.Client.watch`, for `async for`:
+
+        >>> async with client.watch(key="nightly") as events:
+        ...     async for event in events:
+        ...         print(event)
+        """
+        return Watch(_requests.watch(self, key, prefix, after))
+
+
+class Records:
+    """The records of a cluster: the coroutines of `palisade.Records`, with the same errors.
+
+    The outcome of a write whose task is cancelled is unknown.
+    """
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+
+    async def get(self, key: str, *, stale: bool = False) -> Record:
+        """The record. Raises `NoRecord` if there is none."""
+        return await _result(_requests.get(self._client, key, stale))
+
+    async def put(
+        self,
+        key: str,
+        value: str | bytes,
+        *,
+        lock: BaseLock | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Gives the record this content, of at most 64 KiB."""
+        return await _result(_requests.write(self._client, Put(key, value), lock, if_version))
+
+    async def append(
+        self,
+        key: str,
+        value: str | bytes,
+        *,
+        lock: BaseLock | None = None,
+        if_version: int | None = None,
+    ) -> int:
+        """Adds to the record's content. A record that does not exist begins empty."""
+        return await _result(_requests.write(self._client, Append(key, value), lock, if_version))
+
+    async def delete(
+        self, key: str, *, lock: BaseLock | None = None, if_version: int | None = None
+    ) -> int:
+        """Removes the record. That there is none is no error."""
+        return await _result(_requests.write(self._client, Delete(key), lock, if_version))
+
+    async def transact(
+        self,
+        changes: Sequence[Change],
+        conditions: Sequence[Condition] = (),
+        *,
+        lock: BaseLock | None = None,
+    ) -> int:
+        """Makes all changes, in their order, if all conditions hold, and none otherwise."""
+        return await _result(_requests.transact(self._client, changes, conditions, lock))
+
+
+async def _result(steps: Steps[T]) -> T:
+    """Drives the calls of a request in this task."""
+    while True:
+        try:
+            call = next(steps)
+        except StopIteration as end:
+            result: T = end.value
+            return result
+        await run(call)
+
+
+class Watch:
+    """An asynchronous iterator of what a watch tells: as `palisade.Watch`.
+
+    One task iterates it. A task that is cancelled while it waits misses nothing: iterate it again.
+    """
+
+    def __init__(self, link: WatchLink) -> None:
+        self._link = link
+        self._carrier: Carrier | None = None
+        self._is_closed = False
+
+    def __aiter__(self) -> Watch:
+        return self
+
+    async def __anext__(self) -> Event | Listing:
+        link = self._link
+        if not self._is_closed and not link.items and not link.is_finished:
+            carrier = self._carrier = self._carrier or Carrier(link)
+            await carrier.drive(lambda: bool(link.items) or self._is_closed)
+            if self._is_closed:
+                # Another task has ended it meanwhile.
+                await carrier.close()
+        if self._is_closed:
+            raise StopAsyncIteration
+        if not link.items:
+            await self.aclose()
+            if link.error is not None:
+                raise link.error
+            raise StopAsyncIteration
+        item = link.items.popleft()
+        if isinstance(item, Compacted):
+            raise item
+        return item
+
+    async def aclose(self) -> None:
+        """Ends the watch. A task that waits for the next event gets the iterator's end."""
+        self._is_closed = True
+        carrier, self._carrier = self._carrier, None
+        if carrier is not None:
+            carrier.wake()
+            await carrier.close()
+
+    async def __aenter__(self) -> Watch:
+        return self
+
+    async def __aexit__(self, *why: object) -> None:
+        await self.aclose()
+
+    def __del__(self) -> None:
+        if self._carrier is not None:
+            # Perhaps in another thread, or after the end of the loop.
+            with contextlib.suppress(Exception):
+                self._carrier.abandon()
 
 
 class LostSignal:
@@ -269,4 +426,4 @@ def _cancellations(task: asyncio.Task[Any] | None) -> int:
     return int(cancelling()) if cancelling else 0
 
 
-__all__ = ["Client", "Lock", "LostSignal"]
+__all__ = ["Client", "Lock", "LostSignal", "Records", "Watch"]

@@ -56,6 +56,12 @@ class Face(Protocol):
 
     def lock(self, endpoints: str, keys: Any = "nightly", **options: Any) -> Handle: ...
 
+    def client(self, endpoints: str, **options: Any) -> Any: ...
+
+    def start_next(self, watch: Any) -> Future[Any]: ...
+
+    def close_watch(self, watch: Any) -> None: ...
+
     def start(self, method: Callable[[], Any]) -> Future[Any]: ...
 
     def call(self, method: Callable[[], Any]) -> None: ...
@@ -86,6 +92,15 @@ class ThreadsFace:
         lock = client.lock(keys, on_lost=lambda error: handle.on_lost(error), **lock_options)
         handle = Handle(self, lock)
         return handle
+
+    def client(self, endpoints: str, **options: Any) -> palisade.Client:
+        return palisade.Client(endpoints, **options)
+
+    def start_next(self, watch: palisade.Watch) -> Future[Any]:
+        return self.start(lambda: next(watch, None))
+
+    def close_watch(self, watch: palisade.Watch) -> None:
+        watch.close()
 
     def start(self, method: Callable[[], Any]) -> Future[Any]:
         future: Future[Any] = Future()
@@ -132,6 +147,21 @@ class AsyncioFace:
         lock = client.lock(keys, on_lost=lambda error: handle.on_lost(error), **lock_options)
         handle = Handle(self, lock)
         return handle
+
+    def client(self, endpoints: str, **options: Any) -> palisade.aio.Client:
+        return palisade.aio.Client(endpoints, **options)
+
+    def start_next(self, watch: palisade.aio.Watch) -> Future[Any]:
+        async def step() -> Any:
+            try:
+                return await watch.__anext__()
+            except StopAsyncIteration:
+                return None
+
+        return self.start(step)
+
+    def close_watch(self, watch: palisade.aio.Watch) -> None:
+        self.run(watch.aclose())
 
     def start(self, method: Callable[[], Any]) -> Future[Any]:
         async def run() -> Any:

@@ -437,8 +437,8 @@ class AsyncioTest(FaceTest):
         return AsyncioFace()
 
 
-class Tls(unittest.TestCase):
-    """TLS and the bearer token. Makes a CA with the `openssl` command."""
+class Certificates(unittest.TestCase):
+    """Makes a CA and a node's certificate with the `openssl` command."""
 
     def setUp(self) -> None:
         if shutil.which("openssl") is None:
@@ -464,6 +464,10 @@ class Tls(unittest.TestCase):
     def openssl(self, *arguments: str) -> None:
         command = ["openssl", *arguments]
         subprocess.run(command, cwd=self.folder, check=True, capture_output=True)
+
+
+class Tls(Certificates):
+    """TLS and the bearer token."""
 
     def test_token_and_frames_go_over_tls(self) -> None:
         for face in (ThreadsFace(), AsyncioFace()):

@@ -12,41 +12,48 @@
  */
 
 import { setTimeout as sleep } from "node:timers/promises";
-import { Client, PalisadeError } from "palisade-lock";
+import { Client, type Lock, NoRecord, OtherVersion, PalisadeError, StaleToken, UnknownOutcome } from "palisade-lock";
 
-const endpoints = (process.env["PALISADE_ENDPOINTS"] ?? "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403").split(",");
+const endpoints = process.env["PALISADE_ENDPOINTS"] ?? "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403";
+const client = new Client(endpoints, { reachMs: 60_000 });
 
-/**
- * Writes the record `nightly`. False if the cluster refuses the token.
- *
- * Any node will do: it forwards the request to the leader. While there is no leader, or a node is down, the job tries
- * the next node.
- */
-async function write(text: string, headers: Record<string, string>): Promise<boolean> {
-  for (;;) {
-    for (const endpoint of endpoints) {
-      const url = `http://${endpoint}/v1/kv/nightly`;
-      const request = { method: "PUT", body: text, headers, signal: AbortSignal.timeout(5_000) };
-      const response = await fetch(url, request).catch(() => undefined);
-      if (response?.ok === true) return true;
-      if (response === undefined || response.status === 503) continue;
-      const refusal = await response.text();
-      if (response.status !== 409) throw new Error(`${url}: ${response.status} ${refusal}`);
-      console.log(`${text} is refused: ${refusal}`);
-      return false;
-    }
-    await sleep(200);
+/** The record `nightly`; version 0 if there is none. */
+async function stored(): Promise<{ version: number; text: string }> {
+  try {
+    const record = await client.records.get("nightly");
+    return { version: record.version, text: record.text() };
+  } catch (error) {
+    if (error instanceof NoRecord) return { version: 0, text: "" };
+    throw error;
   }
 }
 
-const client = new Client(endpoints);
+/** Writes the record in place of this version. Returns the new version. */
+async function write(text: string, lock: Lock, version: number): Promise<number> {
+  try {
+    return await client.records.put("nightly", text, { lock, ifVersion: version });
+  } catch (error) {
+    if (!(error instanceof UnknownOutcome || error instanceof OtherVersion)) throw error;
+    // A node died, and the answer with it; the write may even have been done late. Only the holder writes, so the
+    // record tells what happened.
+    const found = await stored();
+    return found.text === text ? found.version : write(text, lock, found.version);
+  }
+}
+
 try {
   console.log(`process ${process.pid} asks for the lock`);
   await client.withLock("nightly", { ttlMs: 5_000, waitMs: 600_000 }, async (lock) => {
     console.log(`process ${process.pid} holds the lock with token ${lock.token}`);
-    const fence = lock.headers();
+    let { version } = await stored();
     for (let page = 1; page <= 60; page++) {
-      if (!(await write(`page ${page}`, fence))) break;
+      try {
+        version = await write(`page ${page}`, lock, version);
+      } catch (error) {
+        if (!(error instanceof StaleToken)) throw error;
+        console.log(`page ${page} is refused: ${error.message}`);
+        break;
+      }
       console.log(`page ${page} is written`);
       await sleep(1_000);
     }

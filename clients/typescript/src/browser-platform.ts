@@ -6,13 +6,27 @@
  */
 
 import type { Clock } from "./clock.js";
-import { type Platform, holdUrl } from "./platform.js";
+import { type HttpResponse, type Platform, holdUrl } from "./platform.js";
 
 /**
  * `performance.now()`. Whether it goes on while the machine sleeps differs between browsers and systems: where it does
  * not, a page that wakes up learns from the server that its lock is lost, and not from its own clock.
  */
 const clock: Clock = { now: () => performance.now(), outlivesTimers: false };
+
+async function* chunks(body: ReadableStream<Uint8Array> | null): AsyncGenerator<Uint8Array> {
+  const reader = body?.getReader();
+  try {
+    for (;;) {
+      const read = await reader?.read();
+      if (read === undefined || read.done) return;
+      yield read.value;
+    }
+  } finally {
+    // An error of the stream has been told by `read`.
+    reader?.cancel().catch(() => undefined);
+  }
+}
 
 /** The one platform of a page. */
 export const browserPlatform: Platform = {
@@ -36,6 +50,21 @@ export const browserPlatform: Platform = {
         socket.onopen = socket.onmessage = socket.onclose = null;
         socket.close();
       },
+    };
+  },
+  async request(address, { method, path, headers, body }, signal, sending): Promise<HttpResponse> {
+    sending();
+    const response = await fetch(`${address.secure ? "https" : "http"}://${address.host}${path}`, {
+      method,
+      signal,
+      cache: "no-store",
+      ...(headers !== undefined && { headers }),
+      ...(body !== undefined && { body: new Blob([Uint8Array.from(body)]) }),
+    });
+    return {
+      status: response.status,
+      header: (name) => response.headers.get(name) ?? undefined,
+      body: chunks(response.body),
     };
   },
 };

@@ -2,10 +2,14 @@
 
 import { Driver } from "./driver.js";
 import { type Address, parseEndpoints } from "./endpoints.js";
+import { Requests, pathOf } from "./http.js";
 import { Lock } from "./lock.js";
 import type { Platform } from "./platform.js";
+import { type ReadOptions, Records } from "./records.js";
 import { Route, type RouteMemory } from "./route.js";
-import { type Claim, MAX_MS } from "./wire.js";
+import { type LockPage, type LockView, lockPage, lockView, parseObject } from "./views.js";
+import { type WatchEvent, type WatchOptions, follow } from "./watch.js";
+import { type Claim, type Fields, MAX_MS } from "./wire.js";
 
 /** How one lock is acquired. Times are in milliseconds. Bounds and defaults are the server's (docs/api.md). */
 export interface LockOptions {
@@ -29,13 +33,21 @@ export interface LockOptions {
   readonly signal?: AbortSignal;
 }
 
+/** Which locks are listed, and how. */
+export interface ListOptions extends ReadOptions {
+  /** How many locks a page has at the most: 1 to 1,000; 100 if absent. */
+  readonly limit?: number;
+  /** Only keys after this one: the `nextAfter` of the page before. */
+  readonly after?: string;
+}
+
 /** What holds for all locks of a client. */
 export interface CoreOptions {
   /** The owner of locks that name none. */
   readonly owner?: string;
   /**
-   * How long to look for a server that can answer, also by an acquire that does not wait, in milliseconds; 5,000 if
-   * absent.
+   * How long to look for a server that can answer, also by an acquire that does not wait, and for each request, in
+   * milliseconds; 5,000 if absent.
    */
   readonly reachMs?: number;
 }
@@ -46,8 +58,11 @@ export type Work<T> = (lock: Lock) => T | Promise<T>;
 const DEFAULT_TTL_MS = 30_000;
 const DEFAULT_REACH_MS = 5_000;
 
-/** A client of a cluster. It holds no connection: each lock has its own. */
+/** A client of a cluster. It holds no connection: each lock, request and watch has its own. */
 export class CoreClient {
+  /** The records: a key-value store beside the locks. */
+  readonly records: Records;
+  readonly #requests: Requests;
   readonly #platform: Platform;
   readonly #addresses: readonly Address[];
   readonly #memory: RouteMemory = {};
@@ -59,6 +74,8 @@ export class CoreClient {
     this.#addresses = parseEndpoints(endpoints, platform.secure);
     this.#owner = options.owner ?? platform.defaultOwner;
     this.#reachMs = milliseconds("reachMs", options.reachMs ?? DEFAULT_REACH_MS, 0);
+    this.#requests = new Requests(platform, this.#addresses, this.#memory, this.#reachMs);
+    this.records = new Records(this.#requests);
   }
 
   /**
@@ -105,6 +122,61 @@ export class CoreClient {
     }
     await lock.release();
     return result;
+  }
+
+  /**
+   * Reads a lock: who holds it, with which tokens and values, and who waits. A free lock has no holders.
+   *
+   * @throws {@link Unreachable}, {@link Refused}.
+   */
+  show(key: string, options: ReadOptions = {}): Promise<LockView> {
+    return this.#read(`/v1/locks/${encodeURIComponent(key)}`, {}, options, `the lock "${key}"`, lockView);
+  }
+
+  /**
+   * Reads a page of the locks that are held or waited for and whose keys begin with `prefix`, in the byte order of
+   * their keys. For the next page, ask again with `after` at the `nextAfter` of this one: each page is a read of its own.
+   *
+   * @throws {@link Unreachable}, {@link Refused}.
+   */
+  list(prefix = "", options: ListOptions = {}): Promise<LockPage> {
+    const { limit, after } = options;
+    return this.#read("/v1/locks", { prefix, limit, after }, options, "the list of locks", lockPage);
+  }
+
+  /**
+   * Follows what happens to the lock and the record on a key, or on all keys that begin with a prefix. It does not end
+   * by itself: when a server or a connection fails, it goes on at another one after the last event, without a gap or a
+   * repetition, for as long as that takes. Leave the loop to end it, or abort `signal`.
+   *
+   * @throws {@link Compacted} if events that follow are not there any more.
+   * @throws {@link Refused} if a server refuses the watch.
+   */
+  watch(options: WatchOptions): AsyncGenerator<WatchEvent, void, undefined> {
+    if ((options.key === undefined) === (options.prefix === undefined)) {
+      throw new TypeError("a watch needs a `key` or a `prefix`: client.watch({ prefix: \"jobs/\" })");
+    }
+    return follow(this.#requests, options);
+  }
+
+  #read<T>(
+    path: string,
+    query: Readonly<Record<string, string | number | undefined>>,
+    { stale, signal }: ReadOptions,
+    what: string,
+    read: (fields: Fields) => T,
+  ): Promise<T> {
+    const isStale = stale === true;
+    return this.#requests.ask(
+      { method: "GET", path: pathOf(path, { ...query, consistency: isStale ? "stale" : undefined }) },
+      {
+        what,
+        kind: "read",
+        read: ({ body }) => read(parseObject(new TextDecoder().decode(body))),
+        signal,
+        memory: isStale ? undefined : this.#memory,
+      },
+    );
   }
 
   #claim(keys: string | readonly string[], options: LockOptions): Claim {

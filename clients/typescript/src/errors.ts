@@ -5,7 +5,7 @@
 
 /** What all errors of this package have in common. */
 export class PalisadeError extends Error {
-  /** The error code: the server's (docs/api.md, "Errors"), or `expired`, `released`, `unreachable`, `invalid`. */
+  /** The error code: the server's (docs/api.md, "Errors"), or `expired`, `released`, `unreachable`, `unknown`. */
   readonly code: string;
 
   constructor(code: string, message: string, options?: ErrorOptions) {
@@ -55,5 +55,68 @@ export class Refused extends PalisadeError {}
 export class Unreachable extends PalisadeError {
   constructor(message: string) {
     super("unreachable", message);
+  }
+}
+
+/**
+ * A write needs a lock that is not held with its token; or the record was written under a token, and the write has
+ * none. Nothing was changed.
+ */
+export class StaleToken extends Refused {
+  /** The greatest token known at the server; absent if this client may not read the lock. */
+  readonly seen: number | undefined;
+  /** The token of the write; absent if it had none. */
+  readonly got: number | undefined;
+
+  constructor(message: string, seen?: number, got?: number) {
+    super("stale fencing token", message);
+    this.seen = seen;
+    this.got = got;
+  }
+}
+
+/** A record has another version than the write demands. Nothing was changed. */
+export class OtherVersion extends Refused {
+  /** The version that the record has; 0 if there is no record. */
+  readonly version: number;
+
+  constructor(message: string, version: number) {
+    super("other_version", message);
+    this.version = version;
+  }
+}
+
+/** All records together would be too large. Nothing was changed; what makes them smaller is never refused. */
+export class StoreFull extends Refused {
+  constructor(message: string) {
+    super("store_full", message);
+  }
+}
+
+/** There is no record with this key. */
+export class NoRecord extends Refused {
+  constructor(message: string) {
+    super("no_record", message);
+  }
+}
+
+/**
+ * The answer to a write was lost, and the client may not send the write again, or was refused when it did: the write is
+ * done, or not, or will be done by a node that has it still. `cause` is the refusal of a repetition, if there was one.
+ */
+export class UnknownOutcome extends PalisadeError {
+  constructor(message: string, options?: ErrorOptions) {
+    super("unknown", message, options);
+  }
+}
+
+/** Events of a watch are not there any more. Watch again without `after`: that begins with the present state. */
+export class Compacted extends PalisadeError {
+  /** The server has all events of later revisions. */
+  readonly floor: number;
+
+  constructor(message: string, floor: number) {
+    super("compacted", message);
+    this.floor = floor;
   }
 }

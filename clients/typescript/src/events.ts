@@ -1,7 +1,17 @@
 /** What goes into the engine and comes out of it, and what the codes of servers mean to a client. */
 
 import type { Address } from "./endpoints.js";
-import { Held, type LockLost, type PalisadeError, Refused, Timeout } from "./errors.js";
+import {
+  Held,
+  type LockLost,
+  NoRecord,
+  OtherVersion,
+  type PalisadeError,
+  Refused,
+  StaleToken,
+  StoreFull,
+  Timeout,
+} from "./errors.js";
 import { type Failure, parseFailure } from "./wire.js";
 
 /** A server that cannot serve now, while another one or the same one may in a moment. */
@@ -43,7 +53,7 @@ export type EngineEvent =
   | { readonly kind: "released"; readonly error?: LockLost }
   | { readonly kind: "proclaimed"; readonly n: number; readonly error?: PalisadeError };
 
-/** An answer to the upgrade that is not 101. */
+/** An answer of HTTP that may be a refusal: to the upgrade, or to a request. */
 export interface HttpRefusal {
   readonly status: number;
   readonly location?: string;
@@ -63,9 +73,24 @@ export interface Patience {
 /** The error that a server's refusal is to the user. */
 export function refused(failure: Failure): PalisadeError {
   const message = failure.message || failure.code;
-  if (failure.code === "held") return new Held(message, failure.holder, failure.queue);
-  if (failure.code === "timeout") return new Timeout(message);
-  return new Refused(failure.code, message);
+  switch (failure.code) {
+    case "held":
+      return new Held(message, failure.holder, failure.queue);
+    case "timeout":
+      return new Timeout(message);
+    case "stale fencing token":
+      return new StaleToken(message, failure.seen, failure.got);
+    case "other_version":
+      return failure.version === undefined
+        ? new Refused(failure.code, message)
+        : new OtherVersion(message, failure.version);
+    case "store_full":
+      return new StoreFull(message);
+    case "no_record":
+      return new NoRecord(message);
+    default:
+      return new Refused(failure.code, message);
+  }
 }
 
 /** The failure in an HTTP answer; with an empty code if it is not from a Palisade server. */
@@ -73,6 +98,6 @@ export function httpFailure(refusal: HttpRefusal): Failure {
   try {
     return parseFailure(JSON.parse(refusal.body));
   } catch {
-    return { code: "", message: `HTTP status ${refusal.status} in place of a WebSocket` };
+    return { code: "", message: `HTTP status ${refusal.status}, which is no answer of Palisade` };
   }
 }

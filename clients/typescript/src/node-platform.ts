@@ -1,14 +1,26 @@
-/** The client's platform in Node: the `ws` package, TLS with a client certificate or a bearer token, `/proc/uptime`. */
+/**
+ * The client's platform in Node: the `ws` package and Node's HTTP, TLS with a client certificate or a bearer token,
+ * `/proc/uptime`.
+ */
 
 import { X509Certificate } from "node:crypto";
 import { openSync, readSync } from "node:fs";
-import type { IncomingMessage } from "node:http";
+import { type IncomingMessage, type RequestOptions, request as requestPlain } from "node:http";
+import { request as requestSecure } from "node:https";
 import { hostname } from "node:os";
 import { createSecureContext, type SecureContext } from "node:tls";
 import { WebSocket } from "ws";
 import { SuspendClock } from "./clock.js";
 import type { Address } from "./endpoints.js";
-import { type Platform, type Socket, type SocketHandlers, holdUrl } from "./platform.js";
+import {
+  type HttpRequest,
+  type HttpResponse,
+  type Platform,
+  type Socket,
+  type SocketHandlers,
+  Unread,
+  holdUrl,
+} from "./platform.js";
 
 /** The identity of the client, and the servers that it trusts. Contents, not names of files. */
 export interface TlsOptions {
@@ -91,6 +103,9 @@ export function nodePlatform(tls: TlsOptions | undefined): Platform {
     connect(address, handlers) {
       return connect(address, handlers, secureContext, tls?.token);
     },
+    request(address, request, signal, sending) {
+      return send(address, request, signal, sending, secureContext, tls?.token);
+    },
   };
 }
 
@@ -100,10 +115,8 @@ function connect(
   secureContext: SecureContext | undefined,
   token: string | undefined,
 ): Socket {
-  // A token is a secret: it is never sent without TLS.
-  const headers = address.secure && token !== undefined ? { Authorization: `Bearer ${token}` } : {};
   const socket = new WebSocket(holdUrl(address), {
-    headers,
+    headers: identity(address, token),
     perMessageDeflate: false,
     followRedirects: false,
     maxPayload: MOST_BYTES,
@@ -133,12 +146,78 @@ function connect(
   };
 }
 
+/** The header with the bearer token. A token is a secret: it is never sent without TLS. */
+function identity(address: Address, token: string | undefined): Record<string, string> {
+  return address.secure && token !== undefined ? { Authorization: `Bearer ${token}` } : {};
+}
+
+/**
+ * Sends a request. Its connection serves no other one: a server may close an idle connection at any moment, and a write
+ * that is sent over it just then would have an unknown outcome.
+ */
+function send(
+  address: Address,
+  { method, path, headers, body }: HttpRequest,
+  signal: AbortSignal,
+  sending: () => void,
+  secureContext: SecureContext | undefined,
+  token: string | undefined,
+): Promise<HttpResponse> {
+  const colon = address.host.lastIndexOf(":");
+  const options: RequestOptions & { secureContext?: SecureContext } = {
+    hostname: address.host.slice(0, colon).replace(/^\[|\]$/g, ""),
+    port: address.host.slice(colon + 1),
+    method,
+    path,
+    headers: {
+      ...headers,
+      ...identity(address, token),
+      ...(body !== undefined && { "Content-Length": body.length }),
+    },
+    agent: false,
+    signal,
+    ...(address.secure && secureContext !== undefined && { secureContext }),
+  };
+  return new Promise((resolve, reject) => {
+    const outgoing = (address.secure ? requestSecure : requestPlain)(options);
+    outgoing.on("socket", (socket) => {
+      socket.setKeepAlive(true, KEEP_ALIVE_MS);
+      socket.once(address.secure ? "secureConnect" : "connect", sending);
+    });
+    outgoing.on("response", (incoming) => resolve(responseOf(incoming)));
+    outgoing.on("error", (error: SocketError) => {
+      const reason = explain(error, address.secure);
+      reject(isUnread(error, address.secure) ? new Unread(reason) : new Error(reason));
+    });
+    outgoing.end(body);
+  });
+}
+
+function responseOf(incoming: IncomingMessage): HttpResponse {
+  return {
+    status: incoming.statusCode ?? 0,
+    header: (name) => {
+      const value = incoming.headers[name];
+      return Array.isArray(value) ? value[0] : value;
+    },
+    body: incoming,
+  };
+}
+
+type SocketError = NodeJS.ErrnoException & { rawPacket?: Buffer };
+
 /** The first byte with which a server that requires TLS answers a request without it. */
 const TLS_ALERT = 0x15;
 
+/** Whether the server has refused what it was sent before it could read it: by an alert of TLS. */
+function isUnread(error: SocketError, isSecure: boolean): boolean {
+  if (!isSecure) return error.rawPacket?.[0] === TLS_ALERT;
+  return /^ERR_SSL_.*ALERT_.*(CERTIFICATE|UNKNOWN_CA)/.test(error.code ?? "");
+}
+
 /** What went wrong with a connection, for people. Node's HTTP parser keeps the bytes that are no HTTP. */
-function explain(error: NodeJS.ErrnoException & { rawPacket?: Buffer }, isSecure: boolean): string {
-  if (!isSecure && error.rawPacket?.[0] === TLS_ALERT) return "the server requires TLS: give the client `tls`";
+function explain(error: SocketError, isSecure: boolean): string {
+  if (!isSecure && isUnread(error, isSecure)) return "the server requires TLS: give the client `tls`";
   return error.message || String(error.code);
 }
 

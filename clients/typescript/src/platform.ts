@@ -1,4 +1,4 @@
-/** What the client needs of the machine that it runs on: a clock and WebSockets. Node and browsers differ here only. */
+/** What the client needs of the machine: a clock, WebSockets and HTTP. Node and browsers differ here only. */
 
 import type { Clock } from "./clock.js";
 import type { Address } from "./endpoints.js";
@@ -24,6 +24,26 @@ export interface Socket {
   close(): void;
 }
 
+/** A request of HTTP. */
+export interface HttpRequest {
+  readonly method: string;
+  /** The path, with the query. */
+  readonly path: string;
+  readonly headers?: Readonly<Record<string, string>>;
+  readonly body?: Uint8Array;
+}
+
+/** The answer to a request, whose body is yet to be read. */
+export interface HttpResponse {
+  readonly status: number;
+  header(name: string): string | undefined;
+  /** The body; a loop over it that is left ends the connection. */
+  readonly body: AsyncIterable<Uint8Array>;
+}
+
+/** A request that the server has certainly not read. */
+export class Unread extends Error {}
+
 /** The machine. */
 export interface Platform {
   readonly clock: Clock;
@@ -37,6 +57,11 @@ export interface Platform {
    */
   readonly silenceMs: number;
   connect(address: Address, handlers: SocketHandlers): Socket;
+  /**
+   * Sends a request over a connection of its own. Calls `sending` before the first byte of it may leave: a request that
+   * fails before, or with {@link Unread}, was not executed. The connection ends when `signal` is aborted.
+   */
+  request(address: Address, request: HttpRequest, signal: AbortSignal, sending: () => void): Promise<HttpResponse>;
   /** Runs `work` after the messages that have arrived already. */
   afterArrivals(work: () => void): void;
 }

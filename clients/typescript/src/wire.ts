@@ -38,6 +38,11 @@ export interface Failure {
   readonly leader?: string;
   readonly holder?: { readonly owner: string; readonly token: number };
   readonly queue?: number;
+  /** Of a stale token: the greatest one that is known, and that of the request. */
+  readonly seen?: number;
+  readonly got?: number;
+  /** The version that the record has instead. */
+  readonly version?: number;
 }
 
 /** A message from a server. */
@@ -60,13 +65,16 @@ export type ServerMessage =
   | { readonly kind: "error"; readonly failure: Failure; readonly n?: number }
   | { readonly kind: "unknown" };
 
-type Fields = Record<string, unknown>;
+/** A JSON object that is yet to be checked. */
+export type Fields = Record<string, unknown>;
 
-function isObject(value: unknown): value is Fields {
+/** Whether a parsed value is an object. */
+export function isObject(value: unknown): value is Fields {
   return typeof value === "object" && value !== null && !Array.isArray(value);
 }
 
-function integer(fields: Fields, name: string, least: number, most: number): number {
+/** An integer within bounds. */
+export function integer(fields: Fields, name: string, least: number, most: number): number {
   const value = fields[name];
   if (typeof value !== "number" || !Number.isInteger(value) || value < least || value > most) {
     throw new WireError(`\`${name}\` is ${short(value)} and not an integer from ${least} to ${most}`);
@@ -80,19 +88,21 @@ function text(fields: Fields, name: string): string {
   return value;
 }
 
-function short(value: unknown): string {
+/** A value for a message, cut. */
+export function short(value: unknown): string {
   const shown = value === undefined ? "absent" : JSON.stringify(value);
   return shown.length > 60 ? `${shown.slice(0, 60)}…` : shown;
 }
 
-function texts(value: unknown): readonly string[] | undefined {
+/** A list of texts; `undefined` if it is none. */
+export function texts(value: unknown): readonly string[] | undefined {
   return Array.isArray(value) && value.every((one) => typeof one === "string") ? value : undefined;
 }
 
 /** Reads the body of an error. Only `error` is required; the rest helps people and reconnects. */
 export function parseFailure(body: unknown): Failure {
   if (!isObject(body)) throw new WireError(`${short(body)} is not the body of an error`);
-  const { message, leader, holder, queue } = body;
+  const { message, leader, holder, queue, seen, got, version } = body;
   return {
     code: text(body, "error"),
     message: typeof message === "string" ? message : "",
@@ -102,6 +112,9 @@ export function parseFailure(body: unknown): Failure {
         holder: { owner: typeof holder["owner"] === "string" ? holder["owner"] : "", token: holder["token"] },
       }),
     ...(typeof queue === "number" && { queue }),
+    ...(typeof seen === "number" && { seen }),
+    ...(typeof got === "number" && { got }),
+    ...(typeof version === "number" && { version }),
   };
 }
 

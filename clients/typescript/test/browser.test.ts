@@ -25,6 +25,11 @@ const PAGE = `<!doctype html><script type="module">
       said.push(error instanceof LockLost, error.code, lock.signal.aborted, lock.isValid);
     }).catch((error) => said.push(error.name));
     await client.withLock("again", () => said.push("again"));
+    said.push(await client.records.put("k", "v", { lock: { key: "nightly", token: 17 } }));
+    await client.records.append("lost", "v").catch((error) => said.push(error.name));
+    for await (const { kind, version } of client.watch({ key: "k", after: "6" })) {
+      if (said.push(kind + version) && version === 2) break;
+    }
     const nowhere = new Client("127.0.0.1:9", { reachMs: 200 });
     await nowhere.lock("nightly").catch((error) => said.push(error instanceof Unreachable));
   } catch (error) {
@@ -46,7 +51,7 @@ async function remove(folder: string): Promise<void> {
 }
 
 describe("a page", { skip: browser === undefined ? "there is no browser" : false }, () => {
-  it("holds a lock, loses one, and releases one", { timeout: 60_000 }, async () => {
+  it("holds a lock, loses one, releases one, writes a record and follows a watch", { timeout: 60_000 }, async () => {
     let tell: (said: string) => void;
     const told = new Promise<string>((resolve) => (tell = resolve));
     const serve: RequestListener = async (request, response) => {
@@ -55,6 +60,19 @@ describe("a page", { skip: browser === undefined ? "there is no browser" : false
         for await (const chunk of request) body += chunk;
         tell(body);
         response.end();
+      } else if (request.url?.startsWith("/v1/kv/k?lock=nightly") === true) {
+        let body = "";
+        for await (const chunk of request) body += chunk;
+        const isRight = body === "v" && request.headers["x-fence-token"] === "17";
+        response.end(JSON.stringify({ version: isRight ? 4 : 0 }));
+      } else if (request.url === "/v1/kv/lost/append") {
+        request.socket.destroy();
+      } else if (request.url === "/v1/watch?key=k&after=6") {
+        response.setHeader("Content-Type", "text/event-stream");
+        response.end('id: 7\nevent: put\ndata: {"revision":7,"key":"k","version":1}\n\n');
+      } else if (request.url === "/v1/watch?key=k&after=7") {
+        response.setHeader("Content-Type", "text/event-stream");
+        response.write('id: 8\nevent: put\ndata: {"revision":8,"key":"k","version":2}\n\n');
       } else if (request.url === "/") {
         response.setHeader("Content-Type", "text/html");
         response.end(PAGE);
@@ -84,7 +102,8 @@ describe("a page", { skip: browser === undefined ? "there is no browser" : false
       await next.grant(18, 30_000);
       await next.expect("release");
       next.send({ released: {} });
-      const expected = [17, true, "17", true, "not_holder", true, false, "LockLost", "again", true];
+      const expected = [17, true, "17", true, "not_holder", true, false, "LockLost", "again"];
+      expected.push(4, "UnknownOutcome", "put1", "put2", true);
       assert.deepEqual(JSON.parse(await told), expected);
       assert.equal(server.requests[0]?.headers.origin, `http://${server.endpoint}`);
     } finally {

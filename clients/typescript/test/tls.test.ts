@@ -3,6 +3,7 @@
 import assert from "node:assert/strict";
 import { execFileSync, spawnSync } from "node:child_process";
 import { mkdtempSync, readFileSync, rmSync } from "node:fs";
+import type { IncomingMessage } from "node:http";
 import { createServer, type Server } from "node:https";
 import type { AddressInfo } from "node:net";
 import { tmpdir } from "node:os";
@@ -44,10 +45,17 @@ describe("TLS", { skip: hasOpenssl ? false : "there is no `openssl`" }, () => {
     issue("client", [...signed, "-addext", "basicConstraints=critical,CA:FALSE"]);
     const tls = { ca: pem("ca.pem"), cert: pem("server.pem"), key: pem("server.key"), minVersion: "TLSv1.3" as const };
     server = createServer({ ...tls, requestCert: true, rejectUnauthorized: false });
-    const sockets = new WebSocketServer({ server });
-    sockets.on("connection", (socket, request) => {
+    const note = (request: IncomingMessage) => {
       const { CN } = (request.socket as TLSSocket).getPeerCertificate().subject ?? {};
       seen.push({ authorization: request.headers.authorization, subject: CN as string | undefined });
+    };
+    server.on("request", (request, response) => {
+      note(request);
+      response.end('{"version":4}');
+    });
+    const sockets = new WebSocketServer({ server });
+    sockets.on("connection", (socket, request) => {
+      note(request);
       socket.on("message", (data) => {
         const granted = { granted: { key: "nightly", token: 17, session: SESSION, ttl_ms: 30_000 } };
         socket.send(JSON.stringify("acquire" in JSON.parse(data.toString()) ? granted : { released: {} }));
@@ -69,6 +77,8 @@ describe("TLS", { skip: hasOpenssl ? false : "there is no `openssl`" }, () => {
     });
     await client.withLock("nightly", () => undefined);
     assert.deepEqual(seen.pop(), { authorization: undefined, subject: "client" });
+    assert.equal(await client.records.append("k", "v"), 4);
+    assert.deepEqual(seen.pop(), { authorization: undefined, subject: "client" });
   });
 
   it("carries a bearer token", async () => {
@@ -76,6 +86,8 @@ describe("TLS", { skip: hasOpenssl ? false : "there is no `openssl`" }, () => {
       tls: { ca: [pem("other.pem"), pem("ca.pem")], token: "secret" },
     });
     await client.withLock("nightly", () => undefined);
+    assert.deepEqual(seen.pop(), { authorization: "Bearer secret", subject: undefined });
+    assert.equal(await client.records.append("k", "v"), 4);
     assert.deepEqual(seen.pop(), { authorization: "Bearer secret", subject: undefined });
   });
 
@@ -86,11 +98,14 @@ describe("TLS", { skip: hasOpenssl ? false : "there is no `openssl`" }, () => {
       { tls: { token: "secret" }, reachMs: 1_500 },
     ];
     for (const options of strangers) {
-      await assert.rejects(new Client(endpoint, options).lock("nightly"), (error: Error) => {
-        assert.ok(error instanceof Unreachable);
-        assert.match(error.message, /certificate/);
-        return true;
-      });
+      const client = new Client(endpoint, options);
+      for (const ask of [() => client.lock("nightly"), () => client.records.append("k", "v")]) {
+        await assert.rejects(ask, (error: Error) => {
+          assert.ok(error instanceof Unreachable);
+          assert.match(error.message, /certificate/);
+          return true;
+        });
+      }
     }
     assert.equal(seen.length, before);
   });

@@ -1,4 +1,4 @@
-//! What the server's answers do to a claim.
+//! Applies the server's answers to a claim.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -144,7 +144,7 @@ impl Claim {
                 self.end_without_claim(Error::Held { holder: failure.holder, queue });
             }
             Code::Held | Code::Timeout | Code::Gone | Code::Withdrawn if wait_is_over => {
-                self.end_without_claim(Error::TimedOut { after: now - self.began });
+                self.end_without_claim(self.timed_out());
             }
             Code::Held | Code::Timeout | Code::Gone | Code::Withdrawn => {
                 if let State::With(session, _) = &mut self.state {

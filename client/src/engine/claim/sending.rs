@@ -1,4 +1,4 @@
-//! What a claim sends, and when.
+//! Decides which request a claim sends next, and when.
 
 use std::time::Duration;
 
@@ -15,13 +15,12 @@ use crate::wire::{self, Condition, Mode, Op, SessionId};
 
 impl Claim {
     pub(super) fn keep_deadlines(&mut self, now: BootInstant, link: &mut Link, around: &Surroundings) {
-        if self.acquirer.is_some() && self.fail_at.is_some_and(|at| now >= at) {
-            let after = now - self.began;
+        if let Some(fail_at) = self.fail_at.filter(|at| self.acquirer.is_some() && now >= *at) {
             let stands_in_queue = self.waits && self.step.is_open() && !matches!(self.state, State::Opening);
             let error = match self.refusal.take() {
-                _ if stands_in_queue => Error::TimedOut { after },
+                _ if stands_in_queue => self.timed_out(),
                 Some(refusal) => Error::Refused(refusal),
-                None => around.unreachable(after),
+                None => around.unreachable(fail_at - self.began),
             };
             self.answer_acquirer(Err(error));
             self.give_back(now, link, around);
@@ -75,6 +74,11 @@ impl Claim {
             State::With(_, Doing::Held { pending, .. }) => !pending.is_empty(),
             State::Lost | State::Ended(_) => false,
         }
+    }
+
+    /// The error when the caller's wait ends without a grant. It names the configured wait: the end is noticed a little later.
+    pub(super) fn timed_out(&self) -> Error {
+        Error::TimedOut { after: self.wait_until.map_or(Duration::ZERO, |until| until - self.began) }
     }
 
     /// When the last refusal of an acquire is its answer: at the end of the wait, if no attempt is under way then.

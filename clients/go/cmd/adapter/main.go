@@ -1,10 +1,10 @@
-// Adapter runs locks of the Go client on commands from standard input, for the scenarios that the clients of all
-// languages must pass.
+// Adapter runs the Go client on commands from standard input, for the scenarios that the clients of all languages must
+// pass.
 //
 //	adapter --endpoints HOST:PORT,… [--ca FILE [--cert FILE --cert-key FILE | --token TEXT]]
 //
-// It reads one JSON object a line and writes one a line: answers with the command's id, and the event "lost". Commands
-// run concurrently. It ends at "quit", or at the end of its input, and releases nothing. It uses only the public
+// It reads one JSON object a line and writes one a line: answers with the command's id, and events. Commands run
+// concurrently. It ends at "quit", or at the end of its input, and releases nothing. It uses only the public
 // interface of the client.
 package main
 
@@ -50,7 +50,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	a := &adapter{client: client, holds: map[string]*hold{}}
+	a := &adapter{client: client, holds: map[string]*hold{}, watches: map[string]*follower{}}
 	lines := bufio.NewScanner(os.Stdin)
 	lines.Buffer(nil, 1<<20)
 	for lines.Scan() {
@@ -101,6 +101,14 @@ type command struct {
 	Of       uint32   `json:"of"`
 	MaxQueue uint32   `json:"max_queue"`
 	Value    string   `json:"value"`
+
+	Under      string      `json:"under"`
+	IfVersion  *uint64     `json:"if_version"`
+	Conditions []condition `json:"conditions"`
+	Changes    []change    `json:"changes"`
+	Prefix     string      `json:"prefix"`
+	Limit      int         `json:"limit"`
+	After      string      `json:"after"`
 }
 
 func (c command) options() palisade.LockOptions {
@@ -120,8 +128,9 @@ type adapter struct {
 	client *palisade.Client
 	output sync.Mutex
 
-	mu    sync.Mutex
-	holds map[string]*hold
+	mu      sync.Mutex
+	holds   map[string]*hold
+	watches map[string]*follower
 }
 
 // say writes a line.
@@ -147,12 +156,18 @@ func (a *adapter) start(c command) {
 		a.holds[c.Name] = named
 	}
 	a.mu.Unlock()
+	if c.Do == "watch" {
+		cancel()
+		a.follow(c)
+		return
+	}
 	go func() {
 		defer cancel()
 		ok, err := a.carryOut(ctx, c, named)
 		answer := map[string]any{"id": c.ID, "ok": ok}
 		if err != nil {
-			answer = map[string]any{"id": c.ID, "error": code(c, err), "message": err.Error()}
+			answer = refusal(c, err)
+			answer["id"] = c.ID
 		}
 		if c.Do == "acquire" || c.Do == "release" {
 			answer["at_us"] = time.Now().UnixMicro()
@@ -177,8 +192,15 @@ func (a *adapter) watch(name string, lock *palisade.Lock) {
 var errNoLock = &palisade.Refused{Code: "invalid", Message: "no lock was acquired under this name"}
 
 func (a *adapter) carryOut(ctx context.Context, c command, named *hold) (map[string]any, error) {
-	if c.Do == "acquire" {
+	switch c.Do {
+	case "acquire":
 		return a.acquire(ctx, c, named)
+	case "put", "append", "delete", "transact":
+		return a.write(ctx, c)
+	case "get", "show", "list":
+		return a.read(ctx, c)
+	case "unwatch":
+		return a.unfollow(c)
 	}
 	if named == nil {
 		return nil, errNoLock
@@ -187,9 +209,7 @@ func (a *adapter) carryOut(ctx context.Context, c command, named *hold) (map[str
 		named.cancel()
 		return map[string]any{}, nil
 	}
-	a.mu.Lock()
-	lock := named.lock
-	a.mu.Unlock()
+	lock := a.lockOf(named)
 	if lock == nil {
 		return nil, errNoLock
 	}
@@ -204,6 +224,16 @@ func (a *adapter) carryOut(ctx context.Context, c command, named *hold) (map[str
 		return map[string]any{}, lock.SetValue(ctx, c.Value)
 	}
 	return nil, &palisade.Refused{Code: "invalid", Message: fmt.Sprintf("there is no command %q", c.Do)}
+}
+
+// lockOf is the lock of a hold, if it was granted.
+func (a *adapter) lockOf(named *hold) *palisade.Lock {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if named == nil {
+		return nil
+	}
+	return named.lock
 }
 
 func (a *adapter) acquire(ctx context.Context, c command, named *hold) (map[string]any, error) {
@@ -232,6 +262,8 @@ func code(c command, err error) string {
 		return lost.Code
 	case errors.Is(err, context.Canceled):
 		return "cancelled"
+	case errors.Is(err, palisade.ErrUnknownOutcome):
+		return "unknown"
 	case errors.Is(err, palisade.ErrUnreachable):
 		return "unreachable"
 	case errors.As(err, &refused):

@@ -10,24 +10,20 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"log"
-	"net/http"
 	"os"
-	"strings"
 	"time"
 
 	"palisade/clients/go"
 )
 
-var (
-	endpoints = "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
-	records   = http.Client{Timeout: 5 * time.Second}
-)
+const key = "nightly"
 
 func main() {
 	log.SetFlags(0)
+	endpoints := "127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403"
 	if named := os.Getenv("PALISADE_ENDPOINTS"); named != "" {
 		endpoints = named
 	}
@@ -37,19 +33,33 @@ func main() {
 	}
 	fmt.Printf("process %d asks for the lock\n", os.Getpid())
 	options := palisade.LockOptions{TTL: 5 * time.Second, Wait: 10 * time.Minute}
-	if err := client.Do(context.Background(), "nightly", options, job); err != nil {
+	err = client.Do(context.Background(), key, options, func(ctx context.Context, lock *palisade.Lock) error {
+		return job(client.Records, lock)
+	})
+	if err != nil {
 		// ErrLost if the lock was lost, also when the job returned nil.
 		log.Fatal("the job is not done: ", err)
 	}
 	fmt.Println("the job is done")
 }
 
-func job(_ context.Context, lock *palisade.Lock) error {
+func job(records palisade.Records, lock *palisade.Lock) error {
 	fmt.Printf("process %d holds the lock with token %d\n", os.Getpid(), lock.Token())
+	var version uint64 // 0: there is no record yet
+	last, err := records.Get(context.Background(), key, palisade.ReadOptions{})
+	if err == nil {
+		version = last.Version
+	} else if !errors.Is(err, palisade.ErrNoRecord) {
+		return err
+	}
 	for page := 1; page <= 60; page++ {
 		text := fmt.Sprintf("page %d", page)
-		written, err := write(text, lock)
-		if err != nil || !written {
+		version, err = write(records, text, version, lock)
+		if errors.Is(err, palisade.ErrStaleToken) {
+			fmt.Printf("%s is refused: %v\n", text, err)
+			return nil
+		}
+		if err != nil {
 			return err
 		}
 		fmt.Println(text, "is written")
@@ -58,35 +68,24 @@ func job(_ context.Context, lock *palisade.Lock) error {
 	return nil
 }
 
-// write writes the record "nightly". It returns false if the cluster refuses the token.
+// write writes the record, and returns its new version.
 //
-// Any node will do: it forwards the request to the leader. While there is no leader, or a node is down, the job tries
-// the next node.
-func write(text string, lock *palisade.Lock) (bool, error) {
-	for ; ; time.Sleep(200 * time.Millisecond) {
-		for _, endpoint := range strings.Split(endpoints, ",") {
-			url := "http://" + endpoint + "/v1/kv/nightly"
-			request, err := http.NewRequest(http.MethodPut, url, strings.NewReader(text))
-			if err != nil {
-				return false, err
-			}
-			lock.SetHeader(request.Header)
-			response, err := records.Do(request)
-			if err != nil {
-				continue
-			}
-			answer, _ := io.ReadAll(response.Body)
-			response.Body.Close()
-			switch response.StatusCode {
-			case http.StatusOK:
-				return true, nil
-			case http.StatusConflict:
-				fmt.Printf("%s is refused: %s\n", text, answer)
-				return false, nil
-			case http.StatusServiceUnavailable:
-			default:
-				return false, fmt.Errorf("%s: %s %s", url, response.Status, answer)
-			}
+// With the version of the page before, a page is never written late over the next one. If its answer is lost, the record
+// tells whether it was written: while this job holds the lock, no other one writes.
+func write(records palisade.Records, text string, version uint64, lock *palisade.Lock) (uint64, error) {
+	ctx := context.Background()
+	for {
+		options := palisade.WriteOptions{Lock: lock, IfVersion: palisade.Version(version)}
+		written, err := records.Put(ctx, key, []byte(text), options)
+		if !errors.Is(err, palisade.ErrUnknownOutcome) {
+			return written, err
+		}
+		record, err := records.Get(ctx, key, palisade.ReadOptions{})
+		switch {
+		case err == nil && record.Fence == lock.Token() && string(record.Value) == text:
+			return record.Version, nil
+		case err != nil && !errors.Is(err, palisade.ErrNoRecord):
+			return 0, err
 		}
 	}
 }

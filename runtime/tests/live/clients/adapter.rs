@@ -157,6 +157,18 @@ impl Adapter {
         self.heard.said.lock().lines.iter().filter(|line| is_loss(line, name)).count()
     }
 
+    /// Waits until a watch has told this, and returns it.
+    #[track_caller]
+    pub fn told(&self, watch: &str, wanted: impl Fn(&Value) -> bool) -> Value {
+        self.heard.find(|line| line["name"] == watch && line["event"].is_string() && wanted(line))
+    }
+
+    /// The events of this kind that a watch has told so far, in order.
+    pub fn all_told(&self, watch: &str, event: &str) -> Vec<Value> {
+        let said = self.heard.said.lock();
+        said.lines.iter().filter(|line| line["name"] == watch && line["event"] == event).cloned().collect()
+    }
+
     /// Stops the process where it stands (SIGSTOP), with all its threads.
     pub fn freeze(&self) {
         self.process.freeze();
@@ -259,9 +271,17 @@ impl Pending<'_> {
 
     /// Waits for a failure of this kind, with a sentence for people.
     #[track_caller]
-    pub fn refused(&self, code: &str) {
+    pub fn refused(&self, code: &str) -> Value {
         let answer = self.answer();
         assert_eq!(answer["error"], code, "{} was answered {answer}", self.command);
+        answer
+    }
+
+    /// Waits for the version of a write that is done.
+    #[track_caller]
+    pub fn version(&self) -> u64 {
+        let answer = self.ok();
+        answer["ok"]["version"].as_u64().unwrap_or_else(|| panic!("a write lacks its version: {answer}"))
     }
 
     /// Waits for what the client says about a claim.

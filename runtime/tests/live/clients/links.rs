@@ -2,8 +2,10 @@
 //! answers, freeze, reset connections, and lose one answer.
 //!
 //! The nodes advertise the proxies' addresses, so that a client that follows a redirect stays behind
-//! the proxies. Another client goes past them, by a node's own address.
+//! the proxies. Another client goes past them, by a node's own address. Or one proxy, a load
+//! balancer, stands before all nodes, and the addresses that they advertise [lead nowhere](Nowhere).
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -12,14 +14,15 @@ use palisade_client::codec;
 use palisade_client::wire::{Answer, Outcome, Response};
 use parking_lot::Mutex;
 use rustix::net::sockopt::set_socket_linger;
+use rustix::net::{AddressFamily, SocketFlags, SocketType, bind, listen, socket_with};
 use serde_json::Value;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::Runtime;
 use tokio::sync::{mpsc, watch};
 use tokio::time::{Instant, sleep_until};
 
-use crate::support::cluster::Cluster;
-use crate::support::{eventually, ports};
+use crate::support::cluster::{CALM, Cluster};
+use crate::support::{eventually, http, ports};
 
 /// The proxies of a cluster.
 pub struct Links {
@@ -52,18 +55,32 @@ pub enum Reply {
     Renewed,
     /// That a lock was released.
     Released,
+    /// That records were changed.
+    Written,
 }
 
 impl Links {
     /// Starts three nodes, each behind a proxy, whose leader stays.
     pub fn before_cluster() -> (Links, Cluster) {
-        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-        let runtime = runtime.expect("a thread");
         let addresses: Vec<String> = ports::free(3).into_iter().map(|port| format!("127.0.0.1:{port}")).collect();
         let advertised = addresses.clone();
-        let cluster = Cluster::start_adjusted(3, &["--election-timeout", "750ms"], move |id, command| {
+        let cluster = Cluster::start_adjusted(3, &CALM, move |id, command| {
             command.args(["--advertise-client-addr", &advertised[usize::from(id) - 1]]);
         });
+        let nodes = cluster.endpoints().into_iter().map(|node| vec![node]);
+        (Links::start(addresses.into_iter().zip(nodes).collect()), cluster)
+    }
+
+    /// A load balancer: one proxy before all nodes of a cluster.
+    pub fn balancer(cluster: &Cluster) -> Links {
+        let address = format!("127.0.0.1:{}", ports::free(1)[0]);
+        Links::start(vec![(address, cluster.endpoints())])
+    }
+
+    /// Starts a proxy at each of these addresses, before these nodes.
+    fn start(proxies: Vec<(String, Vec<String>)>) -> Links {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
+        let runtime = runtime.expect("a thread");
         let shared = Arc::new(Shared {
             frozen: watch::Sender::new(false),
             cut: watch::Sender::new(0),
@@ -73,11 +90,12 @@ impl Links {
             carried: AtomicUsize::new(0),
             delay: Mutex::new(Duration::ZERO),
         });
-        for (address, node) in addresses.iter().zip(cluster.endpoints()) {
+        let addresses = proxies.iter().map(|(address, _)| address.clone()).collect();
+        for (address, nodes) in proxies {
             let listener = runtime.block_on(TcpListener::bind(address)).expect("the port is still free");
-            runtime.spawn(accept(Arc::clone(&shared), listener, node));
+            runtime.spawn(accept(Arc::clone(&shared), listener, nodes));
         }
-        (Links { addresses, shared, runtime: Some(runtime) }, cluster)
+        Links { addresses, shared, runtime: Some(runtime) }
     }
 
     /// Where clients come in.
@@ -134,15 +152,17 @@ impl Drop for Links {
     }
 }
 
-async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
+/// Carries each connection to the next of the nodes that accepts it.
+async fn accept(shared: Arc<Shared>, listener: TcpListener, mut nodes: Vec<String>) {
     loop {
         let Ok((client, _)) = listener.accept().await else { continue };
-        let (shared, node) = (Arc::clone(&shared), node.clone());
+        let (shared, turn) = (Arc::clone(&shared), nodes.clone());
+        nodes.rotate_left(1);
         tokio::spawn(async move {
             let mut cut = shared.cut.subscribe();
             let _ = set_socket_linger(&client, Some(Duration::ZERO));
             let orderly = tokio::select! {
-                orderly = connect(&shared, &client, &node) => orderly,
+                orderly = connect(&shared, &client, &turn) => orderly,
                 _ = cut.changed() => false,
             };
             // On a network that is frozen, neither side sees the other's end.
@@ -157,11 +177,17 @@ async fn accept(shared: Arc<Shared>, listener: TcpListener, node: String) {
 
 /// Carries a connection; returns whether it ended in an orderly way. Where it did not, to close its
 /// socket resets it.
-async fn connect(shared: &Shared, client: &TcpStream, node: &str) -> bool {
+async fn connect(shared: &Shared, client: &TcpStream, nodes: &[String]) -> bool {
     if *shared.frozen.borrow() {
         return false;
     }
-    let Ok(node) = TcpStream::connect(node).await else { return false };
+    let mut accepted = None;
+    for node in nodes {
+        if accepted.is_none() {
+            accepted = TcpStream::connect(node).await.ok();
+        }
+    }
+    let Some(node) = accepted else { return false };
     let _ = (client.set_nodelay(true), node.set_nodelay(true));
     shared.carried.fetch_add(1, Ordering::SeqCst);
     let orderly = tokio::select! {
@@ -272,8 +298,8 @@ impl Shared {
     }
 }
 
-/// What a node sends, taken apart: the answer to an upgrade, then frames. Anything but an upgrade is
-/// carried as it comes.
+/// What a node sends, taken apart: the answer to an upgrade, then frames; or one answer after the
+/// other. What follows an answer without a length is carried as it comes.
 #[derive(Default)]
 struct Frames {
     bytes: Vec<u8>,
@@ -298,10 +324,18 @@ impl Frames {
     fn next(&mut self) -> Option<Part> {
         match self.kind {
             Stream::Head => {
-                let end = self.bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
-                let upgraded = self.bytes.starts_with(b"HTTP/1.1 101");
-                self.kind = if upgraded { Stream::WebSocket } else { Stream::Plain };
-                Some(Part { bytes: self.bytes.drain(..end).collect(), reply: None })
+                let head = self.bytes.windows(4).position(|window| window == b"\r\n\r\n")? + 4;
+                let answer = http::parse(&self.bytes[..head]).ok()?;
+                let length = answer.header("content-length").and_then(|length| length.parse().ok());
+                match (answer.status, length) {
+                    (101, _) => self.kind = Stream::WebSocket,
+                    (200.., None) => self.kind = Stream::Plain,
+                    _ => {}
+                }
+                let end = head + length.unwrap_or(0);
+                let body = self.bytes.get(head..end)?;
+                let reply = is_version(body).then_some(Reply::Written);
+                Some(Part { bytes: self.bytes.drain(..end).collect(), reply })
             }
             Stream::WebSocket => {
                 let (header, length) = frame(&self.bytes)?;
@@ -315,6 +349,11 @@ impl Frames {
             }
         }
     }
+}
+
+/// Whether this is the answer to a write over HTTP.
+fn is_version(body: &[u8]) -> bool {
+    serde_json::from_slice::<Value>(body).is_ok_and(|answer| answer["error"].is_null() && answer["version"].is_u64())
 }
 
 /// The lengths of the header and the content of the first frame, if all of it is there (RFC 6455,
@@ -341,8 +380,43 @@ fn reply(opcode: u8, content: &[u8]) -> Option<Reply> {
             Outcome::Ok(Answer::Acquired(_)) => Some(Reply::Granted),
             Outcome::Ok(Answer::Session(_)) => Some(Reply::Renewed),
             Outcome::Ok(Answer::Released) => Some(Reply::Released),
+            Outcome::Ok(Answer::Written { .. }) => Some(Reply::Written),
             _ => None,
         },
         _ => None,
+    }
+}
+
+/// An address that leads nowhere: nothing listens there, until it swallows connections.
+pub struct Nowhere {
+    port: u16,
+    listener: Option<std::net::TcpListener>,
+    /// They fill its queue.
+    queue: Vec<std::net::TcpStream>,
+}
+
+impl Nowhere {
+    /// Nothing listens.
+    pub fn closed() -> Nowhere {
+        Nowhere { port: ports::free(1)[0], listener: None, queue: Vec::new() }
+    }
+
+    /// `HOST:PORT`.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+
+    /// From now on the system drops what asks for a connection (SYN), as a firewall does: the queue of
+    /// a listener that accepts none is full.
+    pub fn swallow(&mut self) {
+        let address = SocketAddr::from(([127, 0, 0, 1], self.port));
+        let socket =
+            socket_with(AddressFamily::INET, SocketType::STREAM, SocketFlags::CLOEXEC, None).expect("a socket");
+        bind(&socket, &address).expect("the port is still free");
+        listen(&socket, 0).expect("it listens");
+        self.listener = Some(socket.into());
+        while let Ok(stream) = std::net::TcpStream::connect_timeout(&address, Duration::from_millis(300)) {
+            self.queue.push(stream);
+        }
     }
 }

@@ -1,4 +1,5 @@
-//! What several tests use at the same time: made for the first of them, dropped with the last.
+//! Resources that several tests use at the same time: made for the first of them, dropped with the
+//! last.
 
 use std::sync::{Arc, Weak};
 

@@ -1,0 +1,205 @@
+package palisade
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+)
+
+const (
+	listing = "id: 41\nevent: listing\ndata: {\"revision\":41,\"begins\":true,\"locks\":[{\"key\":\"nightly\",\"held\":false," +
+		"\"holders\":[],\"queue\":[]}],\"records\":[{\"key\":\"r\",\"version\":7,\"fence\":null,\"bytes\":3}],\"complete\":true}\n\n"
+	queued   = "id: 44\nevent: queued\ndata: {\"ahead\":2,\"event\":\"queued\",\"id\":\"44\",\"key\":\"nightly\",\"mode\":\"exclusive\",\"owner\":\"w\",\"revision\":44,\"session\":5}\n\n"
+	released = "id: 47.1\nevent: released\ndata: {\"because\":\"request\",\"event\":\"released\",\"id\":\"47.1\",\"key\":\"nightly\",\"revision\":47,\"session\":3,\"token\":17}\n\n"
+	granted  = "id: 47\nevent: granted\ndata: {\"event\":\"granted\",\"id\":\"47\",\"key\":\"nightly\",\"mode\":\"exclusive\",\"owner\":\"w\",\"revision\":47,\"session\":5,\"token\":18}\n\n"
+	put      = "id: 50\nevent: put\ndata: {\"event\":\"put\",\"id\":\"50\",\"key\":\"nightly\",\"revision\":50,\"version\":9,\"fence\":18}\n\n"
+)
+
+// streams is a script that answers a watch after an event with this text, and what end does.
+func streams(after, text string, end func(*peer)) func(*peer) {
+	return func(p *peer) {
+		query := p.request.URL.Query()
+		if query.Get("after") != after || query.Get("key") != "nightly" || query.Has("prefix") || p.request.URL.Path != "/v1/watch" {
+			p.t.Errorf("the client asked for %s; the test expects the events after %q", p.request.URL, after)
+		}
+		p.writer.Header().Set("Content-Type", "text/event-stream")
+		_, _ = io.WriteString(p.writer, text)
+		p.writer.(http.Flusher).Flush()
+		if end != nil {
+			end(p)
+		}
+	}
+}
+
+func watch(t *testing.T, after string, nodes ...*node) *Watcher {
+	w := client(t, Options{}, nodes...).Watch(soon(t), WatchOptions{Key: "nightly", After: after})
+	t.Cleanup(w.Close)
+	return w
+}
+
+// next expects the event with this kind and ID.
+func next(t *testing.T, w *Watcher, kind, id string) Event {
+	t.Helper()
+	if !w.Next() {
+		t.Fatalf("the watch has ended: %v", w.Err())
+	}
+	event := w.Event()
+	if event.Kind != kind || event.ID != id {
+		t.Fatalf("the event is %+v, in place of %s %s", event, kind, id)
+	}
+	return event
+}
+
+func TestAWatchTellsItsEvents(t *testing.T) {
+	unknown := "id: 45\nevent: news\ndata: [1]\n\n"
+	w := watch(t, "", newHTTPNode(t, streams("", ": 40\n\n"+listing+queued+unknown+": 46\n\n"+released+granted, (*peer).hang)))
+	first := next(t, w, "listing", "41")
+	if l := first.Listing; first.Revision != 41 || !l.Begins || !l.Complete || l.Locks[0].Key != "nightly" ||
+		l.Records[0] != (RecordSummary{Key: "r", Version: 7, Bytes: 3}) {
+		t.Errorf("%+v", l)
+	}
+	if e := next(t, w, "queued", "44"); e.Owner != "w" || e.Ahead != 2 || e.Session != 5 || e.Mode != "exclusive" || e.Listing != nil {
+		t.Errorf("%+v", e)
+	}
+	if e := next(t, w, "released", "47.1"); e.Revision != 47 || e.Because != "request" || e.Token != 17 || e.Key != "nightly" {
+		t.Errorf("%+v", e)
+	}
+	next(t, w, "granted", "47")
+	w.Close()
+	if w.Next() || w.Err() != nil {
+		t.Errorf("after Close: %v", w.Err())
+	}
+	if w.LastID() != "47" {
+		t.Errorf("the last ID is %q", w.LastID())
+	}
+}
+
+// Goal: after every kind of end, the watch goes on at the next node after the last event, and the caller sees no sign of
+// it.
+func TestAWatchGoesOnAtTheNextNode(t *testing.T) {
+	half := strings.SplitAfter(granted, "data:")[0]
+	for name, first := range map[string]func(*peer){
+		"a reset":               streams("", listing+queued+released, (*peer).lose),
+		"an end":                streams("", listing+queued+released, nil),
+		"half an event":         streams("", listing+queued+released+half, (*peer).lose),
+		"an event without end":  streams("", listing+queued+released+strings.TrimSuffix(granted, "\n\n"), nil),
+		"an event without data": streams("", listing+queued+released+"id: 47\nevent: granted\n\n", (*peer).hang),
+		"an event without key":  streams("", listing+queued+released+"id: 47\nevent: granted\ndata: {\"revision\":47}\n\n", (*peer).hang),
+		"a stop":                streams("", listing+queued+released+"event: end\ndata: {\"error\":\"shutting_down\",\"message\":\"m\"}\n\n", (*peer).hang),
+		"a slow reader":         streams("", listing+queued+released+"event: end\ndata: {\"error\":\"too_slow\",\"message\":\"m\"}\n\n", (*peer).hang),
+	} {
+		t.Run(name, func(t *testing.T) {
+			second := newHTTPNode(t, streams("47.1", granted, nil))
+			third := newHTTPNode(t, answered(503, `{"error":"no_leader","message":"m"}`))
+			fourth := newHTTPNode(t, streams("47", put, nil))
+			w := watch(t, "", newHTTPNode(t, first), second, third, fourth)
+			next(t, w, "listing", "41")
+			next(t, w, "queued", "44")
+			next(t, w, "released", "47.1")
+			next(t, w, "granted", "47")
+			if e := next(t, w, "put", "50"); e.Version != 9 || e.Fence != 18 || w.LastID() != "50" {
+				t.Errorf("%+v, the last ID is %q", e, w.LastID())
+			}
+		})
+	}
+}
+
+func TestAWatchThatIsSilentIsResumed(t *testing.T) {
+	w := watch(t, "40",
+		newHTTPNode(t, streams("40", queued, (*peer).hang)), newHTTPNode(t, streams("44", granted, (*peer).hang)))
+	w.silence = 200 * time.Millisecond
+	next(t, w, "queued", "44")
+	next(t, w, "granted", "47")
+}
+
+// Goal: comments keep a watch alive, and are no IDs.
+func TestCommentsAreASignOfLife(t *testing.T) {
+	w := watch(t, "40", newHTTPNode(t, streams("40", "", func(p *peer) {
+		for i := 0; i < 10; i++ {
+			time.Sleep(100 * time.Millisecond)
+			_, _ = fmt.Fprintf(p.writer, ": %d\n\n", 60+i)
+			p.writer.(http.Flusher).Flush()
+		}
+		_, _ = io.WriteString(p.writer, queued)
+	})))
+	w.silence = 700 * time.Millisecond
+	next(t, w, "queued", "44")
+	if w.LastID() != "44" {
+		t.Errorf("the last ID is %q", w.LastID())
+	}
+}
+
+// Goal: a listing that breaks off begins anew at the next node, also after events between its parts.
+func TestAListingThatBreaksOffBeginsAnew(t *testing.T) {
+	part := strings.Replace(strings.TrimPrefix(listing, "id: 41\n"), `"complete":true`, `"complete":false`, 1)
+	between := strings.TrimPrefix(queued, "id: 44\n")
+	w := watch(t, "", newHTTPNode(t, streams("", part+between, nil)), newHTTPNode(t, streams("", listing+granted, (*peer).hang)))
+	if e := next(t, w, "listing", ""); e.Listing.Complete || w.LastID() != "" {
+		t.Errorf("%+v, the last ID is %q", e.Listing, w.LastID())
+	}
+	next(t, w, "queued", "")
+	next(t, w, "listing", "41")
+	next(t, w, "granted", "47")
+}
+
+func TestACompactedPastIsAnErrorOfItsOwn(t *testing.T) {
+	compacted := "id:\nevent: compacted\ndata: {\"floor\":120,\"message\":\"m\"}\n\n"
+	w := watch(t, "40", newHTTPNode(t, streams("40", queued+compacted+listing, (*peer).hang)))
+	next(t, w, "queued", "44")
+	var gone *CompactedError
+	if w.Next() || !errors.As(w.Err(), &gone) || gone.Floor != 120 || !errors.Is(w.Err(), ErrCompacted) || w.LastID() != "" {
+		t.Fatalf("%v, the last ID is %q", w.Err(), w.LastID())
+	}
+	if w.Next() {
+		t.Error("the watch goes on")
+	}
+}
+
+func TestARefusalEndsAWatch(t *testing.T) {
+	end := "event: end\ndata: {\"error\":\"denied\",\"message\":\"m\"}\n\n"
+	for _, script := range []func(*peer){
+		answered(403, `{"error":"denied","message":"m"}`), streams("", end, (*peer).hang),
+	} {
+		w := watch(t, "", newHTTPNode(t, script), newHTTPNode(t))
+		var refused *Refused
+		if w.Next() || !errors.As(w.Err(), &refused) || refused.Code != "denied" {
+			t.Fatal(w.Err())
+		}
+	}
+	both := client(t, Options{}, newHTTPNode(t)).Watch(soon(t), WatchOptions{Key: "a", Prefix: "b"})
+	var refused *Refused
+	if both.Next() || !errors.As(both.Err(), &refused) || refused.Code != "invalid" {
+		t.Fatal(both.Err())
+	}
+}
+
+func TestAWatchEndsWithItsContext(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	began := make(chan struct{})
+	n := newHTTPNode(t, func(p *peer) {
+		if p.request.URL.RawQuery != "prefix=" {
+			t.Errorf("the client asked for %s", p.request.URL)
+		}
+		p.writer.Header().Set("Content-Type", "text/event-stream")
+		p.writer.(http.Flusher).Flush()
+		close(began)
+		p.hang()
+	})
+	w := client(t, Options{}, n).Watch(ctx, WatchOptions{})
+	go func() { <-began; cancel() }()
+	if w.Next() || !errors.Is(w.Err(), context.Canceled) {
+		t.Fatal(w.Err())
+	}
+	// While no node serves it, the error says why.
+	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
+	defer cancel()
+	w = client(t, Options{}, newHTTPNode(t, answered(200, "<html>"))).Watch(ctx, WatchOptions{})
+	if w.Next() || !errors.Is(w.Err(), context.DeadlineExceeded) || !strings.Contains(w.Err().Error(), "in place of a stream") {
+		t.Fatal(w.Err())
+	}
+}
