@@ -1,4 +1,4 @@
-//! What a worker prints: one JSON object per line, for people and for experiments.
+//! Events that a worker prints: one JSON object per line, for people and for experiments.
 
 use std::time::{Duration, Instant};
 

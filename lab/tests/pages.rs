@@ -48,6 +48,22 @@ fn readme_has_a_row_for_each_experiment() {
     assert_eq!(rows, experiments());
 }
 
+/// docs/lab/programs.md's table has the flags and the lock services of each experiment.
+#[test]
+fn programs_page_has_the_flags_of_each_experiment() {
+    let page = std::fs::read_to_string(pages().join("programs.md")).unwrap();
+    let (_, table) = page.split_once("| experiment | its flags of `run` | `--backend` |\n").expect("the table");
+    let rows: Vec<_> = table.lines().skip(1).take_while(|line| line.starts_with('|')).collect();
+    let row = |name: &Name| {
+        let flags: Vec<_> = name.flags().iter().map(|flag| format!("`--{flag}`")).collect();
+        let flags = if flags.is_empty() { "–".to_owned() } else { flags.join(", ") };
+        let backends: Vec<_> = name.backends().iter().map(|backend| backend.name()).collect();
+        let backends = if backends.len() == Backend::ALL.len() { "all".to_owned() } else { backends.join(", ") };
+        format!("| `{}` | {flags} | {backends} |", name.text())
+    };
+    assert_eq!(rows, Name::value_variants().iter().map(row).collect::<Vec<_>>());
+}
+
 /// Each committed page, plot and table is what its committed results render to.
 #[test]
 fn committed_pages_are_what_their_results_render_to() {
@@ -110,7 +126,7 @@ fn findings_are_what_the_committed_results_render_to() {
     assert!(rendered == committed, "README.md differs: run `palisade-lab run clocks --render`\n{rendered}");
 }
 
-/// docs/performance.md quotes the short table of `peers` as it was rendered.
+/// docs/performance.md quotes the short tables of `peers` as they were rendered.
 #[test]
 fn performance_page_quotes_the_peers() {
     let summary = pages().join("peers/summary.md");
@@ -120,7 +136,7 @@ fn performance_page_quotes_the_peers() {
     };
     let performance = std::fs::read_to_string(pages().parent().unwrap().join("performance.md")).unwrap();
     assert!(table.lines().count() > 2, "{table}");
-    assert!(performance.contains(&table), "put the table of {} into docs/performance.md:\n{table}", summary.display());
+    assert!(performance.contains(&table), "put the tables of {} into docs/performance.md:\n{table}", summary.display());
 }
 
 /// README.md's table has the figures of `peers` for 1, 64 and 256 clients, and the commit that was measured.
@@ -131,7 +147,9 @@ fn readme_quotes_the_peers() {
     let (readme, summary) = (read("README.md"), read("docs/lab/peers/summary.md"));
     let cells = |row: &str| row.trim_matches('|').split('|').map(|cell| cell.trim().to_owned()).collect::<Vec<_>>();
     let figures = |system: &str| {
-        let row = summary.lines().map(cells).find(|row| row[0] == system).unwrap_or_else(|| panic!("no {system}"));
+        // The first of its tables.
+        let mut rows = summary.lines().filter(|line| line.starts_with('|')).map(cells);
+        let row = rows.find(|row| row[0] == system).unwrap_or_else(|| panic!("no {system}"));
         [1, 3, 4].map(|column| row[column].clone())
     };
     assert_eq!(figures(""), ["1", "64", "256"], "the columns of the summary");
@@ -176,7 +194,9 @@ fn page_has(name: &str, backend: &str, lines: &[&str]) {
     let readme = directory.path().join("README.md");
     std::fs::write(&readme, "<!-- `palisade-lab run` writes these tables. -->\n<!-- The tables end here. -->\n")
         .unwrap();
-    let output = lab(&["run", name, "--backend", backend, "--rounds", "1", "--out", out]);
+    let once =
+        if Name::from_str(name, false).is_ok_and(|name| name.takes("rounds")) { &["--rounds", "1"][..] } else { &[] };
+    let output = lab(&[&["run", name, "--backend", backend, "--out", out], once].concat());
     let stderr = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{stderr}");
     let page = std::fs::read_to_string(directory.path().join(format!("{name}.md"))).unwrap();

@@ -2,9 +2,9 @@
 //!
 //! In the open model, attempts start when the schedule says so, whether earlier ones have ended or not,
 //! and all latencies count from the intended start. So an attempt that stands behind a slow one shows
-//! the delay in its own latency, and nothing is left out because the load generator had to wait:
-//! coordinated omission is excluded by construction. The bound on attempts in flight is the number of
-//! contenders; an arrival that finds them all busy is counted as an overflow.
+//! the delay in its own latency. The bound on attempts in flight is the number of contenders: an arrival
+//! that finds them all busy is not started, is counted as an overflow, and has no latency. Only a run
+//! without overflow leaves no delay out (coordinated omission): give it more contenders than can wait.
 //!
 //! In the closed model each contender makes one attempt after the other. With a rate, each has a
 //! schedule of its own, and latencies count from the intended start as well.

@@ -34,7 +34,8 @@ use crate::history::{self, Judgement};
 use crate::report::table::{Table, ms};
 
 /// Contenders for one key or several: attempts arrive at an offered rate, whether earlier ones have ended or not.
-/// Latencies count from the intended start of each attempt, so that no delay is left out
+/// Latencies count from the intended start of each attempt. An arrival beyond `--contenders` is not started and has no
+/// latency: without such an overflow, no delay is left out
 #[derive(Debug, clap::Args)]
 pub struct Command {
     /// The lock service

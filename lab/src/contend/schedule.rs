@@ -1,5 +1,5 @@
-//! When attempts are meant to start. A schedule is made of the seed alone: it does not know of answers,
-//! so slow answers delay no arrival.
+//! Schedules of attempts. A schedule is made of the seed alone: it does not know of answers, so slow answers delay no
+//! arrival.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What a run amounts to.
+//! The summary of a run.
 
 use std::collections::BTreeMap;
 

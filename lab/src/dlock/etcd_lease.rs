@@ -1,4 +1,4 @@
-//! What both etcd backends share: connections, requests with a deadline, and leases.
+//! Code that both etcd backends share: connections, requests with a deadline, and leases.
 //!
 //! A lease's ID is drawn by the client, so that an acquire that is cancelled before the grant of its lease is answered can
 //! revoke it. A request that finds no server is repeated until the deadline, because a cluster goes on without one of its

@@ -1,4 +1,4 @@
-//! How to use a lock service: connections, deadlines, renewals, fencing tokens.
+//! Options of the use of a lock service: connections, deadlines, renewals, fencing tokens.
 
 use std::fmt;
 use std::str::FromStr;

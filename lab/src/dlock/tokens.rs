@@ -1,4 +1,4 @@
-//! Where a fencing token comes from, so that an experiment can compare the sources.
+//! Sources of fencing tokens, so that an experiment can compare them.
 //!
 //! | source | costs | backends |
 //! |---|---|---|

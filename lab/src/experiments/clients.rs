@@ -1,5 +1,5 @@
-//! What the experiments `failover` and `clocks` share: clients of this process, each of which does a step when the
-//! experiment says so. Here the servers break, and not the clients.
+//! Clients of this process for the experiments `failover` and `clocks`, each of which does a step when the experiment
+//! says so. Here the servers break, and not the clients.
 //!
 //! A client acquires the key and reads the value, later writes the value back with a line of its own, and releases. An
 //! acquire that finds no server is repeated, as usual clients do.

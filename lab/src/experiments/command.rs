@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 use super::{
-    Context, Found, clocks, contention, failover, fairness, fenced_stores, findings, pause, peers, prediction, redlock,
-    release, renew, servers_of, ten_million, tokens, ttl, work,
+    Context, Found, Name, clocks, contenders, contention, estimate, failover, fairness, fenced_stores, findings, pause,
+    peers, prediction, redlock, release, renew, servers_of, ten_million, tokens, ttl, work,
 };
 use crate::dlock::Backend;
 use crate::metrics::Metrics;
@@ -20,42 +20,8 @@ use crate::report::{Page, Prediction, Results, Run as OneRun};
 use crate::resource::rule::Fence;
 use crate::servers::{self, Cluster, Kind, Signing};
 
-/// An experiment.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Name {
-    /// A pause longer than the TTL, between acquire and write
-    Pause,
-    /// Releases of a lock that is no longer the releaser's
-    Release,
-    /// A holder that is killed: how long the lock stays blocked
-    Ttl,
-    /// Renewing narrows the window and does not close it
-    Renew,
-    /// Jobs that take longer than the TTL of their lock, and jobs that do not
-    Work,
-    /// Latency and throughput against contention
-    Contention,
-    /// Arrival order against grant order
-    Fairness,
-    /// The sources of fencing tokens: a counter by key, sharded or common, and the store's own number
-    Tokens,
-    /// The fence in a PostgreSQL row and in an object store
-    FencedStores,
-    /// Redlock under partition, pause, and crash without sync
-    Redlock,
-    /// The gallery's traces beside real runs, step by step
-    Prediction,
-    /// Ten million short-lived locks: memory, disk and expiry
-    TenMillion,
-    /// Pairs of acquire and release a second: Palisade beside etcd, ZooKeeper and Redis
-    Peers,
-    /// The leader is killed under load
-    Failover,
-    /// The wall clocks of servers are set
-    Clocks,
-}
-
-/// Run experiments on real servers; write figures, plots and pages
+/// Run experiments on real servers; write figures, plots and pages. A flag that a named experiment does not take is
+/// refused, with those that it takes
 #[derive(Debug, clap::Args)]
 pub struct Run {
     /// The experiments
@@ -67,44 +33,43 @@ pub struct Run {
     /// The lock services; by default, all
     #[arg(long, value_enum)]
     backend: Vec<Backend>,
-    /// Whether the resource checks fencing tokens
-    #[arg(long, value_enum, default_value = "both")]
-    fence: Fences,
-    /// Pause: Palisade signs its grants, and the resource requires the signatures
+    /// Whether the resource checks fencing tokens; by default, one case after the other
+    #[arg(long, value_enum)]
+    fence: Option<Fences>,
+    /// Palisade signs its grants, and the resource requires the signatures
     #[arg(long)]
     signed: bool,
     /// How often each case is run (work: jobs of each worker); by default, what the page states
     #[arg(long)]
     rounds: Option<u64>,
-    /// Contention: numbers of contenders; by default, what the page states
+    /// Numbers of contenders; by default, what the page states
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     contenders: Vec<u32>,
-    /// Contention, fairness, tokens: how long attempts arrive; ten million: how long a fill may take; by default, what the page states
+    /// How long attempts arrive; ten million: how long a fill may take; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     duration: Option<Duration>,
-    /// Pause, fenced stores, renew, ttl: how long a lock lasts; by default, what the page states
+    /// How long a lock lasts; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<Duration>,
-    /// Contention, fairness, work: how long a lock is held; by default, what the page states
+    /// How long a lock is held; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     work: Option<Duration>,
-    /// Pause, fenced stores: how long worker a is paused; by default, what the page states
+    /// How long worker a is paused; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     pause: Option<Duration>,
-    /// Contention, fairness: attempts a second that arrive; by default, what the page states
+    /// Attempts a second that arrive; by default, what the page states
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
     rate: Option<u32>,
-    /// Ten million, tokens: number of keys; by default, what the page states
+    /// Number of keys; by default, what the page states
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: Option<u64>,
-    /// Peers: how long each measurement takes; by default, what the page states
+    /// How long each measurement takes; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
     window: Option<Duration>,
-    /// Seed of everything random
-    #[arg(long, default_value_t = 1)]
-    seed: u64,
-    /// Serve the metrics at this address: what workers and clients do, except in `redlock`, `prediction`, `release`,
-    /// `ten-million` and `peers`
+    /// Seed of everything random [default: 1]
+    #[arg(long)]
+    seed: Option<u64>,
+    /// Serve the metrics at this address: what workers and clients do, except in `prediction` and `peers`
     #[arg(long, value_name = "HOST:PORT")]
     metrics: Option<String>,
     #[arg(skip)]
@@ -127,8 +92,6 @@ enum Fences {
     On,
     /// The resource accepts stale tokens
     Off,
-    /// One case after the other
-    Both,
 }
 
 /// A TTL of the command line.
@@ -146,29 +109,36 @@ impl Run {
     /// # Errors
     /// A flag does not fit, or the address of the metrics is not usable.
     pub async fn run(mut self) -> Result<ExitCode, String> {
-        self.counted = crate::metrics::serve(self.metrics.as_deref()).await?;
         let names = if self.all { Name::value_variants() } else { &self.names };
+        self.check(names)?;
+        self.counted = crate::metrics::serve(self.metrics.as_deref()).await?;
         if self.signed && (names != [Name::Pause] || self.backend != [Backend::Palisade]) {
             return Err("--signed is for `run pause --backend palisade`: no other lock service signs grants".to_owned());
+        }
+        if !self.render {
+            eprintln!("run: {}", self.forecast(names));
+            if let Some(noise) = estimate::noise(&contenders::load_average()) {
+                eprintln!("run: {noise}");
+            }
         }
         let mut failed = Vec::new();
         for name in names {
             failed.extend(match name {
-                Name::Pause => self.one("pause", pause::run, pause::page).await,
-                Name::Release => self.one("release", release::run, release::page).await,
-                Name::Ttl => self.one("ttl", ttl::run, ttl::page).await,
-                Name::Renew => self.one("renew", renew::run, renew::page).await,
-                Name::Work => self.one("work", work::run, work::page).await,
-                Name::Contention => self.one("contention", contention::run, contention::page).await,
-                Name::Fairness => self.one("fairness", fairness::run, fairness::page).await,
-                Name::Tokens => self.one("tokens", tokens::run, tokens::page).await,
-                Name::FencedStores => self.one("fenced-stores", fenced_stores::run, fenced_stores::page).await,
-                Name::Redlock => self.one("redlock", redlock::run, redlock::page).await,
-                Name::Prediction => self.one("prediction", prediction::run, prediction::page).await,
-                Name::TenMillion => self.one("ten-million", ten_million::run, ten_million::page::page).await,
+                Name::Pause => self.one(*name, pause::run, pause::page).await,
+                Name::Release => self.one(*name, release::run, release::page).await,
+                Name::Ttl => self.one(*name, ttl::run, ttl::page).await,
+                Name::Renew => self.one(*name, renew::run, renew::page).await,
+                Name::Work => self.one(*name, work::run, work::page).await,
+                Name::Contention => self.one(*name, contention::run, contention::page).await,
+                Name::Fairness => self.one(*name, fairness::run, fairness::page).await,
+                Name::Tokens => self.one(*name, tokens::run, tokens::page).await,
+                Name::FencedStores => self.one(*name, fenced_stores::run, fenced_stores::page).await,
+                Name::Redlock => self.one(*name, redlock::run, redlock::page).await,
+                Name::Prediction => self.one(*name, prediction::run, prediction::page).await,
+                Name::TenMillion => self.one(*name, ten_million::run, ten_million::page::page).await,
                 Name::Peers => outcome("peers", self.peers().await),
-                Name::Failover => self.one("failover", failover::run, failover::page).await,
-                Name::Clocks => self.one("clocks", clocks::run, clocks::page).await,
+                Name::Failover => self.one(*name, failover::run, failover::page).await,
+                Name::Clocks => self.one(*name, clocks::run, clocks::page).await,
             });
         }
         for what in &failed {
@@ -180,27 +150,110 @@ impl Run {
     /// Runs one experiment on all backends, also after one that failed; returns what failed.
     async fn one<T: Serialize + DeserializeOwned>(
         &self,
-        name: &str,
+        name: Name,
         run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
         page: impl Fn(&Results<T>) -> Page,
     ) -> Vec<String> {
         if self.render {
-            return outcome(name, self.rendered(name, page));
+            return outcome(&name.text(), self.rendered(&name.text(), page));
         }
         let mut failed = Vec::new();
         for (backend, signed) in self.targets(name) {
             let label = format!("{backend}{}", if signed { "-signed" } else { "" });
             let done = self.on(name, (backend, signed, &label), &run, &page).await;
-            failed.extend(outcome(&format!("{name} on {label}"), done));
+            failed.extend(outcome(&format!("{} on {label}", name.text()), done));
         }
         failed
     }
 
+    /// Refuses what a named experiment does not take. `--all` leaves it out where it does not fit.
+    fn check(&self, names: &[Name]) -> Result<(), String> {
+        if self.all {
+            return Ok(());
+        }
+        for name in names {
+            let (text, backends) = (name.text(), name.backends());
+            if let Some((flag, _)) = self.given().into_iter().find(|(flag, _)| !name.takes(flag)) {
+                let takes: String = name.flags().iter().map(|flag| format!(" --{flag}")).collect();
+                let takes = if takes.is_empty() { " no flag of its own" } else { &takes };
+                return Err(format!("{text} does not take --{flag}; beside --backend it takes{takes}"));
+            }
+            if let Some(backend) = self.backend.iter().find(|backend| !backends.contains(backend)) {
+                let backends: Vec<_> = backends.iter().map(|backend| backend.name()).collect();
+                return Err(format!("{text} does not run on {backend}; it runs on {}", backends.join(", ")));
+            }
+        }
+        Ok(())
+    }
+
+    /// The flags that were given, of those that not all experiments take, with their values.
+    fn given(&self) -> Vec<(&'static str, String)> {
+        let number = |number: Option<u64>| number.map(|number| number.to_string());
+        let time =
+            |time: Option<Duration>| time.map(|time| humantime::format_duration(time).to_string().replace(' ', ""));
+        let contenders: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
+        let fence = self.fence.and_then(|fence| fence.to_possible_value());
+        let flags = [
+            ("seed", number(self.seed)),
+            ("fence", fence.map(|fence| fence.get_name().to_owned())),
+            ("signed", self.signed.then(String::new)),
+            ("rounds", number(self.rounds)),
+            ("contenders", Some(contenders.join(",")).filter(|list| !list.is_empty())),
+            ("keys", number(self.keys)),
+            ("rate", number(self.rate.map(u64::from))),
+            ("duration", time(self.duration)),
+            ("ttl", time(self.ttl)),
+            ("work", time(self.work)),
+            ("pause", time(self.pause)),
+            ("window", time(self.window)),
+            ("metrics", self.metrics.clone()),
+        ];
+        flags.into_iter().filter_map(|(flag, value)| Some((flag, value?))).collect()
+    }
+
+    /// How long the experiments take, all together and one by one.
+    fn forecast(&self, names: &[Name]) -> String {
+        let (mut all, mut parts) = (Duration::ZERO, Vec::new());
+        for &name in names {
+            let asked = self.asked(name);
+            let time = match name {
+                Name::Peers => estimate::time(name, Backend::Palisade, &asked),
+                _ => self.targets(name).iter().map(|(backend, _)| estimate::time(name, *backend, &asked)).sum(),
+            };
+            all += time;
+            parts.push(format!("{} {}", name.text(), estimate::words(time)));
+        }
+        format!("takes about {} on a quiet machine: {}", estimate::words(all), parts.join(", "))
+    }
+
+    /// What the experiment is asked for, of what changes its time.
+    fn asked(&self, name: Name) -> estimate::Asked {
+        let given: Vec<_> = self.given().into_iter().map(|(flag, _)| flag).filter(|flag| name.takes(flag)).collect();
+        let has = |flag| given.contains(&flag);
+        estimate::Asked {
+            rounds: self.rounds.filter(|_| has("rounds")),
+            contenders: if has("contenders") { self.contenders.len() } else { 0 },
+            keys: self.keys.filter(|_| has("keys")),
+            duration: self.duration.filter(|_| has("duration")),
+            ttl: self.ttl.filter(|_| has("ttl")),
+            work: self.work.filter(|_| has("work")),
+            pause: self.pause.filter(|_| has("pause")),
+            window: self.window.filter(|_| has("window")),
+            fences: if has("fence") { 1 } else { 2 },
+            peers: self.backend.len(),
+        }
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed.unwrap_or(1)
+    }
+
     /// The lock services of an experiment, and whether they sign their grants.
-    fn targets(&self, name: &str) -> Vec<(Backend, bool)> {
-        let backends = if self.backend.is_empty() { backends(name) } else { self.backend.clone() };
+    fn targets(&self, name: Name) -> Vec<(Backend, bool)> {
+        let mut backends = name.backends();
+        backends.retain(|backend| self.backend.is_empty() || self.backend.contains(backend));
         // `--all` also runs `pause --signed`, on the only lock service that signs grants.
-        let also_signed = self.all && name == "pause" && backends.contains(&Backend::Palisade);
+        let also_signed = self.all && name == Name::Pause && backends.contains(&Backend::Palisade);
         let targets = backends.into_iter().map(|backend| (backend, self.signed));
         targets.chain(also_signed.then_some((Backend::Palisade, true))).collect()
     }
@@ -208,20 +261,21 @@ impl Run {
     /// Runs one experiment on one backend; returns whether all predictions held.
     async fn on<T: Serialize + DeserializeOwned>(
         &self,
-        name: &str,
+        experiment: Name,
         (backend, signed, label): (Backend, bool, &str),
         run: impl AsyncFn(&Context) -> Result<Found<T>, String>,
         page: impl Fn(&Results<T>) -> Page,
     ) -> Result<bool, String> {
+        let name = &*experiment.text();
         let mut results = Results::load(&self.out, name)?;
         eprintln!("{name}: starting {label}");
         let signing = signed.then(Signing::create).transpose()?.map(Arc::new);
         let options =
-            servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(name) };
+            servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(experiment) };
         let cluster = servers::start(Kind::of(backend), &options).await.map_err(|error| error.to_string())?;
         let cluster = Arc::new(cluster);
         let context = Context { signing, ..self.context(backend, &cluster) };
-        let setup = Setup::of(&self.command(name, backend, signed), servers_of(&cluster), cluster.dir());
+        let setup = Setup::of(&self.command(experiment, backend, signed), servers_of(&cluster), cluster.dir());
         let (figures, predictions) = run(&context).await?;
         let as_predicted = report_predictions(name, label, &predictions);
         results.put(OneRun { backend: label.to_owned(), setup, figures, predictions });
@@ -279,9 +333,9 @@ impl Run {
             cluster: cluster.clone(),
             signing: None,
             fences: match self.fence {
-                Fences::On => vec![Fence::On],
-                Fences::Off => vec![Fence::Off],
-                Fences::Both => vec![Fence::Off, Fence::On],
+                Some(Fences::On) => vec![Fence::On],
+                Some(Fences::Off) => vec![Fence::Off],
+                None => vec![Fence::Off, Fence::On],
             },
             rounds: self.rounds,
             contenders: self.contenders.clone(),
@@ -292,42 +346,32 @@ impl Run {
             work: self.work,
             pause: self.pause,
             rate: self.rate,
-            seed: self.seed,
+            seed: self.seed(),
             metrics: self.counted.clone(),
         }
     }
 
     /// How an experiment's servers are started.
-    fn servers(&self, name: &str) -> servers::Options {
+    fn servers(&self, name: Name) -> servers::Options {
         let palisade = self.palisade.clone();
-        let (replicas, fake_clock) = (usize::from(name == "failover"), name == "clocks");
+        let (replicas, fake_clock) = (usize::from(name == Name::Failover), name == Name::Clocks);
         servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
     }
 
-    fn command(&self, name: &str, backend: Backend, signed: bool) -> String {
-        let mut command = format!("palisade-lab run {name} --backend {backend} --seed {}", self.seed);
-        if let Some(fence) = self.fence.to_possible_value().filter(|_| self.fence != Fences::Both) {
-            command.push_str(&format!(" --fence {}", fence.get_name()));
+    /// The command of one experiment on one backend: with the flags that it takes, and always with the seed.
+    fn command(&self, name: Name, backend: Backend, signed: bool) -> String {
+        let mut command = format!("palisade-lab run {} --backend {backend}", name.text());
+        if name.takes("seed") {
+            command.push_str(&format!(" --seed {}", self.seed()));
         }
         if signed {
             command.push_str(" --signed");
         }
-        let number = |number: Option<u64>| number.map(|number| number.to_string());
-        let time =
-            |time: Option<Duration>| time.map(|time| humantime::format_duration(time).to_string().replace(' ', ""));
-        let contenders: Vec<_> = self.contenders.iter().map(u32::to_string).collect();
-        let flags = [
-            ("rounds", number(self.rounds)),
-            ("contenders", Some(contenders.join(",")).filter(|list| !list.is_empty())),
-            ("keys", number(self.keys)),
-            ("rate", number(self.rate.map(u64::from))),
-            ("duration", time(self.duration)),
-            ("ttl", time(self.ttl)),
-            ("work", time(self.work)),
-            ("pause", time(self.pause)),
-        ];
-        for (flag, value) in flags {
-            command.extend(value.map(|value| format!(" --{flag} {value}")));
+        for (flag, value) in self.given() {
+            // They are printed above, and the metrics do not change what is measured.
+            if name.takes(flag) && !["seed", "signed", "metrics"].contains(&flag) {
+                command.push_str(&format!(" --{flag} {value}"));
+            }
         }
         command
     }
@@ -340,23 +384,6 @@ fn outcome(what: &str, done: Result<bool, String>) -> Vec<String> {
         Ok(false) => vec![format!("{what}: not as predicted")],
         Err(error) => vec![format!("{what} failed: {error}")],
     }
-}
-
-/// The lock services of an experiment, if the command line names none.
-fn backends(name: &str) -> Vec<Backend> {
-    let fits = |backend: &Backend| match name {
-        "prediction" => matches!(backend, Backend::Redis | Backend::Redlock | Backend::Palisade),
-        // Both kinds of locks of etcd use its leases.
-        "ten-million" => *backend != Backend::EtcdLock,
-        // Redlock's numbers are no fencing tokens; etcd's lock service has those of etcd.
-        "tokens" => !matches!(backend, Backend::Redlock | Backend::EtcdLock),
-        "redlock" => *backend == Backend::Redlock,
-        "failover" => *backend != Backend::Redlock,
-        // Both kinds of locks of etcd use the same servers.
-        "clocks" => *backend != Backend::EtcdLock,
-        _ => true,
-    };
-    Backend::ALL.into_iter().filter(fits).collect()
 }
 
 /// Says what was predicted and seen; returns whether all predictions held.
@@ -387,20 +414,66 @@ mod tests {
     #[test]
     fn all_runs_the_signed_pause_too() {
         let signed = |run: &Run, name| run.targets(name).into_iter().filter(|target| target.1).collect::<Vec<_>>();
-        assert_eq!(signed(&run("--all"), "pause"), [(Backend::Palisade, true)]);
-        assert_eq!(run("--all").targets("pause").len(), Backend::ALL.len() + 1);
-        assert_eq!(signed(&run("--all"), "ttl"), []);
-        assert_eq!(signed(&run("--all --backend redis"), "pause"), []);
-        assert_eq!(signed(&run("pause"), "pause"), []);
-        assert_eq!(run("pause --backend palisade --signed").targets("pause"), [(Backend::Palisade, true)]);
+        assert_eq!(signed(&run("--all"), Name::Pause), [(Backend::Palisade, true)]);
+        assert_eq!(run("--all").targets(Name::Pause).len(), Backend::ALL.len() + 1);
+        assert_eq!(signed(&run("--all"), Name::Ttl), []);
+        assert_eq!(signed(&run("--all --backend redis"), Name::Pause), []);
+        assert_eq!(signed(&run("pause"), Name::Pause), []);
+        assert_eq!(run("pause --backend palisade --signed").targets(Name::Pause), [(Backend::Palisade, true)]);
     }
 
     #[test]
-    fn command_has_the_flags_that_were_given() {
-        let run = run("pause --seed 7 --ttl 3s --pause 7s500ms --work 4ms --rate 9 --contenders 3,4 --metrics x:1");
-        let expected = "palisade-lab run pause --backend redis --seed 7 --contenders 3,4 --rate 9 --ttl 3s --work 4ms \
-                        --pause 7s500ms";
-        assert_eq!(run.command("pause", Backend::Redis, false), expected);
+    fn command_has_the_flags_that_the_experiment_takes() {
+        let flags = "--seed 7 --fence on --rounds 2 --ttl 3s --pause 7s500ms --work 4ms --rate 9 --contenders 3,4";
+        let run = run(&format!("--all {flags} --keys 5000 --duration 1m --window 2s --metrics x:1"));
+        let command = |name| run.command(name, Backend::Redis, false);
+        assert_eq!(
+            command(Name::FencedStores),
+            "palisade-lab run fenced-stores --backend redis --seed 7 --fence on --rounds 2 --ttl 3s --pause 7s500ms"
+        );
+        assert_eq!(
+            command(Name::Contention),
+            "palisade-lab run contention --backend redis --seed 7 --contenders 3,4 --rate 9 --duration 1m --work 4ms"
+        );
+        assert_eq!(command(Name::Prediction), "palisade-lab run prediction --backend redis");
+    }
+
+    #[test]
+    fn flag_that_a_named_experiment_does_not_take_is_refused() {
+        let refused = |arguments: &str| {
+            let run = run(arguments);
+            run.check(&run.names).err()
+        };
+        assert_eq!(refused("work fairness --work 4ms --metrics x:1"), None);
+        assert_eq!(refused("--all --work 4ms --window 1s"), None, "ignored where it does not fit");
+        // Each flag, by an experiment that does not take it.
+        for flag in ["contenders 3", "rate 9", "ttl 3s", "pause 3s", "keys 5000", "duration 1s", "window 1s", "seed 3"]
+        {
+            let error = refused(&format!("release --{flag}")).unwrap_or_else(|| panic!("release takes {flag}"));
+            let name = flag.split(' ').next().unwrap();
+            let expected = format!("release does not take --{name}; beside --backend it takes --rounds --metrics");
+            assert_eq!(error, expected);
+        }
+        for arguments in ["ttl --fence on", "prediction --rounds 2", "release --work 1s", "peers --metrics x:1"] {
+            assert!(refused(arguments).is_some(), "{arguments}");
+        }
+        // The first one takes it, the second does not.
+        assert!(refused("pause ttl --signed").is_some_and(|error| error.starts_with("ttl does not take --signed;")));
+        let error = refused("redlock --backend redlock --backend redis");
+        assert_eq!(error.as_deref(), Some("redlock does not run on redis; it runs on redlock"));
+        assert!(run("--all --backend redis").targets(Name::Redlock).is_empty());
+    }
+
+    #[test]
+    fn run_says_how_long_it_takes() {
+        let text = |arguments: &str| {
+            let run = run(arguments);
+            run.forecast(&run.names)
+        };
+        // Five rounds of a TTL of 1 s, and the start of a Redis.
+        assert_eq!(text("release --backend palisade"), "takes about 10 s on a quiet machine: release 10 s");
+        let both = text("release fairness --backend palisade");
+        assert!(both.starts_with("takes about 21 s on a quiet machine: release 10 s, fairness 11 s"), "{both}");
     }
 
     #[test]

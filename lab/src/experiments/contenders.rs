@@ -1,4 +1,4 @@
-//! What the experiments `contention` and `fairness` share: contenders of this process on a backend's servers.
+//! Contenders of this process on a backend's servers, for the experiments `contention` and `fairness`.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};

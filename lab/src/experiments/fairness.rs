@@ -22,7 +22,7 @@ use crate::report::{Page, Prediction, Results, Run};
 /// Arrivals a second.
 const RATE: u32 = 100;
 const WORK: Duration = Duration::from_millis(20);
-const DURATION: Duration = Duration::from_secs(2);
+pub(super) const DURATION: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(30);
 /// Attempts that arrive so far apart reach the servers' queues in that order, also if each opens a session first.
 const MARGIN: Duration = Duration::from_millis(250);

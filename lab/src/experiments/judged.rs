@@ -1,4 +1,4 @@
-//! What `renew` and `ttl` share: the histories of rounds with one resource, judged key by key, beside what that resource has
+//! Histories of rounds with one resource for `renew` and `ttl`, judged key by key, beside what that resource has
 //! counted.
 
 use std::collections::BTreeMap;

@@ -1,4 +1,4 @@
-//! What timelines share: the lane of a client in `failover` and `clocks`, those of workers in `pause` and `fenced_stores`.
+//! Lanes of timelines: that of a client in `failover` and `clocks`, those of workers in `pause` and `fenced_stores`.
 
 use plotters::style::RGBColor;
 

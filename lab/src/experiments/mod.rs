@@ -20,6 +20,8 @@
 //! | [`ten_million`] | what ten million short-lived locks take, and what becomes of them when their TTLs have passed |
 //! | `findings` | the table of findings, from the kept results of some of these |
 //! | `command` | `palisade-lab run`: its flags, and what it starts and writes |
+//! | `estimate` | how long experiments take |
+//! | `flags` | which flags each experiment takes, and on which lock services it runs |
 //! | [`contenders`] | contenders of this process, for `contention` and `fairness` |
 //! | [`clients`] | clients of this process, each of which does a step when the experiment says so |
 //! | [`judged`] | the histories of many rounds with one resource, for `renew` and `ttl` |
@@ -32,12 +34,15 @@ pub mod clocks;
 mod command;
 pub mod contenders;
 pub mod contention;
+mod estimate;
 pub mod failover;
 pub mod fairness;
 pub mod fenced_stores;
 mod findings;
+mod flags;
 pub mod judged;
 mod lanes;
+mod name;
 pub mod pause;
 pub mod peers;
 pub mod prediction;
@@ -55,7 +60,8 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-pub use command::{Name, Run};
+pub use command::Run;
+pub use name::Name;
 
 use crate::dlock::Backend;
 use crate::metrics::Metrics;

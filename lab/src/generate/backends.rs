@@ -1,4 +1,4 @@
-//! How many locks at once are acquired on each backend.
+//! The number of locks that are acquired at once on each backend.
 //!
 //! | backend | how |
 //! |---|---|
@@ -12,7 +12,6 @@ mod palisade;
 
 use std::ops::Range;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use etcd_client::Client as Etcd;
@@ -23,6 +22,7 @@ use redis::aio::MultiplexedConnection;
 use self::etcd::{leased, transactions};
 use self::palisade::{leader, sessions};
 use super::fill::Fill;
+use super::taken::Taken;
 use crate::dlock::{self, Backend, Locks, Request};
 
 const OWNER: &str = "gen";
@@ -41,6 +41,14 @@ const RETRY: Duration = Duration::from_millis(200);
 
 /// The refusal that ends the fill.
 type Refusal = Option<String>;
+
+/// What became of one acquire.
+enum One {
+    /// It was granted, with this token, if the client got one.
+    Granted(Option<u64>),
+    /// Another owner holds the lock.
+    Held,
+}
 
 /// The workers of a fill.
 pub(super) struct Fillers {
@@ -95,7 +103,8 @@ impl Filler {
     }
 
     /// Locks the keys with these numbers, and counts them in `taken`.
-    pub(super) async fn take(&mut self, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
+    pub(super) async fn take(&mut self, numbers: Range<u64>, taken: &Taken) -> Refusal {
+        taken.ask(self.fill(), numbers.clone());
         match self {
             // It waits for each answer by itself, and repeats what was left unanswered.
             Filler::Palisade(fill) => sessions(fill, numbers, taken).await,
@@ -106,7 +115,13 @@ impl Filler {
         }
     }
 
-    async fn batch(&mut self, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
+    fn fill(&self) -> &Fill {
+        match self {
+            Filler::Redis(fill, _) | Filler::Etcd(fill, _) | Filler::Palisade(fill) | Filler::Library(fill, _) => fill,
+        }
+    }
+
+    async fn batch(&mut self, numbers: Range<u64>, taken: &Taken) -> Refusal {
         match self {
             Filler::Redis(fill, connection) => pipeline(fill, connection, numbers, taken).await,
             Filler::Etcd(fill, client) if fill.share > 1 => transactions(fill, client, numbers, taken).await,
@@ -124,15 +139,20 @@ impl Filler {
 }
 
 /// Acquires locks one by one, several at a time.
-async fn at_once<F>(count: usize, numbers: Range<u64>, taken: &AtomicU64, one: impl Fn(u64) -> F) -> Refusal
+async fn at_once<F>(count: usize, numbers: Range<u64>, taken: &Taken, one: impl Fn(u64) -> F) -> Refusal
 where
-    F: Future<Output = Result<(), String>>,
+    F: Future<Output = Result<One, String>>,
 {
-    let mut outcomes = iter(numbers).map(one).buffer_unordered(count);
+    let numbered = |number| {
+        let outcome = one(number);
+        async move { (number, outcome.await) }
+    };
+    let mut outcomes = iter(numbers).map(numbered).buffer_unordered(count);
     let mut refusal = None;
-    while let Some(outcome) = outcomes.next().await {
+    while let Some((number, outcome)) = outcomes.next().await {
         match outcome {
-            Ok(()) => add(taken, 1),
+            Ok(One::Granted(token)) => taken.grant(number, token),
+            Ok(One::Held) => taken.refuse(number),
             Err(refused) => {
                 refusal.get_or_insert(refused);
             }
@@ -141,24 +161,17 @@ where
     refusal
 }
 
-fn add(taken: &AtomicU64, count: usize) {
-    taken.fetch_add(count as u64, Ordering::Relaxed);
-}
-
-async fn pipeline(
-    fill: &Fill,
-    connection: &mut MultiplexedConnection,
-    numbers: Range<u64>,
-    taken: &AtomicU64,
-) -> Refusal {
+async fn pipeline(fill: &Fill, connection: &mut MultiplexedConnection, numbers: Range<u64>, taken: &Taken) -> Refusal {
     let mut pipeline = redis::Pipeline::new();
     let ttl = u64::try_from(fill.lasts.ttl().as_millis()).unwrap_or(u64::MAX);
-    for number in numbers {
+    for number in numbers.clone() {
         pipeline.cmd("SET").arg(fill.key(number)).arg(OWNER).arg("NX").arg("PX").arg(ttl);
     }
     match pipeline.query_async::<Vec<Option<String>>>(connection).await {
         Ok(answers) => {
-            add(taken, answers.iter().flatten().count());
+            for (number, answer) in numbers.zip(answers) {
+                if answer.is_some() { taken.grant(number, None) } else { taken.refuse(number) }
+            }
             None
         }
         Err(error) => Some(text(error)),
@@ -166,10 +179,14 @@ async fn pipeline(
 }
 
 /// One lock by the lab's library.
-async fn library(fill: &Fill, locks: &dyn Locks, number: u64) -> Result<(), String> {
+async fn library(fill: &Fill, locks: &dyn Locks, number: u64) -> Result<One, String> {
     let (ttl, wait) = (fill.lasts.ttl(), Duration::ZERO);
     let request = Request { owner: OWNER.to_owned(), ttl, wait };
-    locks.acquire(&fill.key(number), &request).await.map(drop).map_err(text)
+    match locks.acquire(&fill.key(number), &request).await {
+        Ok(handle) => Ok(One::Granted(fill.backend.fences().then(|| handle.fence()))),
+        Err(dlock::Error::Timeout { .. }) => Ok(One::Held),
+        Err(error) => Err(text(error)),
+    }
 }
 
 fn text(error: impl std::fmt::Display) -> String {

@@ -1,4 +1,4 @@
-//! What a backend is filled with: keys from a seed, and the locks on them.
+//! The contents with which a backend is filled: keys from a seed, and the locks on them.
 
 use std::time::{Duration, Instant};
 
@@ -17,6 +17,8 @@ pub struct Fill {
     pub prefix: String,
     /// Seed of the keys.
     pub seed: u64,
+    /// The keys' numbers are the multiples of this.
+    pub step: u64,
     /// How long locks last.
     pub lasts: Lasts,
     /// Locks that one session (Palisade) or lease (etcd) holds.
@@ -68,10 +70,10 @@ pub fn key(prefix: &str, seed: u64, number: u64) -> String {
 }
 
 impl Fill {
-    /// The key with this number.
+    /// The fill's key with this number.
     #[must_use]
     pub fn key(&self, number: u64) -> String {
-        key(&self.prefix, self.seed, number)
+        key(&self.prefix, self.seed, number * self.step)
     }
 }
 

@@ -3,21 +3,22 @@
 //! | module | contents |
 //! |---|---|
 //! | [`fill`] | the keys, and the locks on them |
+//! | [`taken`] | what is counted meanwhile, and the history of a sample |
 //! | `run` | the workers and the rate |
 //! | `backends` | how many locks at once are acquired on each backend |
 
 mod backends;
 pub mod fill;
 mod run;
+pub mod taken;
 
 use std::process::ExitCode;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use self::fill::{Fill, Lasts};
+use self::taken::Taken;
 use crate::dlock::Backend;
-use crate::metrics::Metrics;
 
 /// Fill a lock service with very many short-lived locks, whose keys come from a seed
 #[derive(Debug, clap::Args)]
@@ -64,13 +65,14 @@ impl Command {
             keys: self.keys,
             prefix: self.prefix,
             seed: self.seed,
+            step: 1,
             lasts: Lasts::For(self.ttl),
             share: self.share,
             rate: self.rate,
             until: None,
         };
-        let taken = Arc::new(AtomicU64::new(0));
-        let progress = tokio::spawn(progress(taken.clone(), self.keys, metrics.clone()));
+        let taken = Taken::new(&metrics, None);
+        let progress = tokio::spawn(progress(taken.clone(), self.keys));
         let filled = fill.run(&taken).await;
         progress.abort();
         let filled = filled?;
@@ -87,14 +89,12 @@ impl Command {
 }
 
 /// Says every second how many locks were acquired.
-async fn progress(taken: Arc<AtomicU64>, keys: u64, metrics: Arc<Metrics>) {
+async fn progress(taken: Arc<Taken>, keys: u64) {
     let begin = Instant::now();
     let mut before = 0;
     loop {
         tokio::time::sleep(Duration::from_secs(1)).await;
-        let now = taken.load(Ordering::Relaxed);
-        metrics.attempts.inc_by(now - before);
-        metrics.acquired.inc_by(now - before);
+        let now = taken.count();
         let seconds = begin.elapsed().as_secs();
         let percent = 100.0 * now as f64 / keys as f64;
         eprintln!("gen: {now} of {keys} locks ({percent:.1} %), {} in the last second, {seconds} s", now - before);

@@ -10,6 +10,7 @@ use tokio::task::JoinSet;
 
 use super::backends::Filler;
 use super::fill::{Fill, Filled};
+use super::taken::Taken;
 
 /// A fill ends when the machine has less memory than this: the system would end some process next.
 const SPARE_MEMORY: u64 = 1 << 30;
@@ -19,7 +20,7 @@ impl Fill {
     ///
     /// # Errors
     /// The servers could not be reached at the start. A refusal later is the end of the fill, and its reason.
-    pub async fn run(&self, taken: &Arc<AtomicU64>) -> Result<Filled, String> {
+    pub async fn run(&self, taken: &Arc<Taken>) -> Result<Filled, String> {
         let fillers = Filler::connect(self).await?;
         let batch = self.rate.map_or(fillers.batch, |rate| fillers.batch.min(whole(rate / 10.0).max(1)));
         let source = Arc::new(Source {
@@ -44,7 +45,7 @@ impl Fill {
             done.map_err(|error| format!("a bug of the lab: {error}"))?;
         }
         let ended = source.ended.lock().take();
-        Ok(Filled { keys: taken.load(Ordering::Relaxed), took: source.begin.elapsed(), ended })
+        Ok(Filled { keys: taken.count(), took: source.begin.elapsed(), ended })
     }
 }
 
@@ -112,6 +113,7 @@ mod tests {
             keys: 25,
             prefix: String::new(),
             seed: 1,
+            step: 1,
             lasts: Lasts::For(Duration::ZERO),
             share: 1,
             rate,

@@ -1,4 +1,4 @@
-//! What a run ran on: the commit, the machine, the servers.
+//! The environment of a run: the commit, the machine, the servers.
 
 use std::path::Path;
 use std::process::Command;

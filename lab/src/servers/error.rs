@@ -1,4 +1,4 @@
-//! Why servers were not started, reached or ended: each error names the server and says what to do next.
+//! Errors of starting, reaching or ending servers: each names the server and says what to do next.
 
 use std::fmt;
 use std::io;

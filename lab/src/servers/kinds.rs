@@ -1,4 +1,4 @@
-//! What differs from kind to kind: each kind's plan, its sign of readiness, and its signals.
+//! The differences between the kinds of servers: each kind's plan, its sign of readiness, and its signals.
 
 use std::path::Path;
 

@@ -1,4 +1,4 @@
-//! Which servers to start, and how: what differs from run to run. What never differs is in `lab/config/`.
+//! Options of the servers to start, which differ from run to run. The settings that never differ are in `lab/config/`.
 
 use std::fmt;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! What the servers of a kind are, before they are started.
+//! The plan of the servers of a kind, before they are started.
 
 use std::fs;
 use std::path::{Path, PathBuf};

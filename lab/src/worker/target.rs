@@ -1,4 +1,4 @@
-//! What a worker writes to: the lab's resource, or a store that checks the token itself.
+//! The target of a worker's writes: the lab's resource, or a store that checks the token itself.
 
 use std::sync::Arc;
 

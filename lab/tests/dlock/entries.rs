@@ -1,4 +1,5 @@
-//! What a server has of a key, asked with clients of the tests' own: the holder and every waiter are one entry each.
+//! The entries of a key at a server, read with clients of the tests' own: the holder and every waiter are one entry
+//! each.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is special to etcd: by hand, and by its own lock service.
+//! Tests that are special to etcd: by hand, and by its own lock service.
 
 use std::time::Duration;
 

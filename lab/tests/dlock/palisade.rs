@@ -1,4 +1,4 @@
-//! What is special to Palisade: renewed on request, or by the usual client.
+//! Tests that are special to Palisade: renewed on request, or by the usual client.
 
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is special to one Redis.
+//! Tests that are special to one Redis.
 
 use std::sync::Arc;
 use std::time::Duration;

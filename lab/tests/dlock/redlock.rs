@@ -1,4 +1,4 @@
-//! What is special to Redlock: majorities, and that its numbers are no fencing tokens.
+//! Tests that are special to Redlock: majorities, and that its numbers are no fencing tokens.
 
 use std::time::Duration;
 

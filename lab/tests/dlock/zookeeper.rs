@@ -1,4 +1,4 @@
-//! What is special to ZooKeeper: sessions that are left, and sessions that renew themselves.
+//! Tests that are special to ZooKeeper: sessions that are left, and sessions that renew themselves.
 
 use palisade_lab::dlock::Backend;
 

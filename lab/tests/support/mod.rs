@@ -1,4 +1,4 @@
-//! What a test does when the servers that it needs are not installed: it says so, and is skipped; with
+//! Support for tests that need installed servers: without the servers a test says so and is skipped; with
 //! `LAB_REQUIRE=all` it fails.
 
 use std::fmt::Display;

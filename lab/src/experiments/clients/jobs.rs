@@ -1,4 +1,4 @@
-//! What became of the clients' jobs, and what follows from them.
+//! The clients' jobs, their outcomes, and what follows from them.
 
 use serde::{Deserialize, Serialize};
 

@@ -20,13 +20,13 @@ use crate::history::Judgement;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 
-const TTL_MS: u64 = 6_000;
+pub(super) const TTL_MS: u64 = 6_000;
 const JUMP_S: i64 = 60;
 /// How fast clocks run in the case [`ClockCase::Fast`]: a lease by such a clock ends after a fourth of its TTL.
 const RATE: u32 = 4;
-const ROUNDS: u64 = 3;
+pub(super) const ROUNDS: u64 = 3;
 /// How much later than a TTL after its grant a lease may be noticed to have ended.
-const LATE_MS: u64 = 3_000;
+pub(super) const LATE_MS: u64 = 3_000;
 /// How exactly a server states its time: it has to be asked.
 const EXACT_MS: u64 = 5_000;
 

@@ -1,12 +1,15 @@
 //! Experiment `contention`: what more contenders for one key buy.
 //!
 //! Attempts arrive in the open model at a rate above what any lock can serve, so the queue fills up to the
-//! number of contenders, and stays full until the arrivals end. Then the waiters drain.
+//! number of contenders, and stays full until the arrivals end. Then the waiters drain. An arrival beyond the contenders is
+//! not started, so these cases are closed at that number; [`open`] has those that leave nothing out.
 
+pub(super) mod open;
 mod page;
 
 use std::time::Duration;
 
+pub use open::OpenCase;
 pub use page::page;
 use serde::{Deserialize, Serialize};
 
@@ -18,11 +21,11 @@ use crate::event::micros;
 use crate::report::Prediction;
 use crate::report::table::ms;
 
-const CONTENDERS: [u32; 3] = [50, 200, 1000];
+pub(super) const CONTENDERS: [u32; 3] = [50, 200, 1000];
 const WORK: Duration = Duration::from_millis(2);
 /// Arrivals a second: twice the ceiling of a lock that costs nothing.
 const RATE: u32 = 1000;
-const DURATION: Duration = Duration::from_secs(2);
+pub(super) const DURATION: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(10);
 /// Errors of a case that the page lists; results.json has all.
 const LISTED: usize = 3;
@@ -54,6 +57,9 @@ pub struct Figures {
     pub cold_error: Option<String>,
     /// The cases.
     pub cases: Vec<ContentionCase>,
+    /// The open cases; empty in runs that are older than these.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub open: Vec<OpenCase>,
 }
 
 /// A number of contenders.
@@ -92,10 +98,15 @@ impl Figures {
         1e6 / (self.work.p50_us + self.acquire.p50_us + self.release.p50_us).max(1) as f64
     }
 
+    /// The most hand-overs a second that were measured; without any, the computed ceiling.
+    fn highest(&self) -> f64 {
+        let highest = self.cases.iter().map(|case| case.summary.handovers_per_second).fold(0.0, f64::max);
+        if highest > 0.0 { highest } else { self.ceiling() }
+    }
+
     /// The lowest number of contenders with 90 % of the highest throughput: beyond it, more contenders buy only waiting.
     fn enough(&self) -> Option<u32> {
-        let highest = self.cases.iter().map(|case| case.summary.handovers_per_second).fold(0.0, f64::max);
-        let enough = |case: &&ContentionCase| highest > 0.0 && case.summary.handovers_per_second >= 0.9 * highest;
+        let enough = |case: &&ContentionCase| case.summary.handovers_per_second >= 0.9 * self.highest();
         self.cases.iter().find(enough).map(|case| case.contenders)
     }
 }
@@ -134,16 +145,46 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         cases.push(ContentionCase { contenders: number, summary, operations, violations });
     }
     let (duration_us, asked_work_us) = (micros(duration), micros(work_time));
-    let figures =
-        Figures { load_average, duration_us, rate, asked_work_us, acquire, work, release, cold, cold_error, cases };
+    let mut figures = Figures {
+        load_average,
+        duration_us,
+        rate,
+        asked_work_us,
+        acquire,
+        work,
+        release,
+        cold,
+        cold_error,
+        cases,
+        open: Vec::new(),
+    };
+    figures.open = open::run(context, &locks, figures.highest(), work_time).await?;
     let predictions = predictions(&figures);
     Ok((figures, predictions))
 }
 
 fn predictions(figures: &Figures) -> Vec<Prediction> {
-    let operations = figures.cases.iter().map(|case| case.operations).sum();
-    let violations = figures.cases.iter().map(|case| case.violations.len()).sum();
+    let sum = |closed: fn(&ContentionCase) -> usize, open: fn(&OpenCase) -> usize| {
+        figures.cases.iter().map(closed).chain(figures.open.iter().map(open)).sum()
+    };
+    let operations = sum(|case| case.operations, |case| case.operations);
+    let violations = sum(|case| case.violations.len(), |case| case.violations.len());
     let mut predictions = vec![Prediction::none("violations in the histories", operations, violations)];
+    if let (Some(least), Some(most)) = (figures.open.first(), figures.open.last()) {
+        let all = |of: fn(&Summary) -> u64| figures.open.iter().map(|case| of(&case.summary)).sum::<u64>();
+        let (arrivals, left_out) = (all(|summary| summary.arrivals), all(|summary| summary.overflow));
+        let count = |number| usize::try_from(number).unwrap_or(usize::MAX);
+        predictions.push(Prediction::none("open: arrivals that were not started", count(arrivals), count(left_out)));
+        let longest = |case: &OpenCase| case.queue.iter().max().copied().unwrap_or(0);
+        predictions.push(Prediction {
+            predicted: format!(
+                "open: the longest queue at {} % of the ceiling is longer than at {} %",
+                most.load, least.load
+            ),
+            seen: format!("{}, and {}", longest(most), longest(least)),
+            holds: longest(most) > longest(least),
+        });
+    }
     let case = |number| figures.cases.iter().find(|case| case.contenders == number);
     if let (Some(some), Some(many)) = (case(CONTENDERS[1]), case(CONTENDERS[2])) {
         let rates = [some, many].map(|case| case.summary.handovers_per_second);
@@ -192,7 +233,24 @@ mod tests {
             cold: 0,
             cold_error: None,
             cases: cases.collect(),
+            open: Vec::new(),
         }
+    }
+
+    fn open(load: u64, waiting: usize, overflow: u64) -> OpenCase {
+        let summary = Summary { arrivals: 10, overflow, ..Summary::default() };
+        let (operations, violations) = (1, Vec::new());
+        OpenCase { load, rate: 1.0, duration_us: 0, summary, queue: vec![waiting], operations, violations }
+    }
+
+    #[test]
+    fn predictions_of_the_open_cases_can_fail() {
+        let holds = |open: Vec<OpenCase>| -> Vec<bool> {
+            let figures = Figures { open, ..figures([1.0, 200.0, 210.0], [1, 100, 500], 0) };
+            predictions(&figures)[1..3].iter().map(|prediction| prediction.holds).collect()
+        };
+        assert_eq!(holds(vec![open(50, 1, 0), open(120, 5, 0)]), [true, true]);
+        assert_eq!(holds(vec![open(50, 5, 0), open(120, 5, 1)]), [false, false]);
     }
 
     #[test]
@@ -200,6 +258,7 @@ mod tests {
         let figures = figures([150.0, 190.0, 200.0], [1, 2, 3], 0);
         assert!((figures.ceiling() - 200.0).abs() < 1e-9);
         assert_eq!(figures.enough(), Some(200));
+        assert!((figures.highest() - 200.0).abs() < 1e-9);
     }
 
     #[test]

@@ -1,5 +1,6 @@
 //! The page of experiment `contention`.
 
+use super::open::{self, OpenCase};
 use super::{ContentionCase, Figures, LISTED, RATE, UNCONTENDED, WAIT, WORK};
 use crate::contend::summary::Latency;
 use crate::event::micros;
@@ -12,6 +13,7 @@ use crate::report::{Page, Results};
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (machine, parts, cases, errors) = (machine(results), parts(results), cases(results), errors(results));
+    let open = open_cases(results);
     let (rate, work_us) =
         results.runs.first().map_or((RATE, micros(WORK)), |run| (run.figures.rate, run.figures.asked_work_us));
     let (work, wait) = (ms(work_us), WAIT.as_secs());
@@ -35,12 +37,13 @@ queue fills up to the number of contenders. An arrival that finds all of them bu
 and counts as overflow. Each attempt waits for {wait} s at most. After the last arrival, the waiters
 drain.
 
-Latencies count from the intended start of each attempt and are recorded in HDR histograms: no
-delay is left out because the load generator had to wait (coordinated omission). The percentiles
-are of granted attempts; where attempts timed out or failed, the true percentiles are higher. Each
-contender has a connection of its own, made before the cases; with ZooKeeper, each attempt opens a
-session of its own, because the session is the lease. All contenders are tasks of one process, which
-shares the machine with the servers.
+Latencies count from the intended start of each attempt that was started, and are recorded in HDR
+histograms. An arrival that was not started has no latency, so the waits of these cases are those of
+a queue that is closed at the number of contenders; more arrivals than that would wait longer. The
+percentiles are of granted attempts; where attempts timed out or failed, the true percentiles are
+higher. Each contender has a connection of its own, made before the cases; with ZooKeeper, each
+attempt opens a session of its own, because the session is the lease. All contenders are tasks of
+one process, which shares the machine with the servers.
 
 ## Figures
 
@@ -62,7 +65,7 @@ With contention:
 The plots of latencies leave out cases in which most attempts timed out or failed: the few that were
 granted did not wait.
 
-Errors:
+{open}Errors:
 
 {errors}
 ## Predicted and seen
@@ -72,6 +75,8 @@ Errors:
 
 - A wait is the queue's length divided by the hand-overs a second. Once the throughput stays, a
   queue that is five times as long is a wait that is five times as long.
+- Below the ceiling a queue comes and goes. Above it, the queue grows for as long as attempts arrive:
+  then the percentiles say how long the load lasted, and little about the lock.
 - The column `enough` names the lowest number of contenders that reaches 90 % of the highest
   throughput of the backend. From there on, more contenders buy only waiting: shorten the work,
   or split the key.
@@ -95,14 +100,114 @@ Errors:
         move |case: &ContentionCase| if case.mostly_granted() { of(&case.summary.latency) as f64 / 1e3 } else { 0.0 }
     };
     let milliseconds = |name: &str| format!("{name} of the latency, ms");
-    let files = vec![
+    let mut files = vec![
         ("handovers.svg".to_owned(), plot(results, "hand-overs a second", |case| case.summary.handovers_per_second)),
         ("p50.svg".to_owned(), plot(results, &milliseconds("p50"), quantile(|latency| latency.p50_us))),
         ("p99.svg".to_owned(), plot(results, &milliseconds("p99"), quantile(|latency| latency.p99_us))),
         ("p999.svg".to_owned(), plot(results, &milliseconds("p999"), quantile(|latency| latency.p999_us))),
         ("cases.csv".to_owned(), csv(results)),
     ];
+    for run in results.runs.iter().filter(|run| !run.figures.open.is_empty()) {
+        files.push((queue_file(&run.backend), queue(&run.figures.open)));
+    }
+    if results.runs.iter().any(|run| !run.figures.open.is_empty()) {
+        files.push(("queue.csv".to_owned(), queue_csv(results)));
+    }
     Page { markdown, files }
+}
+
+fn queue_file(backend: &str) -> String {
+    format!("queue-{backend}.svg")
+}
+
+/// The open cases: what they are, their figures and plots.
+fn open_cases(results: &Results<Figures>) -> String {
+    let mut table = Table::of(
+        "backend | of the measured ceiling | arrivals a second | hand-overs a second | p50, ms | p99, ms | p999, ms | \
+         longest, ms | waiting at most | waiting at the last arrival | granted | timeouts | errors | not started | \
+         generator, ms | violations",
+    );
+    let (mut plots, mut missing) = (String::new(), Vec::new());
+    for run in &results.runs {
+        let backend = &run.backend;
+        match run.figures.open.is_empty() {
+            true => missing.push(backend.as_str()),
+            false => plots += &format!("![{backend}: attempts that wait](contention/{})\n\n", queue_file(backend)),
+        }
+        for case in &run.figures.open {
+            let summary = &case.summary;
+            table.row([
+                backend.clone(),
+                format!("{} %", case.load),
+                format!("{:.1}", case.rate),
+                format!("{:.1}", summary.handovers_per_second),
+                ms(summary.latency.p50_us),
+                ms(summary.latency.p99_us),
+                ms(summary.latency.p999_us),
+                ms(summary.latency.max_us),
+                case.queue.iter().max().copied().unwrap_or(0).to_string(),
+                case.at_end().to_string(),
+                summary.granted.to_string(),
+                summary.timeouts.to_string(),
+                summary.errors().to_string(),
+                summary.overflow.to_string(),
+                ms(summary.lag.p99_us),
+                case.violations.len().to_string(),
+            ]);
+        }
+    }
+    let mut text = String::new();
+    if missing.len() < results.runs.len() {
+        let loads = open::LOADS.map(|load| format!("{load} %")).join(", ");
+        let (seconds, wait, bound) = (open::DURATION.as_secs(), open::WAIT.as_secs(), open::BOUND);
+        text += &format!(
+            "**Open cases.** Each arrival is a task of its own, at {loads} of the measured ceiling: of the most\n\
+             hand-overs a second in the table above. Attempts arrive for {seconds} s at least, and each waits for {wait} s\n\
+             at most. Nothing but memory and sockets bounds their number: the bound is {bound} in flight, and an arrival\n\
+             beyond it would be counted as *not started*. Where that column is 0, no delay is left out because the load\n\
+             generator had to wait (coordinated omission). An attempt waits from its intended start to its grant:\n\n\
+             {}\n{plots}",
+            table.markdown()
+        );
+    }
+    if !missing.is_empty() {
+        text += &format!("These runs are older than the open cases, and have none: {}.\n\n", missing.join(", "));
+    }
+    text
+}
+
+/// How many attempts wait over time: a line for each load.
+fn queue(cases: &[OpenCase]) -> String {
+    let line = |case: &OpenCase| Series {
+        name: format!("{} % of the ceiling: {:.1} arrivals a second", case.load, case.rate),
+        points: case.points(),
+        line: true,
+    };
+    let lines: Vec<_> = cases.iter().map(line).collect();
+    let points = || lines.iter().flat_map(|line| &line.points);
+    let most = |of: fn(&(f64, f64)) -> f64| points().map(of).fold(1.0, f64::max);
+    let axes = Axes {
+        x: "seconds since the start".to_owned(),
+        y: "attempts that wait".to_owned(),
+        x_range: (0.0, most(|point| point.0) * 1.02),
+        // Room for the legend.
+        y_range: (0.0, most(|point| point.1) * 1.5),
+        logarithmic: false,
+    };
+    series(&axes, &lines)
+}
+
+fn queue_csv(results: &Results<Figures>) -> String {
+    let mut table = Table::of("backend | load_percent | arrivals_per_second | at_s | waiting");
+    for run in &results.runs {
+        for case in &run.figures.open {
+            for (at, waiting) in case.points() {
+                let (load, rate) = (case.load.to_string(), format!("{:.3}", case.rate));
+                table.row([run.backend.clone(), load, rate, format!("{at:.2}"), format!("{waiting:.0}")]);
+            }
+        }
+    }
+    table.csv()
 }
 
 fn machine(results: &Results<Figures>) -> String {
@@ -247,4 +352,51 @@ fn plot(results: &Results<Figures>, y: &str, value: impl Fn(&ContentionCase) -> 
         logarithmic: true,
     };
     series(&axes, &lines)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::*;
+    use crate::contend::summary::Summary;
+    use crate::report::Run;
+    use crate::report::setup::Setup;
+
+    fn run(backend: &str, open: Vec<OpenCase>) -> Run<Figures> {
+        let figures = Figures {
+            load_average: String::new(),
+            duration_us: 0,
+            rate: 1,
+            asked_work_us: 0,
+            acquire: Latency::default(),
+            work: Latency::default(),
+            release: Latency::default(),
+            cold: 0,
+            cold_error: None,
+            cases: Vec::new(),
+            open,
+        };
+        let setup = Setup::of("", String::new(), Path::new("/"));
+        Run { backend: backend.to_owned(), setup, figures, predictions: Vec::new() }
+    }
+
+    #[test]
+    fn open_cases_have_figures_and_a_plot_of_the_queue() {
+        let summary = Summary { granted: 7, overflow: 2, ..Summary::default() };
+        let (queue, violations) = (vec![0, 3, 2, 0], Vec::new());
+        let open = OpenCase { load: 120, rate: 24.0, duration_us: 500_000, summary, queue, operations: 14, violations };
+        let results = Results { runs: vec![run("old", Vec::new()), run("redis", vec![open])] };
+        let page = page(&results);
+        let row = "| redis | 120 % | 24.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 3 | 2 | 7 | 0 | 0 | 2 | 0.0 | 0 |";
+        for text in
+            [row, "(contention/queue-redis.svg)", "older than the open cases, and have none: old.", "50 %, 90 %, 120 %"]
+        {
+            assert!(page.markdown.contains(text), "{text} is missing in\n{}", page.markdown);
+        }
+        let file = |name: &str| page.files.iter().find(|(file, _)| file == name).map(|(_, text)| text.as_str());
+        assert!(file("queue-redis.svg").unwrap().contains("120 % of the ceiling: 24.0 arrivals a second"));
+        assert!(file("queue.csv").unwrap().contains("redis,120,24.000,0.25,3\n"));
+        assert_eq!(file("queue-old.svg"), None);
+    }
 }

@@ -22,7 +22,7 @@ use crate::history::Judgement;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 
-const ROUNDS: u64 = 3;
+pub(super) const ROUNDS: u64 = 3;
 /// From the kill of Redis's primary to its replica's promotion, by the experiment in Sentinel's place.
 const PROMOTION_MS: u64 = 1_000;
 /// From the order to kill the leader to the last grant that it had answered.

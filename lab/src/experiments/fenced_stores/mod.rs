@@ -27,7 +27,7 @@ use crate::worker::job::lines;
 use crate::worker::pause::How;
 
 /// Races of one store under one rule, for each round.
-const RACES: u64 = 10;
+pub(super) const RACES: u64 = 10;
 
 /// What was measured on one lock service.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

@@ -8,7 +8,9 @@ mod numbers;
 
 use std::path::Path;
 
-use super::{clocks, contention, failover, fairness, fenced_stores, pause, redlock, release, renew, ttl, work};
+use super::{
+    clocks, contention, failover, fairness, fenced_stores, pause, redlock, release, renew, ten_million, ttl, work,
+};
 use crate::dlock::Backend;
 use crate::report::Results;
 use crate::report::table::Table;
@@ -67,6 +69,7 @@ struct Kept {
     renew: Results<renew::Figures>,
     ttl: Results<ttl::Figures>,
     fenced_stores: Results<fenced_stores::Figures>,
+    ten_million: Results<ten_million::Figures>,
 }
 
 impl Kept {
@@ -83,6 +86,7 @@ impl Kept {
             renew: Results::load(out, "renew")?,
             ttl: Results::load(out, "ttl")?,
             fenced_stores: Results::load(out, "fenced-stores")?,
+            ten_million: Results::load(out, "ten-million")?,
         })
     }
 

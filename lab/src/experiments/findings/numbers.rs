@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::super::{contention, work};
+use super::super::{contention, ten_million, work};
 use super::cells::NOT_RUN;
 use super::{Kept, of};
 use crate::dlock::Backend;
@@ -15,7 +15,7 @@ const TARGET_US: u64 = 3_000;
 /// Contenders for the hot key.
 const CONTENDERS: u32 = 200;
 
-pub(super) const HEAD: [&str; 7] = [
+pub(super) const HEAD: [&str; 8] = [
     "backend",
     "acquire without contention, p99, ms; target: below 3",
     "hot key, 200 contenders, p99, ms",
@@ -23,12 +23,14 @@ pub(super) const HEAD: [&str; 7] = [
     "violations with the fence on",
     "hand-overs a second, TTL above the work",
     "TTL below the work",
+    "very many locks, acquired of those asked for; what ended the fill: [ten-million](ten-million.md)",
 ];
 
 /// What the table shows.
 pub(super) const TEXT: &str = "\
-The numbers come from [contention](contention.md) and [work](work.md), where 3 workers do the jobs.
-A wait at the hot key is the queue divided by the hand-overs a second. Their ceiling is
+The numbers come from [contention](contention.md), from [work](work.md), where 3 workers do the
+jobs, and from [ten-million](ten-million.md), which asks slower lock services for fewer locks. A
+wait at the hot key is the queue divided by the hand-overs a second. Their ceiling is
 1 / (work + acquire + release), of medians without contention; a queue at the server hands over
 faster than that. Waiters that spin (redis, redlock) may wait far longer: see
 [fairness](fairness.md).
@@ -44,7 +46,8 @@ impl Kept {
         let (contention, work) = (of(&self.contention, backend), of(&self.work, backend));
         let [hot_key, bound] = hot_key(contention);
         let violations = text(&self.violations(backend));
-        [backend.to_string(), acquire(contention), hot_key, bound, violations, above(work), below(work)]
+        let many = many(of(&self.ten_million, backend));
+        [backend.to_string(), acquire(contention), hot_key, bound, violations, above(work), below(work), many]
     }
 
     /// What was found with the fence on, by experiment.
@@ -167,4 +170,16 @@ fn below(figures: Option<&work::Figures>) -> String {
     };
     let parts: Vec<_> = [false, true].into_iter().filter_map(part).collect();
     if parts.is_empty() { NOT_RUN.to_owned() } else { parts.join("; ") }
+}
+
+/// The largest fill: its locks, and what ended it.
+pub(super) fn many(figures: Option<&ten_million::Figures>) -> String {
+    let largest = figures.and_then(|figures| figures.cases.iter().max_by_key(|case| case.asked));
+    largest.map_or_else(
+        || NOT_RUN.to_owned(),
+        |case| match &case.ended {
+            None => format!("{} of {}", case.taken, case.asked),
+            Some(reason) => format!("**{} of {}**: {reason}", case.taken, case.asked),
+        },
+    )
 }

@@ -231,6 +231,7 @@ fn kept() -> Kept {
         renew: Results { runs: Vec::new() },
         ttl: Results { runs: Vec::new() },
         fenced_stores: Results { runs: Vec::new() },
+        ten_million: Results { runs: Vec::new() },
     }
 }
 
@@ -268,7 +269,7 @@ fn violation_with_the_fence_on_names_its_page() {
 #[test]
 fn numbers_have_the_figures_of_their_backend_alone() {
     let mut kept = kept();
-    assert_eq!(kept.numbers(Backend::Redis)[1..], ["not run"; 6]);
+    assert_eq!(kept.numbers(Backend::Redis)[1..], ["not run"; 7]);
     let setup = Setup::of("", String::new(), Path::new("/"));
     let mut rounds = vec![paused(Fence::On, 0, true), paused(Fence::On, 1, false), paused(Fence::Off, 1, false)];
     rounds[1].resource_judged.resource.push(String::new());
@@ -277,6 +278,20 @@ fn numbers_have_the_figures_of_their_backend_alone() {
     let found = "**1 by the checkers, 1 by the resource**, 2 keys: [pause](pause.md)";
     assert_eq!(kept.numbers(Backend::Redis)[4], found);
     assert_eq!(kept.numbers(Backend::Palisade)[4], "not run");
+}
+
+#[test]
+fn largest_fill_says_what_ended_it() {
+    let case = |asked, taken, ended: Option<&str>| ten_million::Case {
+        asked,
+        taken,
+        ended: ended.map(str::to_owned),
+        ..ten_million::Case::default()
+    };
+    let figures = |cases| ten_million::Figures { keys: 9, cases, notes: Vec::new() };
+    let figures = [figures(vec![case(1, 1, None), case(9, 4, Some("no memory"))]), figures(vec![case(9, 9, None)])];
+    assert_eq!(figures.each_ref().map(|figures| numbers::many(Some(figures))), ["**4 of 9**: no memory", "9 of 9"]);
+    assert_eq!(numbers::many(None), "not run");
 }
 
 #[test]
@@ -297,6 +312,7 @@ fn acquire_above_the_target_stands_out() {
             operations: 0,
             violations: Vec::new(),
         }],
+        open: Vec::new(),
     };
     assert_eq!(numbers::acquire(Some(&figures(2_900, 1.0))), "2.9");
     assert_eq!(numbers::acquire(Some(&figures(3_000, 1.0))), "**3.0**");

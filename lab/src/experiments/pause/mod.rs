@@ -26,7 +26,7 @@ use crate::worker::job::lines;
 use crate::worker::pause::How;
 
 const TTL_MS: u64 = 2_000;
-const PAUSE_MS: u64 = 5_000;
+pub(super) const PAUSE_MS: u64 = 5_000;
 pub(super) const ROUNDS: u64 = 3;
 
 /// The rounds of one backend.

@@ -1,4 +1,4 @@
-//! What a client has done in a window: pairs, and errors.
+//! A client's work in a window: pairs, and errors.
 
 use std::time::{Duration, Instant};
 

@@ -13,6 +13,7 @@ use zookeeper_client::{Acls, Client as ZooKeeper, CreateMode};
 
 use super::super::text;
 use super::raw::Raw;
+use super::record::{self, Record};
 use super::{TTL, WAIT};
 use crate::dlock::{self, Backend, Connections, Handle, Locks, Released, Renewal, Request};
 use crate::servers::{Durability, Kind, Options};
@@ -146,7 +147,8 @@ impl System {
         self != System::ZookeeperNode
     }
 
-    fn backend(self) -> Backend {
+    /// The lock service.
+    pub(super) fn backend(self) -> Backend {
         match self {
             System::Palisade | System::PalisadeHttp | System::PalisadeRaw => Backend::Palisade,
             System::EtcdLock => Backend::EtcdLock,
@@ -226,21 +228,34 @@ impl Driver {
         }
     }
 
-    /// Acquires the lock of `key`, waits for it if another client holds it, and releases it.
+    /// Acquires the lock of `key`, waits for it if another client holds it, and releases it. What can be had by waiting is
+    /// also recorded, if there is a record.
     ///
     /// # Errors
     /// What the system answered.
-    pub async fn pair(&self, client: usize, key: &str) -> Result<(), String> {
+    pub async fn pair(&self, client: usize, key: &str, record: Option<&Record>) -> Result<(), String> {
+        let asked = record.map(|record| (record, record.acquire(client, key)));
+        let granted = |token| asked.map(|(record, asked)| (record, record.grant(asked, client, token)));
+        let release =
+            |granted: Option<(&Record, _)>| granted.map(|(record, granted)| record.release(granted, client, key));
         match self {
             Driver::Locks(locks) => {
                 let handle = locks.acquire(key, &request(client)).await.map_err(text)?;
-                released(handle).await
+                let release = release(granted(handle.fence()));
+                let done = released(handle).await;
+                record::released(release, &done);
+                done
             }
             Driver::EtcdLock(clients) => {
                 let (mut etcd, lease) = clients[client].clone();
                 let options = LockOptions::new().with_lease(lease);
                 let locked = etcd.lock(key, Some(options)).await.map_err(text)?;
-                etcd.unlock(locked.key()).await.map(drop).map_err(text)
+                // The revision at the grant: it grows with each release of the lock.
+                let revision = locked.header().map_or(0, |header| header.revision());
+                let release = release(granted(u64::try_from(revision).unwrap_or(0)));
+                let done = etcd.unlock(locked.key()).await.map(drop).map_err(text);
+                record::released(release, &done);
+                done
             }
             Driver::EtcdTxn(clients) => {
                 let (mut etcd, lease) = clients[client].clone();

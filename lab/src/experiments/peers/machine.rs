@@ -1,5 +1,5 @@
-//! What else the machine did beside a window: the disk's speed, and the processor time of the generator, the servers and
-//! other processes.
+//! The rest of the machine's work during a window: the disk's speed, and the processor time of the generator, the
+//! servers and other processes.
 
 use std::fs::File;
 use std::io::Write;

@@ -5,6 +5,7 @@
 //! | [`drivers`] | the systems, and what one client does in a pair |
 //! | [`raw`] | Palisade's wire protocol without its client |
 //! | `done` | what a client has done in a window |
+//! | [`record`] | the history of one window, which is judged and not measured |
 //! | [`window`] | one window: clients in a closed loop |
 //! | [`machine`] | the disk's speed and the use of the processors beside each window |
 //! | [`tables`] | medians, ratios, and what the page says of them |
@@ -15,6 +16,7 @@ pub mod drivers;
 pub mod machine;
 pub mod page;
 pub mod raw;
+pub mod record;
 pub mod tables;
 pub mod window;
 
@@ -27,6 +29,7 @@ use self::drivers::{Servers, System};
 use self::window::{Cell, Target, Use, Window};
 use super::{servers_of, text};
 use crate::event::micros;
+use crate::history::Judgement;
 use crate::report::setup::Setup;
 use crate::report::{Prediction, Run};
 use crate::servers::{self, Cluster, Kind};
@@ -39,9 +42,9 @@ pub const WINDOW: Duration = Duration::from_millis(1_500);
 const TTL: Duration = Duration::from_secs(60);
 /// How long a client waits for its lock at most: longer than the warm-up, the window and the drain together.
 const WAIT: Duration = Duration::from_secs(120);
-const OWN: [usize; 4] = [1, 16, 64, 256];
-const SHARED: [usize; 2] = [256, 1024];
-const HOT: [usize; 3] = [50, 200, 1000];
+pub(super) const OWN: [usize; 4] = [1, 16, 64, 256];
+pub(super) const SHARED: [usize; 2] = [256, 1024];
+pub(super) const HOT: [usize; 3] = [50, 200, 1000];
 /// Load after the servers were resumed, before the first window of a turn; the first time, ZooKeeper's program is compiled
 /// meanwhile.
 const WARM_UP: [Duration; 2] = [Duration::from_secs(4), Duration::from_secs(1)];
@@ -72,6 +75,10 @@ pub struct Figures {
     pub window_us: u64,
     /// The windows, in the order in which they were measured.
     pub windows: Vec<Window>,
+    /// What the checkers say of one window of the hot lock that was not measured; none: a client cannot wait for a lock, or
+    /// the run recorded no history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub judged: Option<Judgement>,
 }
 
 /// Servers that take turns; between their turns they are stopped by SIGSTOP.
@@ -100,7 +107,8 @@ pub async fn run(
         let cluster = servers::start(servers.kind, &servers.options(plan.palisade.as_ref())).await.map_err(text)?;
         let setup = Setup::of(&plan.command, servers_of(&cluster), cluster.dir());
         let window_us = micros(plan.window);
-        let figures = servers.systems.iter().map(|&system| Figures { system, window_us, windows: Vec::new() });
+        let figures =
+            servers.systems.iter().map(|&system| Figures { system, window_us, windows: Vec::new(), judged: None });
         let mut turn = Turn { figures: figures.collect(), servers, cluster, setup };
         turn.warm_up(WARM_UP[0]).await?;
         turn.pause()?;
@@ -116,6 +124,10 @@ pub async fn run(
         }
         save(runs(&turns))?;
     }
+    for turn in &mut turns {
+        turn.judge(plan.window).await?;
+    }
+    save(runs(&turns))?;
     Ok(runs(&turns))
 }
 
@@ -176,6 +188,19 @@ impl Turn {
         self.pause()
     }
 
+    /// Records and judges a window of the hot lock of each system whose clients can wait.
+    async fn judge(&mut self, window: Duration) -> Result<(), String> {
+        let target = self.resume().await?;
+        for figures in self.figures.iter_mut().filter(|figures| figures.system.hands_over()) {
+            let judged = window::judged(&target, figures.system, window).await;
+            let judged = judged.map_err(|error| format!("{}: {error}", figures.system.name()))?;
+            let (operations, found) = (judged.operations, judged.service.len());
+            eprintln!("peers: {}: {found} violations in {operations} operations", figures.system.name());
+            figures.judged = Some(judged);
+        }
+        self.pause()
+    }
+
     /// Measures windows of all systems of these servers, or warms up (round 0), on one thread of its own: the other
     /// processors are left to the servers.
     async fn windows(&mut self, cells: &[Cell], round: u64, window: Duration) -> Result<(), String> {
@@ -216,10 +241,15 @@ impl Turn {
 fn predictions(figures: &Figures) -> Vec<Prediction> {
     let windows = &figures.windows;
     let count = |holds: fn(&Window) -> bool| windows.iter().filter(|window| holds(window)).count();
-    vec![
+    let mut predictions = vec![
         Prediction::none("windows with a failed pair", windows.len(), count(|window| window.errors > 0)),
         Prediction::all("windows in which pairs were completed", windows.len(), count(|window| window.rate > 0.0)),
-    ]
+    ];
+    if let Some(judged) = &figures.judged {
+        let what = "violations in the history of a window of the hot lock that was not measured";
+        predictions.push(Prediction::none(what, judged.operations, judged.service.len()));
+    }
+    predictions
 }
 
 #[cfg(test)]
@@ -242,12 +272,13 @@ mod tests {
             sync_us: 1,
             cores: Cores::default(),
         };
-        let holds = |windows| {
-            let predictions = predictions(&Figures { system: System::Redis, window_us: 1, windows });
+        let holds = |windows: Vec<Window>| {
+            let judged = Some(Judgement { operations: windows.len(), ..Judgement::default() });
+            let predictions = predictions(&Figures { system: System::Redis, window_us: 1, windows, judged });
             predictions.iter().map(|prediction| prediction.holds).collect::<Vec<_>>()
         };
-        assert_eq!(holds(vec![window(1.0, 0)]), [true, true]);
-        assert_eq!(holds(vec![window(1.0, 0), window(0.0, 1)]), [false, false]);
-        assert_eq!(holds(vec![]), [false, false]);
+        assert_eq!(holds(vec![window(1.0, 0)]), [true, true, true]);
+        assert_eq!(holds(vec![window(1.0, 0), window(0.0, 1)]), [false, false, true]);
+        assert_eq!(holds(vec![]), [false, false, false]);
     }
 }

@@ -1,6 +1,7 @@
-//! The page of `peers`, and the short table that docs/performance.md quotes.
+//! The page of `peers`, and the short tables that docs/performance.md quotes.
 
 use super::drivers::{INSTANCE_TIMEOUT, System};
+use super::record::CLIENTS;
 use super::tables::{Against, DISTURBED, bounded, comparison, disturbances, promises, rates, systems};
 use super::window::{Cell, Use, WARM_UP_MOST, Window};
 use super::{Figures, HOT, OWN, ROUNDS, SHARED, WINDOW};
@@ -49,9 +50,47 @@ fn rounds(results: &Results<Figures>) -> u64 {
     results.runs.iter().map(|run| of(&run.figures)).min().unwrap_or(0)
 }
 
-/// The table that docs/performance.md quotes.
+/// The tables that docs/performance.md quotes.
 fn summary(results: &Results<Figures>) -> String {
-    format!("{}{}", rates(results, Use::Own, &OWN, false), few(results))
+    format!(
+        "Each client has its own connection and its own key; pairs a second, by the number of clients:\n\n{}\n\
+         All clients share four connections; pairs a second, by the number of requests in flight:\n\n{}\n\
+         One hot lock; hand-overs a second, by the number of waiters:\n\n{}{}",
+        rates(results, Use::Own, &OWN, false),
+        rates(results, Use::Shared, &SHARED, false),
+        rates(results, Use::Hot, &HOT, false),
+        few(results)
+    )
+}
+
+/// What is judged of the runs.
+fn judged(results: &Results<Figures>) -> String {
+    let mut table = Table::of(" | clients | operations | violations");
+    let mut missing = Vec::new();
+    for figures in systems(results).into_iter().filter(|figures| figures.system.hands_over()) {
+        let name = figures.system.name();
+        match &figures.judged {
+            None => missing.push(name),
+            Some(judged) => table.row([
+                name.to_owned(),
+                CLIENTS.to_string(),
+                judged.operations.to_string(),
+                judged.service.len().to_string(),
+            ]),
+        }
+    }
+    let mut text = "- The measured windows record no history: that would take processor time from the servers. After\n  \
+                    the last round, each system whose clients can wait runs one more window of the hot lock, which is\n  \
+                    not measured; its history is recorded, and the checkers of histories judge it. Redlock has no\n  \
+                    fencing token that orders its grants; they are numbered in the order in which the client saw them.\n"
+        .to_owned();
+    if missing.len() < systems(results).iter().filter(|figures| figures.system.hands_over()).count() {
+        text += &format!("\n{}\n", table.markdown());
+    }
+    if !missing.is_empty() {
+        text += &format!("- These runs are older than the histories, and have none: {}.\n", missing.join(", "));
+    }
+    text
 }
 
 /// Renders the page.
@@ -70,6 +109,7 @@ pub fn page(results: &Results<Figures>) -> Page {
     let instance_timeout = INSTANCE_TIMEOUT.as_secs();
     let usual = dlock::Options::default().instance_timeout.as_millis();
     let (promises, disturbances, bounded) = (promises(results), disturbances(results), bounded(results));
+    let judged = judged(results);
     let markdown = format!(
         "# Palisade beside its peers
 
@@ -164,11 +204,7 @@ parentheses.
   *generator* says how much.
 - Waiters of Redis spin, and a client that has just released is often the first to ask again: *own*
   says how often the lock went nowhere. Such pairs are not hand-overs, and are not counted.
-- No history is recorded, and the checkers of histories judge nothing here: to record each pair
-  would take processor time from the servers. Except at the hot lock, no two clients contend for a
-  key. In [contention](contention.md) up to 1000 clients contend for one key, and the checkers judge
-  their histories.
-"
+{judged}"
     );
     let files = vec![
         ("own.svg".to_owned(), plot(results)),

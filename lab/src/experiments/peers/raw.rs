@@ -2,15 +2,18 @@
 //! repeated, no session is renewed, and no task stands between the load and the connection.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Instant;
 
 use palisade_client::Security;
 use palisade_client::wire::{Acquire, Answer, Op, OpenSession, Outcome, Release, SessionId};
+use palisade_history::Pending;
 use parking_lot::Mutex;
 
 use super::super::text;
 use super::done::{Done, Pair};
+use super::record::{self, Granted, Record};
 use super::{TTL, WAIT};
 use crate::event::millis;
 
@@ -49,15 +52,15 @@ impl Raw {
         keys: &[String],
         over: &AtomicBool,
         pairs: &AtomicU64,
+        record: Option<Arc<Record>>,
     ) -> Done {
         let asked = Instant::now();
         let clients = self.sessions.iter().zip(keys).enumerate().skip(connection).step_by(self.connections);
-        let clients: Vec<_> = clients
-            .map(|(number, (&session, key))| RawClient { number, session, key: key.clone(), asked, token: None })
-            .collect();
+        let clients: Vec<_> =
+            clients.map(|(number, (&session, key))| RawClient::new(number, session, key, asked)).collect();
         let at_once = clients.len();
         let (ready, requests) = ((0..at_once).collect(), Vec::new());
-        let load = Mutex::new(RawLoad { clients, ready, requests, done: Done::default() });
+        let load = Mutex::new(RawLoad { clients, ready, requests, done: Done::default(), record });
         let ops = std::iter::from_fn(|| load.lock().next(over.load(Ordering::Relaxed), self.wait_ms));
         let answered = |request, outcome| {
             if load.lock().answered(request, outcome) {
@@ -88,6 +91,16 @@ struct RawClient {
     asked: Instant,
     /// The token of the lock that it holds.
     token: Option<u64>,
+    /// Its request in the history.
+    pending: Option<Pending>,
+    /// Its grant in the history.
+    granted: Option<Granted>,
+}
+
+impl RawClient {
+    fn new(number: usize, session: SessionId, key: &str, asked: Instant) -> RawClient {
+        RawClient { number, session, key: key.to_owned(), asked, token: None, pending: None, granted: None }
+    }
 }
 
 /// The clients of a connection, and what they did.
@@ -98,6 +111,7 @@ struct RawLoad {
     /// The client of each request, by the request's number.
     requests: Vec<usize>,
     done: Done,
+    record: Option<Arc<Record>>,
 }
 
 impl RawLoad {
@@ -108,10 +122,16 @@ impl RawLoad {
             let client = &mut self.clients[index];
             let (keys, session, number) = (client.key.as_str().into(), client.session, None);
             let op = match client.token.take() {
-                Some(token) => Op::Release { keys, grant: Release { session, token }, number },
+                Some(token) => {
+                    if let (Some(record), Some(granted)) = (&self.record, client.granted.take()) {
+                        client.pending = Some(record.release(granted, client.number, &client.key));
+                    }
+                    Op::Release { keys, grant: Release { session, token }, number }
+                }
                 None if over => continue,
                 None => {
                     client.asked = Instant::now();
+                    client.pending = self.record.as_ref().map(|record| record.acquire(client.number, &client.key));
                     let options = Acquire { session: Some(session), wait_ms, ..Acquire::default() };
                     Op::Acquire { keys, options, number }
                 }
@@ -130,14 +150,20 @@ impl RawLoad {
         let complete = match outcome {
             Outcome::Ok(Answer::Acquired(acquired)) => {
                 client.token = Some(acquired.token);
+                if let (Some(record), Some(pending)) = (&self.record, client.pending.take()) {
+                    client.granted = Some(record.grant(pending, client.number, acquired.token));
+                }
                 false
             }
             Outcome::Ok(Answer::Released) => {
                 let end = Instant::now();
+                record::released(client.pending.take(), &Ok(()));
                 self.done.pairs.push(Pair { client: client.number, end, latency: end - client.asked });
                 true
             }
             other => {
+                // Dropped, the request has an unknown outcome in the history.
+                client.pending = None;
                 self.done.fail(format!("{other:?}"));
                 false
             }
@@ -156,10 +182,10 @@ mod tests {
     #[test]
     fn client_whose_request_failed_begins_its_next_pair() {
         let session = SessionId::new(1, [7; 10]).unwrap();
-        let client = RawClient { number: 0, session, key: "a".to_owned(), asked: Instant::now(), token: Some(7) };
+        let client = RawClient { token: Some(7), ..RawClient::new(0, session, "a", Instant::now()) };
         let failed = || Outcome::Error(Failure::new(Code::Overloaded, "the log is full"));
         let (ready, requests) = (VecDeque::from([0]), Vec::new());
-        let mut load = RawLoad { clients: vec![client], ready, requests, done: Done::default() };
+        let mut load = RawLoad { clients: vec![client], ready, requests, done: Done::default(), record: None };
         assert!(matches!(load.next(false, 0), Some(Op::Release { .. })));
         assert!(!load.answered(0, failed()));
         assert!(matches!(load.next(false, 0), Some(Op::Acquire { .. })));

@@ -247,7 +247,7 @@ mod tests {
             sync_us: 1,
             cores: Cores { generator: 0.95, ..Cores::default() },
         });
-        Figures { system, window_us: 1, windows: windows.collect() }
+        Figures { system, window_us: 1, windows: windows.collect(), judged: None }
     }
 
     #[test]

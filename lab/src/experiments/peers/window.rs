@@ -12,8 +12,10 @@ use tokio::task::JoinSet;
 use super::done::{Done, Pair};
 use super::drivers::{Driver, System};
 use super::machine::{Cores, Usage, sync_us};
+use super::record::{CLIENTS, Record};
 use crate::contend::summary::Latency;
 use crate::event::micros;
+use crate::history::Judgement;
 use crate::servers::Identity;
 
 /// Connections that clients share in a cell of that kind.
@@ -108,22 +110,11 @@ pub async fn measure(
     let driver = Arc::new(driver);
     let sync_us = sync_us(disk)?;
     let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    let mut tasks = JoinSet::new();
     // Keys of each round: what a stopped client has left delays no later window.
     let key = |client| {
         if hot { format!("round-{round}-hot-{}", cell.clients) } else { format!("round-{round}-own-{client}") }
     };
-    let keys: Arc<[String]> = (0..cell.clients).map(key).collect();
-    if let Driver::Raw(raw) = &*driver {
-        for connection in 0..raw.connections {
-            let (raw, keys, over, pairs) = (raw.clone(), keys.clone(), over.clone(), pairs.clone());
-            tasks.spawn(async move { raw.repeat(connection, &keys, &over, &pairs).await });
-        }
-    } else {
-        for (client, key) in keys.iter().enumerate() {
-            tasks.spawn(repeat(driver.clone(), client, key.clone(), over.clone(), pairs.clone()));
-        }
-    }
+    let tasks = start(&driver, (0..cell.clients).map(key).collect(), (&over, &pairs), None);
     let started = Instant::now();
     tokio::time::sleep(WARM_UP + WARM_UP_EACH * u32::try_from(cell.clients).unwrap_or(u32::MAX)).await;
     let steady = || pairs.load(Ordering::Relaxed) >= cell.clients as u64;
@@ -137,6 +128,62 @@ pub async fn measure(
     let to = Instant::now();
     let cores = Usage::now(&target.processes).since(&begin);
     over.store(true, Ordering::Relaxed);
+    let all = drain(tasks).await;
+    if let Some(driver) = Arc::into_inner(driver) {
+        driver.close().await;
+    }
+    let (counted, own) = counted(all.pairs, from..to, hot);
+    let latency = Latency::of(counted.into_iter().map(micros));
+    let rate = (latency.count as f64 / (to - from).as_secs_f64() * 10.0).round() / 10.0;
+    let Latency { p50_us, p99_us, .. } = latency;
+    let Done { errors, error, .. } = all;
+    Ok(Window { round, cell, steady, rate, own, p50_us, p99_us, errors, error, sync_us, cores })
+}
+
+/// Records one window of the hot lock, which is not measured, and judges its history.
+///
+/// # Errors
+/// The clients could not connect, or the history is not well-formed.
+pub async fn judged(target: &Target, system: System, window: Duration) -> Result<Judgement, String> {
+    let driver = Driver::connect(system, &target.endpoints, &target.leader, CLIENTS, None, true).await?;
+    let (driver, record) = (Arc::new(driver), Arc::new(Record::new(system.backend())));
+    let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
+    let keys = std::iter::repeat_n("judged-hot".to_owned(), CLIENTS).collect();
+    let tasks = start(&driver, keys, (&over, &pairs), Some(record.clone()));
+    tokio::time::sleep(window).await;
+    over.store(true, Ordering::Relaxed);
+    drain(tasks).await;
+    if let Some(driver) = Arc::into_inner(driver) {
+        driver.close().await;
+    }
+    record.judge()
+}
+
+/// Starts a client for each key.
+fn start(
+    driver: &Arc<Driver>,
+    keys: Arc<[String]>,
+    (over, pairs): (&Arc<AtomicBool>, &Arc<AtomicU64>),
+    record: Option<Arc<Record>>,
+) -> JoinSet<Done> {
+    let mut tasks = JoinSet::new();
+    if let Driver::Raw(raw) = &**driver {
+        for connection in 0..raw.connections {
+            let (raw, keys, over, pairs) = (raw.clone(), keys.clone(), over.clone(), pairs.clone());
+            let record = record.clone();
+            tasks.spawn(async move { raw.repeat(connection, &keys, &over, &pairs, record).await });
+        }
+    } else {
+        for (client, key) in keys.iter().enumerate() {
+            let counted = (over.clone(), pairs.clone());
+            tasks.spawn(repeat(driver.clone(), client, key.clone(), counted, record.clone()));
+        }
+    }
+    tasks
+}
+
+/// Waits until the clients have ended, and adds up what they did.
+async fn drain(mut tasks: JoinSet<Done>) -> Done {
     let mut all = Done::default();
     let drained = tokio::time::timeout(DRAIN, async {
         while let Some(done) = tasks.join_next().await {
@@ -156,15 +203,7 @@ pub async fn measure(
         tasks.shutdown().await;
         tokio::time::sleep(CLEAN_UP).await;
     }
-    if let Some(driver) = Arc::into_inner(driver) {
-        driver.close().await;
-    }
-    let (counted, own) = counted(all.pairs, from..to, hot);
-    let latency = Latency::of(counted.into_iter().map(micros));
-    let rate = (latency.count as f64 / (to - from).as_secs_f64() * 10.0).round() / 10.0;
-    let Latency { p50_us, p99_us, .. } = latency;
-    let Done { errors, error, .. } = all;
-    Ok(Window { round, cell, steady, rate, own, p50_us, p99_us, errors, error, sync_us, cores })
+    all
 }
 
 /// The latencies of the pairs that count in a window. Of one hot lock these are its hand-overs to another client than that
@@ -186,11 +225,17 @@ fn counted(mut pairs: Vec<Pair>, window: Range<Instant>, hot: bool) -> (Vec<Dura
 }
 
 /// Makes one pair after the other. After an error the client pauses, so that a server that refuses is not flooded.
-async fn repeat(driver: Arc<Driver>, client: usize, key: String, over: Arc<AtomicBool>, pairs: Arc<AtomicU64>) -> Done {
+async fn repeat(
+    driver: Arc<Driver>,
+    client: usize,
+    key: String,
+    (over, pairs): (Arc<AtomicBool>, Arc<AtomicU64>),
+    record: Option<Arc<Record>>,
+) -> Done {
     let mut done = Done::default();
     while !over.load(Ordering::Relaxed) {
         let begun = Instant::now();
-        match driver.pair(client, &key).await {
+        match driver.pair(client, &key, record.as_deref()).await {
             Ok(()) => {
                 let end = Instant::now();
                 done.pairs.push(Pair { client, end, latency: end - begun });

@@ -1,4 +1,4 @@
-//! What a step of the gallery means for real servers: each sentence of a trace is an action, or an error.
+//! Translates the steps of the gallery for real servers: each sentence of a trace is an action, or an error.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What is observed of a story's servers, clients and resource, in the words of its model.
+//! Observes a story's servers, clients and resource, in the words of its model.
 
 use palisade_client::wire::Consistency;
 use palisade_client::{Client as Palisade, Options};

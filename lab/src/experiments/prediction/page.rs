@@ -1,6 +1,7 @@
 //! The page of experiment `prediction`.
 
 use super::{Done, Figures, Run};
+use crate::report::plot::{BAD, GOOD, Lane, timeline};
 use crate::report::table::Table;
 use crate::report::{Page, Results};
 
@@ -40,6 +41,8 @@ sides send, and delivers it later.
 ## Figures
 
 {summary}
+![Steps that led to the model's state](prediction/steps.svg)
+
 {stories}## Predicted and seen
 
 {predictions}
@@ -65,7 +68,28 @@ sides send, and delivers it later.
 - Only the shortest trace is run. The checker explores all orders; the run follows one.
 "
     );
-    Page { markdown, files: vec![("steps.csv".to_owned(), csv(results))] }
+    Page { markdown, files: vec![("steps.svg".to_owned(), plot(&runs)), ("steps.csv".to_owned(), csv(results))] }
+}
+
+fn agreed(run: &Run) -> usize {
+    run.steps.iter().filter(|step| step.differences.is_empty()).count()
+}
+
+/// A bar for each run: the steps that led to the model's state, those that did not or were not done, and the end.
+fn plot(runs: &[&Run]) -> String {
+    let most = runs.iter().map(|run| run.length).max().unwrap_or(1) as f64;
+    let lane = |run: &&Run| {
+        let (agreed, all) = (agreed(run) as f64, run.length as f64);
+        let spans = vec![(0.0, agreed, GOOD), (agreed, all, BAD)];
+        let name = run.model.strip_prefix("gallery-").unwrap_or(&run.model);
+        let name = format!("{name}{}", if run.repaired { ", repaired" } else { "" });
+        let spans = spans.into_iter().filter(|(from, to, _)| from < to).collect();
+        let (word, colour) = if run.violated() { ("violated", BAD) } else { ("holds", GOOD) };
+        let marks = vec![(all, format!("{}: {word}", run.property), colour)];
+        Lane { name, spans, marks }
+    };
+    let lanes: Vec<_> = runs.iter().map(lane).collect();
+    timeline("steps", most * 1.6, &lanes, &[("as predicted", GOOD), ("not as predicted", BAD)])
 }
 
 fn summary(runs: &[&Run]) -> String {
@@ -74,14 +98,13 @@ fn summary(runs: &[&Run]) -> String {
          violations in the history",
     );
     for run in runs {
-        let agreed = run.steps.iter().filter(|step| step.differences.is_empty()).count();
         let count = |of: &dyn Fn(crate::experiments::processes::Counts) -> u64| {
             run.ending.counts.map_or_else(|| "–".to_owned(), |counts| of(counts).to_string())
         };
         table.row([
             format!("`{}`", run.model),
             (if run.repaired { "with the repair" } else { "as it is" }).to_owned(),
-            format!("{agreed} of {}", run.length),
+            format!("{} of {}", agreed(run), run.length),
             run.property.clone(),
             (if run.violated() { "**violated**" } else { "holds" }).to_owned(),
             count(&|counts| counts.writes),

@@ -9,8 +9,9 @@ use crate::dlock::Backend;
 use crate::event::micros;
 use crate::experiments::processes::Resource;
 use crate::experiments::scratch;
-use crate::experiments::steps::{Order, Process, await_free, connect, now_us};
+use crate::experiments::steps::{HELD, Order, Process, await_free, connect, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
+use crate::metrics::Metrics;
 use crate::servers::{Cluster, Error, Link};
 
 /// How long to wait for what follows from the TTL, beyond the TTL.
@@ -25,6 +26,7 @@ pub(super) struct FaultCase<'a> {
     /// The address of the Redis that counts tokens.
     pub(super) counter: &'a str,
     pub(super) recorder: Recorder,
+    pub(super) metrics: &'a Metrics,
 }
 
 /// A client with its links to the instances.
@@ -151,12 +153,18 @@ impl FaultCase<'_> {
         let call = Call::acquire_one(key, 0, Some(self.ttl_ms()));
         let pending = self.recorder.invoke(&Client::from(client.name), call);
         let origin = now_us().saturating_sub(micros(start.elapsed()));
+        self.metrics.attempts.inc();
+        let begun = Instant::now();
         let report = client.process.order(Order::Acquire).await?;
         if !report.success {
+            // An acquire that finds no majority has failed, and did not wait in vain.
+            self.metrics.timeouts.inc_by((report.did == HELD).into());
             pending.info(report.did);
             client.result.refused_us.get_or_insert(micros(start.elapsed()));
             return Ok(());
         }
+        self.metrics.acquired.inc();
+        self.metrics.acquire_seconds.observe(begun.elapsed().as_secs_f64());
         let number = report.token;
         let token = match self.writes {
             Some(Writes { tokens: Tokens::Own, .. }) => number,
@@ -178,8 +186,10 @@ impl FaultCase<'_> {
         let pending = self.recorder.invoke(&Client::from(client.name), call);
         let report = client.process.order(Order::Write).await?;
         if report.success {
+            self.metrics.writes.inc();
             pending.ok(Answer::Accepted);
         } else {
+            self.metrics.stale_tokens.inc();
             pending.fail(Refusal::Refused);
         }
         client.result.written_us = Some(micros(start.elapsed()));

@@ -25,7 +25,7 @@ use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::servers::{self, Durability, Kind, Options};
 
-const ROUNDS: u64 = 3;
+pub(super) const ROUNDS: u64 = 3;
 /// How often A fails before it is granted the lock: that many numbers are used up at two instances.
 const FAILURES: u64 = 3;
 
@@ -178,6 +178,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
                 cluster,
                 counter: counter.address(0),
                 recorder: Recorder::in_memory(),
+                metrics: &context.metrics,
             };
             let name = format!("{fault:?}, {writes:?}, round {round}");
             case.run().await.map_err(|reason| format!("{name}: {reason}"))

@@ -7,7 +7,7 @@
 mod page;
 
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 pub use page::page;
@@ -19,13 +19,14 @@ use super::{Context, Found};
 use crate::dlock::redis::{Redis, ReleaseHow};
 use crate::dlock::{Backend, Error, Handle, Locks, Options, Released, Request, connect};
 use crate::history::Judgement;
+use crate::metrics::Metrics;
 use crate::report::Prediction;
 
-const TTL_MS: u64 = 1_000;
+pub(super) const TTL_MS: u64 = 1_000;
 /// b's and c's TTL: they hold their locks until the end of the round.
 const LONG_TTL_MS: u64 = 30_000;
 const WAIT_MS: u64 = 20_000;
-const ROUNDS: u64 = 5;
+pub(super) const ROUNDS: u64 = 5;
 
 /// The rounds of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -81,6 +82,7 @@ struct Owner {
     locks: Arc<dyn Locks>,
     name: &'static str,
     recorder: Recorder,
+    metrics: Arc<Metrics>,
 }
 
 impl Owner {
@@ -100,12 +102,17 @@ impl Owner {
             ttl: Duration::from_millis(ttl_ms),
             wait: Duration::from_millis(wait_ms),
         };
+        self.metrics.attempts.inc();
+        let begun = Instant::now();
         match self.locks.acquire(key, &request).await {
             Ok(handle) => {
+                self.metrics.acquired.inc();
+                self.metrics.acquire_seconds.observe(begun.elapsed().as_secs_f64());
                 pending.ok(Answer::Granted { session: self.session(), token: handle.fence() });
                 Ok(Some(handle))
             }
             Err(Error::Timeout { .. }) => {
+                self.metrics.timeouts.inc();
                 pending.info("the lock is held");
                 Ok(None)
             }
@@ -117,12 +124,16 @@ impl Owner {
         let (session, token) = (self.session(), handle.fence());
         let call = Call::Release { keys: Key::from(handle.key()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&self.client(), call);
-        match handle.release().await.map_err(|error| error.to_string())? {
+        let acquired_at = handle.acquired_at();
+        let released = handle.release().await.map_err(|error| error.to_string())?;
+        self.metrics.held_seconds.observe(acquired_at.elapsed().as_secs_f64());
+        match released {
             Released::Done => {
                 pending.ok(Answer::Released);
                 Ok(true)
             }
             Released::NotOwner => {
+                self.metrics.not_owner.inc();
                 pending.fail(Refusal::NotHolder);
                 Ok(false)
             }
@@ -133,6 +144,7 @@ impl Owner {
         let pending = self.recorder.invoke(&self.client(), Call::KeepAlive { session: self.session() });
         let renewed = handle.renew().await.map_err(|error| error.to_string())?;
         if renewed {
+            self.metrics.renewals.inc();
             pending.ok(Answer::KeptAlive)
         } else {
             pending.fail(Refusal::NoSession)
@@ -172,7 +184,12 @@ async fn one(context: &Context, how: How, round: u64) -> Result<Round, String> {
     let locks = connect(context.backend, &context.endpoints, &options).map_err(failed)?;
     let recorder = Recorder::in_memory();
     recorder.drift(crate::history::DRIFT_PPM);
-    let owner = |name, locks: &Arc<dyn Locks>| Owner { locks: locks.clone(), name, recorder: recorder.clone() };
+    let owner = |name, locks: &Arc<dyn Locks>| Owner {
+        locks: locks.clone(),
+        name,
+        recorder: recorder.clone(),
+        metrics: context.metrics.clone(),
+    };
     let (b, c) = (owner("b", &locks), owner("c", &locks));
     let key = format!("release-{how:?}-{round}").to_lowercase();
     let b_handle = Arc::new(Mutex::new(None));

@@ -1,6 +1,7 @@
 //! The page of experiment `release`.
 
 use super::{Figures, How, Round, TTL_MS};
+use crate::report::plot::{BAD, GOOD, Lane, timeline};
 use crate::report::table::Table;
 use crate::report::{Page, Results};
 
@@ -32,6 +33,8 @@ gap.
 ## Figures
 
 {summary}
+![Rounds in which b keeps its lock](release/rounds.svg)
+
 {accusation}## Predicted and seen
 
 {predictions}
@@ -50,7 +53,36 @@ gap.
 - The gap is forced here; how often programs hit it is not measured.
 "
     );
-    Page { markdown, files: vec![("rounds.csv".to_owned(), csv(results))] }
+    Page { markdown, files: vec![("rounds.svg".to_owned(), plot(results)), ("rounds.csv".to_owned(), csv(results))] }
+}
+
+/// The rounds of each kind of release on each backend.
+fn kinds(results: &Results<Figures>) -> Vec<(&str, How, Vec<&Round>)> {
+    let mut kinds = Vec::new();
+    for run in &results.runs {
+        for how in [How::Safe, How::GetThenDel] {
+            let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.how == how).collect();
+            if !rounds.is_empty() {
+                kinds.push((run.backend.as_str(), how, rounds));
+            }
+        }
+    }
+    kinds
+}
+
+/// A bar for each kind of release: rounds in which it changed nothing for b, and the others.
+fn plot(results: &Results<Figures>) -> String {
+    let mut most = 1.0_f64;
+    let lanes = kinds(results).into_iter().map(|(backend, how, rounds)| {
+        let all = rounds.len() as f64;
+        let harmless = rounds.iter().filter(|round| round.harmless()).count() as f64;
+        most = most.max(all);
+        let spans = vec![(0.0, harmless, GOOD), (harmless, all, BAD)];
+        let spans = spans.into_iter().filter(|(from, to, _)| from < to).collect();
+        Lane { name: format!("{backend}, {}", word(how)), spans, marks: Vec::new() }
+    });
+    let lanes: Vec<_> = lanes.collect();
+    timeline("rounds", most * 1.02, &lanes, &[("b keeps its lock", GOOD), ("a frees b's lock", BAD)])
 }
 
 fn summary(results: &Results<Figures>) -> String {
@@ -58,22 +90,17 @@ fn summary(results: &Results<Figures>) -> String {
         "backend | release | rounds | a's release reported success | c was granted the lock beside b | \
          b's renewal found its lock | rounds with violations",
     );
-    for run in &results.runs {
-        for how in [How::Safe, How::GetThenDel] {
-            let rounds: Vec<_> = run.figures.rounds.iter().filter(|round| round.how == how).collect();
-            let count = |of: &dyn Fn(&Round) -> bool| rounds.iter().filter(|round| of(round)).count().to_string();
-            if !rounds.is_empty() {
-                table.row([
-                    run.backend.clone(),
-                    word(how).to_owned(),
-                    rounds.len().to_string(),
-                    count(&|round| round.a_released),
-                    count(&|round| round.tokens.2.is_some()),
-                    count(&|round| round.b_renewed),
-                    count(&|round| !round.judged.service.is_empty()),
-                ]);
-            }
-        }
+    for (backend, how, rounds) in kinds(results) {
+        let count = |of: &dyn Fn(&Round) -> bool| rounds.iter().filter(|round| of(round)).count().to_string();
+        table.row([
+            backend.to_owned(),
+            word(how).to_owned(),
+            rounds.len().to_string(),
+            count(&|round| round.a_released),
+            count(&|round| round.tokens.2.is_some()),
+            count(&|round| round.b_renewed),
+            count(&|round| !round.judged.service.is_empty()),
+        ]);
     }
     table.markdown()
 }

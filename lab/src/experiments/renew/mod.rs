@@ -20,13 +20,13 @@ use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::worker::pause::How;
 
-const TTL_MS: u64 = 2_000;
+pub(super) const TTL_MS: u64 = 2_000;
 /// Pauses, in hundredths of the TTL.
-const PAUSES: [u64; 6] = [50, 80, 100, 120, 150, 250];
+pub(super) const PAUSES: [u64; 6] = [50, 80, 100, 120, 150, 250];
 /// Rounds of each case.
-const ROUNDS: u64 = 5;
+pub(super) const ROUNDS: u64 = 5;
 /// Rounds that run at the same time.
-const AT_ONCE: usize = 10;
+pub(super) const AT_ONCE: usize = 10;
 
 /// The rounds of one backend.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -109,7 +109,7 @@ impl Round {
 const RENEWED_SLEEP: RenewCase = RenewCase { renews: true, how: How::Sleep, after_check: false };
 const RENEWED_STOP: RenewCase = RenewCase { renews: true, how: How::Stop, after_check: false };
 const STOP_AFTER_CHECK: RenewCase = RenewCase { renews: true, how: How::Stop, after_check: true };
-const CASES: [RenewCase; 5] = [
+pub(super) const CASES: [RenewCase; 5] = [
     RenewCase { renews: false, how: How::Sleep, after_check: false },
     RenewCase { renews: false, how: How::Stop, after_check: false },
     RENEWED_SLEEP,

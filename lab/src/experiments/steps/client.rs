@@ -150,6 +150,9 @@ impl StepClient {
     }
 }
 
+/// What was done by an acquire that found the lock held.
+pub(in crate::experiments) const HELD: &str = "acquire: the lock is held";
+
 struct StepRunner {
     flags: StepClient,
     resource: Option<Resource>,
@@ -235,7 +238,7 @@ impl StepRunner {
         let request = Request { owner: self.flags.name.clone(), ttl: self.flags.ttl, wait: Duration::ZERO };
         let handle = match locks.acquire(&self.flags.key, &request).await {
             Ok(handle) => handle,
-            Err(dlock::Error::Timeout { .. }) => return Ok(("acquire: the lock is held".to_owned(), false)),
+            Err(dlock::Error::Timeout { .. }) => return Ok((HELD.to_owned(), false)),
             Err(dlock::Error::Backend { reason, .. }) => return Ok((format!("acquire: {reason}"), false)),
             Err(error) => return Err(error.to_string()),
         };

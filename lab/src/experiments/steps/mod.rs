@@ -5,7 +5,7 @@ mod client;
 mod process;
 
 pub use client::StepClient;
-pub(super) use client::{Order, Report, Stage, connect, now_us};
+pub(super) use client::{HELD, Order, Report, Stage, connect, now_us};
 pub(super) use process::Process;
 
 use std::time::Duration;

@@ -1,20 +1,24 @@
 //! A fill whose locks all end at the same moment, and what becomes of them then.
 
 use std::sync::Arc;
-use std::sync::atomic::AtomicU64;
 use std::time::{Duration, Instant};
 
 use super::Case;
+use super::sample::Record;
 use super::watch::Watch;
 use crate::dlock::Backend;
 use crate::event::micros;
 use crate::generate::fill::{Fill, Lasts};
+use crate::generate::taken::Taken;
+use crate::metrics::Metrics;
 use crate::servers::Cluster;
 
 /// How long the locks of the calibration run may take to end.
 const CALIBRATION_ENDS: Duration = Duration::from_secs(5);
 /// Time between the estimated end of the fill and the end of all TTLs.
 const SLACK: Duration = Duration::from_secs(6);
+/// How long a sample may be under way, in milliseconds.
+const ASKED_MS: u64 = 500;
 
 /// What to fill.
 #[derive(Debug, Clone, Copy)]
@@ -37,6 +41,8 @@ pub struct Plan<'a> {
     pub expiry_limit: Duration,
     /// Seed of the keys.
     pub seed: u64,
+    /// Counts the acquires.
+    pub metrics: &'a Arc<Metrics>,
 }
 
 impl Plan<'_> {
@@ -49,6 +55,7 @@ impl Plan<'_> {
             keys,
             prefix: prefix.to_owned(),
             seed: self.seed,
+            step: 1,
             lasts,
             share: self.share,
             rate: None,
@@ -80,7 +87,7 @@ impl Plan<'_> {
         // The calibration run measures the backend's speed, from which the TTL is computed.
         let calibration = (keys / 100).clamp(1_000, 50_000).min(keys);
         let calibration = self.fill(&format!("calibration-{name}"), calibration, Lasts::For(Duration::from_secs(1)));
-        let filled = calibration.run(&Arc::default()).await?;
+        let filled = calibration.run(&Taken::new(self.metrics, None)).await?;
         let estimate = filled.took.mul_f64(self.margin * keys as f64 / filled.keys.max(1) as f64);
         // The locks of the calibration run end, so that they count in no sample.
         tokio::time::sleep(CALIBRATION_ENDS).await;
@@ -92,8 +99,8 @@ impl Plan<'_> {
         tokio::time::sleep(self.interval()).await;
         let mut fill = self.fill(name, keys, Lasts::Until(passed));
         fill.until = Some(begin + self.fill_limit);
-        let taken = Arc::new(AtomicU64::new(0));
-        let filled = fill.run(&taken).await?;
+        let record = Record::new(keys, self.metrics);
+        let filled = fill.run(&record.of_fill()).await?;
         let seconds = filled.took.as_secs_f64();
         eprintln!(
             "ten-million: {backend}: {name}: {} locks after {seconds:.1} s{}",
@@ -101,6 +108,10 @@ impl Plan<'_> {
             because(&filled.ended)
         );
         let in_time = Instant::now() < passed;
+        let asked_from_ms = watch.elapsed_ms();
+        let rivals = if in_time { Some(record.ask("rival", &fill, filled.keys).await?) } else { None };
+        // Waiters of the second client count as locks with some backends: no sample of that time is kept.
+        let asked = asked_from_ms..watch.elapsed_ms() + ASKED_MS;
         // A fill that was slower than its calibration run ends after its first locks: the moment at which all have ended is
         // later.
         let passed = passed.max(Instant::now() + Duration::from_secs(1));
@@ -119,7 +130,14 @@ impl Plan<'_> {
         let mut samples = recording.end();
         samples.extend(at_passed.ok());
         samples.push(last);
+        samples.retain(|sample| !asked.contains(&sample.at_ms));
         samples.sort_by_key(|sample| sample.at_ms);
+        let mut again = None;
+        if gone_ms.is_some() {
+            again = Some(record.ask("next", &fill, filled.keys).await?);
+            watch.until_left(0, self.expiry_limit).await;
+        }
+        let sampled = Some(record.judge(rivals, again, filled.keys)?);
         Ok(Case {
             name: name.to_owned(),
             asked: keys,
@@ -130,6 +148,7 @@ impl Plan<'_> {
             passed_ms,
             gone_ms,
             samples,
+            sampled,
         })
     }
 }

@@ -7,7 +7,7 @@ use etcd_client::{
 };
 
 use super::cases::Plan;
-use super::redis::{held, one};
+use super::redis::{held, one, sound};
 use super::{Context, Figures, Found, KEYS, Note, fill_limit, text};
 use crate::report::Prediction;
 use crate::servers::{self, Cluster, Kind, Options};
@@ -18,7 +18,7 @@ const QUOTA: u64 = 2 << 30;
 /// Locks on a lease.
 const SHARE: u64 = 1_000;
 /// How long the fills may take.
-const EACH_LIMIT: Duration = Duration::from_secs(60);
+pub(super) const EACH_LIMIT: Duration = Duration::from_secs(60);
 pub(super) const SHARED_LIMIT: Duration = Duration::from_secs(1_200);
 /// How long the leases of a fill may take to end: leases of their own, and shared ones.
 const EACH_ENDS: Duration = Duration::from_secs(180);
@@ -42,6 +42,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         margin: 2.0,
         expiry_limit: EACH_ENDS,
         seed: context.seed,
+        metrics: &context.metrics,
     };
     let each = plan.run().await?;
     let share = (keys / 10).clamp(100, SHARE);
@@ -74,7 +75,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
             gone(&each) && seconds >= least,
         ),
     ];
-    predictions.push(held(&[&each, &shared]));
+    predictions.extend([held(&[&each, &shared]), sound(&[&each, &shared])]);
     predictions.extend(quota_predictions);
     Ok((Figures { keys, cases: vec![each, shared], notes }, predictions))
 }

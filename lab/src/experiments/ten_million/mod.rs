@@ -6,6 +6,7 @@
 //! | [`cases`] | a fill whose locks all end at the same moment |
 //! | [`etcd`], [`redis`], [`redlock`], [`zookeeper`], [`palisade`] | what is asked of each backend |
 //! | [`watch`] | samples of memory, disk and number of locks |
+//! | [`sample`] | the history of a sample of the keys |
 //! | [`page`] | the page |
 
 pub mod cases;
@@ -14,6 +15,7 @@ pub mod page;
 pub mod palisade;
 pub mod redis;
 pub mod redlock;
+pub mod sample;
 pub mod watch;
 pub mod zookeeper;
 
@@ -21,6 +23,7 @@ use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use self::sample::Sampled;
 use self::watch::Sample;
 use super::{Context, Found};
 use crate::dlock::Backend;
@@ -60,6 +63,9 @@ pub struct Case {
     pub gone_ms: Option<u64>,
     /// Memory, disk and locks over time.
     pub samples: Vec<Sample>,
+    /// What the checkers say of a sample of the keys; none in runs that recorded no history.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub sampled: Option<Sampled>,
 }
 
 /// A finding in words.
@@ -124,6 +130,26 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
 /// How long a fill may take.
 fn fill_limit(context: &Context, limit: Duration) -> Duration {
     context.duration.unwrap_or(limit)
+}
+
+/// How long the cases of a backend take, in seconds, by the rates of the committed page: fills end at their limits, and then
+/// all locks must end.
+pub(super) fn seconds(backend: Backend, keys: Option<u64>, duration: Option<Duration>) -> f64 {
+    let part = keys.unwrap_or(KEYS) as f64 / KEYS as f64;
+    let fill = |seconds: f64, limit: Duration| (seconds * part).min(duration.unwrap_or(limit).as_secs_f64());
+    match backend {
+        Backend::Redis => fill(41.0, Duration::from_secs(300)) + 60.0 * part + 45.0,
+        Backend::Redlock => fill(11.0, redlock::LIMIT) + 15.0,
+        Backend::ZooKeeper => {
+            fill(19.0, zookeeper::LIMIT) + 20.0 + zookeeper::LATER.iter().sum::<Duration>().as_secs_f64()
+        }
+        Backend::Palisade => fill(456.0, palisade::LIMIT) + fill(12.0, palisade::LIMIT) + 600.0 * part + 50.0,
+        Backend::Etcd | Backend::EtcdLock => {
+            let (each, shared) = (fill(28.0, etcd::EACH_LIMIT), fill(860.0, etcd::SHARED_LIMIT));
+            // As many locks end a second as are acquired.
+            each + 50.0 * part + 1.2 * shared + shared + 60.0
+        }
+    }
 }
 
 fn text(error: impl std::fmt::Display) -> String {

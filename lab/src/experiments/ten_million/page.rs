@@ -11,6 +11,7 @@ use crate::report::{Page, Results};
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
     let (fills, expiries, notes, plots) = (fills(results), expiries(results), notes(results), plots(results));
+    let (ended, worse, sampled, judged) = (ended(results), worse(results), sampled(results), judged(results));
     let keys = results.runs.iter().map(|run| run.figures.keys).min().unwrap_or(0);
     let trial = if keys < KEYS {
         format!("\n**A trial with {keys} keys: no basis for a comparison.**\n")
@@ -62,6 +63,8 @@ of the database that is in use. Locks are the keys, those with a TTL on Redlock,
 nodes on ZooKeeper.
 
 {fills}
+{ended}
+{worse}
 When all TTLs had passed:
 
 {expiries}
@@ -69,7 +72,7 @@ When all TTLs had passed:
 *Files* in the plots are the lengths of the files in the data directory. Logs are preallocated, so
 that they do not show what a lock takes on the disk.
 
-Limits and steps:
+{sampled}Limits and steps:
 
 {notes}
 ## Predicted and seen
@@ -106,10 +109,7 @@ Limits and steps:
   less than 1 GiB of memory left. The column *ended* says which of them it was.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
   falls late or not at all. ZooKeeper's is a Java heap, which does not show what a lock takes.
-- No history is recorded, and the checkers of histories judge nothing here: in a fill one program
-  acquires each key once, so no two clients contend for a lock; and to record each acquire would
-  take memory and time from the servers.
-"
+{judged}"
     );
     let mut files = vec![("cases.csv".to_owned(), csv(results))];
     for (backend, case) in cases(results) {
@@ -162,6 +162,108 @@ fn fills(results: &Results<Figures>) -> String {
     table.markdown()
 }
 
+/// What ended the fills that are not complete.
+fn ended(results: &Results<Figures>) -> String {
+    let lines: String = cases(results)
+        .filter_map(|(backend, case)| {
+            let (name, taken, asked) = (&case.name, case.taken, case.asked);
+            let reason = case.ended.as_ref()?;
+            Some(format!(
+                "- {backend}, {name}: after {taken} of {asked} locks, at {:.0} a second: {reason}\n",
+                case.rate()
+            ))
+        })
+        .collect();
+    match lines.is_empty() {
+        true => "No fill ended before its last lock.\n".to_owned(),
+        false => format!("**What ended the fills** that did not get all their locks:\n\n{lines}"),
+    }
+}
+
+/// Where a case of another lock service has a better figure than one of Palisade's.
+fn worse(results: &Results<Figures>) -> String {
+    /// A name, whether more is better, and the figure of a case with its text.
+    type Measure = (&'static str, bool, fn(&Case) -> Option<f64>);
+    let measures: [Measure; 3] = [
+        ("locks acquired a second", true, |case| Some(case.rate())),
+        ("bytes of memory a lock", false, |case| case.per_lock(|sample| sample.resident).map(|bytes| bytes as f64)),
+        ("locks removed a second", true, removed),
+    ];
+    let mut lines = String::new();
+    for (_, own) in cases(results).filter(|(backend, _)| *backend == "palisade") {
+        for (what, more, of) in measures {
+            let Some(value) = of(own) else { continue };
+            let better = cases(results).filter(|(backend, _)| *backend != "palisade").filter_map(|(backend, case)| {
+                let its = of(case).filter(|its| if more { *its > value } else { *its < value })?;
+                Some(format!("{backend}, {}: {its:.0}", case.name))
+            });
+            let better: Vec<_> = better.collect();
+            if !better.is_empty() {
+                lines += &format!("- {what}, {}: {value:.0}; {}\n", own.name, better.join("; "));
+            }
+        }
+    }
+    match (lines.is_empty(), cases(results).any(|(backend, _)| backend == "palisade")) {
+        (_, false) => "Palisade was not measured.\n".to_owned(),
+        (true, true) => "**Where Palisade is worse**: nowhere in these figures.\n".to_owned(),
+        (false, true) => format!("**Where Palisade is worse**, case by case:\n\n{lines}"),
+    }
+}
+
+/// What the checkers say of the samples.
+fn sampled(results: &Results<Figures>) -> String {
+    let mut table = Table::of(
+        "backend | case | keys of the sample | granted to a second client while held | granted again later | \
+         operations | violations",
+    );
+    let mut some = false;
+    for (backend, case) in cases(results) {
+        let Some(sampled) = &case.sampled else { continue };
+        some = true;
+        let count = |count: Option<u64>| count.map_or_else(|| "not asked".to_owned(), |count| count.to_string());
+        table.row([
+            backend.to_owned(),
+            case.name.clone(),
+            sampled.keys.to_string(),
+            count(sampled.rivals),
+            count(sampled.again),
+            sampled.operations.to_string(),
+            sampled.violations.len().to_string(),
+        ]);
+    }
+    match some {
+        true => format!("The histories of a sample of the keys:\n\n{}\n", table.markdown()),
+        false => String::new(),
+    }
+}
+
+/// What of the fills is in a history.
+fn judged(results: &Results<Figures>) -> String {
+    let missing: Vec<_> = cases(results).filter(|(_, case)| case.sampled.is_none()).collect();
+    let mut text = String::new();
+    if missing.len() < cases(results).count() {
+        text += &format!(
+            "- The history of a sample of {} keys of each fill is recorded, and judged key by key: their acquires,\n  \
+             a second client that asks for each of them while they are held, and one that asks when all locks have\n  \
+             ended. To record each acquire would take memory and time from the servers. The tokens in them are Palisade's\n  \
+             and ZooKeeper's own; the other grants are numbered in the order in which the client saw them.\n",
+            super::sample::KEYS
+        );
+    }
+    if !missing.is_empty() {
+        let missing: Vec<_> = missing.iter().map(|(backend, case)| format!("{backend}, {}", case.name)).collect();
+        text += &format!("- These runs are older than the histories, and have none: {}.\n", missing.join("; "));
+    }
+    text
+}
+
+/// Locks removed a second when all TTLs had passed; none: not all were removed, or all before.
+fn removed(case: &Case) -> Option<f64> {
+    let seconds = case.reclaim_ms()?.max(1) as f64 / 1e3;
+    // Locks that ended before the last TTL was over were removed while others were acquired.
+    case.at_passed().filter(|at| at.locks > 0).map(|_| case.taken as f64 / seconds)
+}
+
 fn expiries(results: &Results<Figures>) -> String {
     let mut table = Table::new(&[
         "backend",
@@ -186,9 +288,7 @@ fn expiries(results: &Results<Figures>) -> String {
             used(&at),
             mib(at.resident),
             gone.map_or_else(|| format!("{} left", last.locks), |seconds| format!("{seconds:.1}")),
-            // Locks that ended before the last TTL was over were removed while others were acquired.
-            gone.filter(|_| at.locks > 0)
-                .map_or_else(String::new, |seconds| format!("{:.0}", case.taken as f64 / seconds)),
+            removed(case).map_or_else(String::new, |rate| format!("{rate:.0}")),
             used(&last),
             mib(last.resident),
         ]);
@@ -272,4 +372,54 @@ fn csv(results: &Results<Figures>) -> String {
         }
     }
     table.csv()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+
+    use super::super::sample::Sampled;
+    use super::*;
+    use crate::report::Run;
+    use crate::report::setup::Setup;
+
+    fn results(cases: [(&str, Case); 2]) -> Results<Figures> {
+        let run = |(backend, case): (&str, Case)| Run {
+            backend: backend.to_owned(),
+            setup: Setup::of("", String::new(), Path::new("/")),
+            figures: Figures { keys: 100, cases: vec![case], notes: Vec::new() },
+            predictions: Vec::new(),
+        };
+        Results { runs: cases.map(run).into() }
+    }
+
+    fn case(taken: u64, fill_ms: u64) -> Case {
+        Case { name: "each".to_owned(), asked: 100, taken, fill_ms, ..Case::default() }
+    }
+
+    #[test]
+    fn losses_and_ends_come_from_the_figures() {
+        let slow = results([("palisade", case(100, 1_000)), ("redis", case(100, 500))]);
+        assert!(
+            worse(&slow).ends_with("\n\n- locks acquired a second, each: 100; redis, each: 200\n"),
+            "{}",
+            worse(&slow)
+        );
+        assert_eq!(ended(&slow), "No fill ended before its last lock.\n");
+        let fast = results([("palisade", case(100, 500)), ("redis", case(100, 1_000))]);
+        assert_eq!(worse(&fast), "**Where Palisade is worse**: nowhere in these figures.\n");
+        let ended_case = Case { ended: Some("no memory".to_owned()), ..case(40, 1_000) };
+        let short = results([("etcd", ended_case), ("redis", case(100, 1_000))]);
+        assert!(ended(&short).ends_with("- etcd, each: after 40 of 100 locks, at 40 a second: no memory\n"));
+        assert_eq!(worse(&short), "Palisade was not measured.\n");
+    }
+
+    #[test]
+    fn samples_have_a_table_and_older_runs_are_named() {
+        let sampled = Sampled { keys: 10, rivals: Some(0), operations: 30, ..Sampled::default() };
+        let new = Case { sampled: Some(sampled), ..case(100, 1) };
+        let results = results([("etcd", case(100, 1)), ("redis", new)]);
+        assert!(self::sampled(&results).contains("| redis | each | 10 | 0 | not asked | 30 | 0 |"));
+        assert!(judged(&results).ends_with("older than the histories, and have none: etcd, each.\n"));
+    }
 }

@@ -1,12 +1,12 @@
 //! Palisade: locks on shared sessions, a session for each lock, and the limits of both.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use super::cases::Plan;
-use super::redis::{held, one};
+use super::redis::{held, one, sound};
 use super::{Context, Figures, Found, KEYS, Note, fill_limit, text};
 use crate::generate::fill::Lasts;
+use crate::generate::taken::Taken;
 use crate::servers::{self, Kind, Options};
 
 /// The limit of locks that one session holds or waits for (docs/operations.md).
@@ -31,6 +31,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         margin: 4.0,
         expiry_limit: Duration::from_secs(1200),
         seed: context.seed,
+        metrics: &context.metrics,
     };
     let shared = plan.run().await?;
     let each = {
@@ -47,13 +48,13 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let cluster = servers::start(Kind::Palisade, &options).await.map_err(text)?;
     let over = Plan { cluster: &cluster, share: 2 * CLAIMS, ..plan };
     let over = over.fill("claims", CLAIMS + 2 * AT_ONCE, Lasts::For(Duration::from_secs(5)));
-    let over = over.run(&Arc::default()).await?;
+    let over = over.run(&Taken::new(&context.metrics, None)).await?;
     let over_reason = over.ended.unwrap_or_else(|| "no refusal".to_owned());
     // The session ends.
     tokio::time::sleep(Duration::from_secs(8)).await;
     let few =
         Plan { cluster: &cluster, share: 1, ..plan }.fill("few", 2 * SESSIONS, Lasts::For(Duration::from_secs(60)));
-    let few = few.run(&Arc::default()).await?;
+    let few = few.run(&Taken::new(&context.metrics, None)).await?;
     let few_reason = few.ended.unwrap_or_else(|| "no refusal".to_owned());
 
     let notes = vec![
@@ -84,6 +85,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
             gone(&shared) && gone(&each),
         ),
         held(&[&shared, &each]),
+        sound(&[&shared, &each]),
         one(
             "no fill ends by a limit of Palisade's own, but only when its time is over",
             [&shared, &each].map(|case| case.ended.clone().unwrap_or_else(|| "complete".to_owned())).join("; "),

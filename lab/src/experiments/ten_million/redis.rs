@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use super::cases::Plan;
+use super::sample::Sampled;
 use super::watch::{Sample, Watch};
 use super::{Case, Context, Figures, Found, KEYS, Note, fill_limit, text};
 use crate::generate::fill::key;
@@ -24,6 +25,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         margin: 1.3,
         expiry_limit: Duration::from_secs(300),
         seed: context.seed,
+        metrics: &context.metrics,
     };
     let active = plan.run().await?;
     let settings = vec![("enable-debug-command".to_owned(), "local".to_owned())];
@@ -73,6 +75,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let predictions = vec![
         one("all keys are set", format!("{} of {keys}", active.taken), active.taken == keys),
         held(&[&active, &lazy]),
+        sound(&[&active, &lazy]),
         one(
             "active expiry removes all keys, and a fifth of their memory at most stays",
             format!(
@@ -112,6 +115,17 @@ pub(super) fn held(cases: &[&Case]) -> Prediction {
     )
 }
 
+/// A lock that a fill has acquired is a lock.
+pub(super) fn sound(cases: &[&Case]) -> Prediction {
+    let sampled: Vec<_> = cases.iter().map(|case| case.sampled.clone().unwrap_or_default()).collect();
+    one(
+        "a sample of keys: none is granted to a second client while it is held, each is granted again when it has ended, \
+         and the checkers of histories find no violation",
+        sampled.iter().map(Sampled::words).collect::<Vec<_>>().join("; "),
+        sampled.iter().all(Sampled::sound),
+    )
+}
+
 fn state(sample: &Sample) -> String {
     let mib = |bytes: u64| bytes >> 20;
     format!(
@@ -138,5 +152,18 @@ mod tests {
         assert!(!held(&[&case(true, 10), &case(false, 10)]).holds);
         assert!(!held(&[&case(true, 9)]).holds);
         assert!(!held(&[&Case { in_time: true, ..Case::default() }]).holds, "no lock was acquired");
+    }
+
+    #[test]
+    fn sample_without_a_refusal_or_with_a_violation_is_not_as_predicted() {
+        let sampled = Sampled { keys: 3, rivals: Some(0), again: Some(3), operations: 9, violations: Vec::new() };
+        let holds = |sampled: Sampled| sound(&[&Case { sampled: Some(sampled), ..Case::default() }]).holds;
+        assert!(holds(sampled.clone()));
+        assert!(holds(Sampled { again: None, ..sampled.clone() }), "locks of lazy expiry never end by themselves");
+        assert!(!holds(Sampled { rivals: Some(1), ..sampled.clone() }));
+        assert!(!holds(Sampled { rivals: None, ..sampled.clone() }));
+        assert!(!holds(Sampled { again: Some(2), ..sampled.clone() }));
+        assert!(!holds(Sampled { violations: vec![String::new()], ..sampled }));
+        assert!(!sound(&[&Case::default()]).holds, "no history was recorded");
     }
 }

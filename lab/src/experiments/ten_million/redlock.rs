@@ -3,8 +3,8 @@
 use std::time::Duration;
 
 use super::cases::Plan;
-use super::redis::{held, one};
-use super::watch::{Sample, Watch};
+use super::redis::{held, one, sound};
+use super::watch::Sample;
 use super::{Context, Figures, Found, KEYS, Note, fill_limit};
 
 /// How long the fill may take.
@@ -22,11 +22,13 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         margin: 1.5,
         expiry_limit: Duration::from_secs(60),
         seed: context.seed,
+        metrics: &context.metrics,
     };
     let majority = plan.run().await?;
-    let end = Watch::new(&context.cluster, plan.name).await?.sample().await?;
-    let first = majority.samples.first().cloned().unwrap_or_default();
-    let grown = |value: fn(&Sample) -> Option<u64>| value(&end).unwrap_or(0).saturating_sub(value(&first).unwrap_or(0));
+    let (first, last) = (majority.samples.first(), majority.samples.last());
+    let grown = |value: fn(&Sample) -> Option<u64>| {
+        last.and_then(value).unwrap_or(0).saturating_sub(first.and_then(value).unwrap_or(0))
+    };
     let (counters, bytes) = (grown(|sample| sample.other), grown(|sample| sample.used));
     let each = bytes / counters.max(1);
     let notes = vec![
@@ -39,6 +41,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let predictions = vec![
         one("all keys of locks end", format!("{} locks", majority.taken), majority.gone_ms.is_some()),
         held(&[&majority]),
+        sound(&[&majority]),
         one(
             "the counter of each key's tokens stays",
             format!("{counters} keys more than before, for {} locks", majority.taken),

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use super::cases::Plan;
-use super::redis::{held, one};
+use super::redis::{held, one, sound};
 use super::watch::{Sample, Watch};
 use super::{Context, Figures, Found, KEYS, Note, fill_limit};
 
@@ -14,7 +14,7 @@ const LONGEST_S: u64 = 60;
 /// The containers without children that ZooKeeper deletes in a minute at most (`znode.container.maxPerMinute`).
 const CONTAINERS_A_MINUTE: u64 = 10_000;
 /// When to look at the containers again. ZooKeeper looks for them once a minute.
-const LATER: [Duration; 2] = [Duration::from_secs(65), Duration::from_secs(60)];
+pub(super) const LATER: [Duration; 2] = [Duration::from_secs(65), Duration::from_secs(60)];
 
 pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let keys = context.keys.unwrap_or(KEYS);
@@ -28,11 +28,12 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         margin: 1.5,
         expiry_limit: Duration::from_secs(60),
         seed: context.seed,
+        metrics: &context.metrics,
     };
     let each = plan.run().await?;
     let nodes = |sample: &Sample| sample.other.unwrap_or(0);
     let watch = Watch::new(&context.cluster, plan.name).await?;
-    let (before, after) = (each.samples.first().map_or(0, nodes), nodes(&watch.sample().await?));
+    let (before, after) = (each.samples.first().map_or(0, nodes), each.samples.last().map_or(0, nodes));
     let mut notes = vec![Note::new("all locks are gone", format!("{after} znodes, {before} before the first lock"))];
     for wait in LATER {
         tokio::time::sleep(wait).await;
@@ -53,6 +54,7 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
     let predictions = vec![
         one("all sessions end, and their nodes with them", format!("{} locks", each.taken), each.gone_ms.is_some()),
         held(&[&each]),
+        sound(&[&each]),
         one(
             "each key's container is still there when its lock is gone",
             format!("{} znodes more than before, for {} locks", after.saturating_sub(before), each.taken),

@@ -1,4 +1,4 @@
-//! What is left of counters when no lock is held.
+//! Reads the counters that are left when no lock is held.
 
 use etcd_client::{Client as Etcd, GetOptions, KvClient};
 use serde::{Deserialize, Serialize};

@@ -28,10 +28,10 @@ use crate::report::Prediction;
 
 const CLIENTS: u32 = 16;
 const KEYS: u64 = 10_000;
-const ROUNDS: u64 = 6;
-const WINDOW: Duration = Duration::from_secs(2);
+pub(super) const ROUNDS: u64 = 6;
+pub(super) const WINDOW: Duration = Duration::from_secs(2);
 const WAIT: Duration = Duration::from_secs(10);
-const SHARDS: u32 = 16;
+pub(super) const SHARDS: u32 = 16;
 
 /// The sources of one backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]

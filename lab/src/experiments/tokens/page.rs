@@ -1,6 +1,7 @@
 //! The page of experiment `tokens`.
 
 use super::{CLIENTS, Figures, ROUNDS, SHARDS, TokensCase};
+use crate::report::plot::{COLOURS, Lane, timeline};
 use crate::report::table::{Table, median_of, ms};
 use crate::report::{Page, Results};
 
@@ -8,7 +9,7 @@ use crate::report::{Page, Results};
 #[must_use]
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
-    let (cases, errors) = (cases(results), errors(results));
+    let (cases, worse, errors) = (cases(results), worse(results), errors(results));
     let markdown = format!(
         "# Where tokens come from
 
@@ -39,6 +40,9 @@ asked for. `left` are the counters that exist when no lock is held; their bytes 
 USAGE`, and the lengths of the counters' names in etcd. `violations` are those that the checkers
 found in the histories, each key judged by itself.
 
+![Grants a second](tokens/grants.svg)
+
+{worse}
 {errors}
 ## Predicted and seen
 
@@ -66,7 +70,55 @@ found in the histories, each key judged by itself.
 - All clients are tasks of one process, which shares the machine with the servers.
 "
     );
-    Page { markdown, files: vec![("cases.csv".to_owned(), csv(results))] }
+    Page { markdown, files: vec![("grants.svg".to_owned(), plot(results)), ("cases.csv".to_owned(), csv(results))] }
+}
+
+/// A bar for each source: grants a second, the median of the rounds.
+fn plot(results: &Results<Figures>) -> String {
+    let (mut lanes, mut most, mut legend) = (Vec::new(), 1.0_f64, Vec::new());
+    for (number, run) in results.runs.iter().enumerate() {
+        let colour = COLOURS[number % COLOURS.len()];
+        legend.push((run.backend.as_str(), colour));
+        for case in &run.figures.cases {
+            let (rate, _) = medians(case, case);
+            most = most.max(rate);
+            let name = format!("{}, {}: {rate:.0}", run.backend, case.tokens);
+            lanes.push(Lane { name, spans: vec![(0.0, rate, colour)], marks: Vec::new() });
+        }
+    }
+    timeline("grants a second, median of the rounds", most * 1.05, &lanes, &legend)
+}
+
+/// Where a source of another lock service has a better figure than Palisade's.
+fn worse(results: &Results<Figures>) -> String {
+    /// A name, whether more is better, and the figure.
+    type Measure = (&'static str, bool, fn(&TokensCase) -> f64);
+    let measures: [Measure; 3] = [
+        ("grants a second, median", true, |case| medians(case, case).0),
+        ("acquire p50, ms", false, |case| case.acquire.p50_us as f64 / 1e3),
+        ("acquire p99, ms", false, |case| case.acquire.p99_us as f64 / 1e3),
+    ];
+    let cases =
+        || results.runs.iter().flat_map(|run| run.figures.cases.iter().map(|case| (run.backend.as_str(), case)));
+    let Some((_, own)) = cases().find(|(backend, _)| *backend == "palisade") else {
+        return "Palisade was not measured.\n".to_owned();
+    };
+    let mut lines = String::new();
+    for (what, more, of) in measures {
+        let value = of(own);
+        let better = cases().filter(|(backend, _)| *backend != "palisade").filter_map(|(backend, case)| {
+            let its = of(case);
+            (if more { its > value } else { its < value }).then(|| format!("{backend}, `{}`: {its:.1}", case.tokens))
+        });
+        let better: Vec<_> = better.collect();
+        if !better.is_empty() {
+            lines += &format!("- {what}: {value:.1}; {}\n", better.join("; "));
+        }
+    }
+    match lines.is_empty() {
+        true => "**Where Palisade is worse**: nowhere in these figures.\n".to_owned(),
+        false => format!("**Where Palisade is worse**:\n\n{lines}"),
+    }
 }
 
 /// The medians of a source: its rate, and its rounds' ratios to the first source.

@@ -23,7 +23,7 @@ use crate::history::{merge, monotonic};
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
 
-const TTLS_MS: [u64; 3] = [500, 2_000, 10_000];
+pub(super) const TTLS_MS: [u64; 3] = [500, 2_000, 10_000];
 const ROUNDS: u64 = 5;
 /// How much later than its end a lease may be noticed. etcd looks for expired leases twice a second
 /// and ZooKeeper once in a tick; the rest is for a machine that is busy.

@@ -1,4 +1,4 @@
-//! What was measured: jobs, and what became of their writes.
+//! Figures of the jobs and of the fate of their writes.
 
 use std::collections::BTreeMap;
 

@@ -23,7 +23,7 @@ use crate::report::Prediction;
 use crate::resource::rule::Fence;
 use crate::worker::job::lines;
 
-const WORKERS: usize = 3;
+pub(super) const WORKERS: usize = 3;
 /// Lengths of the work in milliseconds, and how many such jobs each worker does.
 const WORKS: [(u64, u64); 3] = [(50, 30), (500, 8), (5_000, 2)];
 /// Rounds without contention, for the ceiling.
@@ -54,7 +54,7 @@ impl Plan {
 
 /// The longest work and the shorter ones, with the number of such jobs that each worker does. Of a length that was asked
 /// for, it does as many as of the next longer one.
-fn works(asked_ms: Option<u64>) -> ((u64, u64), Vec<(u64, u64)>) {
+pub(super) fn works(asked_ms: Option<u64>) -> ((u64, u64), Vec<(u64, u64)>) {
     let [shorter @ .., longest] = WORKS;
     let like = |work_ms| WORKS.into_iter().find(|(length, _)| *length >= work_ms).unwrap_or(longest);
     match asked_ms {

@@ -1,12 +1,12 @@
 //! Locks of etcd: a lease and a put for each, or many on one lease.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 
 use etcd_client::{Client as Etcd, Compare, CompareOp, Error as EtcdError, PutOptions, Txn, TxnOp};
 
-use super::{ATTEMPTS, OWNER, RETRY, Refusal, add, text};
+use super::{ATTEMPTS, OWNER, One, RETRY, Refusal, text};
 use crate::generate::fill::Fill;
+use crate::generate::taken::Taken;
 
 /// Puts in a transaction: etcd's default maximum.
 const TXN: usize = 128;
@@ -40,8 +40,8 @@ async fn lease(fill: &Fill, client: &Etcd) -> Result<i64, String> {
     asked(grant).await.map(|(lease, _)| lease.id())
 }
 
-/// Puts all of the keys under the lease if all of them are absent.
-async fn put(client: &Etcd, keys: &[String], lease: i64) -> Result<(), String> {
+/// Puts all of the keys under the lease if all of them are absent; returns whether it did.
+async fn put(client: &Etcd, keys: &[String], lease: i64) -> Result<bool, String> {
     let absent: Vec<_> = keys.iter().map(|key| Compare::create_revision(key.as_str(), CompareOp::Equal, 0)).collect();
     let leased = || Some(PutOptions::new().with_lease(lease));
     let puts: Vec<_> = keys.iter().map(|key| TxnOp::put(key.as_str(), OWNER, leased())).collect();
@@ -50,19 +50,18 @@ async fn put(client: &Etcd, keys: &[String], lease: i64) -> Result<(), String> {
         let (mut kv, txn) = (client.kv_client(), txn.clone());
         async move { kv.txn(txn).await }
     };
-    match asked(request).await? {
-        (answer, again) if answer.succeeded() || again => Ok(()),
-        _ => Err(format!("{} or a key of its batch is held", keys[0])),
-    }
+    let (answer, again) = asked(request).await?;
+    Ok(answer.succeeded() || again)
 }
 
 /// One lock on a lease of its own.
-pub(super) async fn leased(fill: &Fill, client: &Etcd, number: u64) -> Result<(), String> {
-    put(client, &[fill.key(number)], lease(fill, client).await?).await
+pub(super) async fn leased(fill: &Fill, client: &Etcd, number: u64) -> Result<One, String> {
+    let put = put(client, &[fill.key(number)], lease(fill, client).await?).await?;
+    Ok(if put { One::Granted(None) } else { One::Held })
 }
 
 /// Many locks on one lease, in transactions.
-pub(super) async fn transactions(fill: &Fill, client: &Etcd, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
+pub(super) async fn transactions(fill: &Fill, client: &Etcd, numbers: Range<u64>, taken: &Taken) -> Refusal {
     let lease = match lease(fill, client).await {
         Ok(lease) => lease,
         Err(error) => return Some(error),
@@ -70,10 +69,11 @@ pub(super) async fn transactions(fill: &Fill, client: &Etcd, numbers: Range<u64>
     let numbers: Vec<u64> = numbers.collect();
     for numbers in numbers.chunks(TXN) {
         let keys: Vec<String> = numbers.iter().map(|&number| fill.key(number)).collect();
-        if let Err(error) = put(client, &keys, lease).await {
-            return Some(error);
+        match put(client, &keys, lease).await {
+            Ok(true) => numbers.iter().for_each(|&number| taken.grant(number, None)),
+            Ok(false) => return Some(format!("{} or a key of its batch is held", keys[0])),
+            Err(error) => return Some(error),
         }
-        add(taken, keys.len());
     }
     None
 }

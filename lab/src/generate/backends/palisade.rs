@@ -1,13 +1,13 @@
 //! Locks of Palisade: each on a session of its own, or many on one.
 
 use std::ops::Range;
-use std::sync::atomic::AtomicU64;
 use std::time::Duration;
 
 use palisade_client::wire::{Acquire, Answer, Code, Op, OpenSession, Outcome};
 
-use super::{ATTEMPTS, OWNER, RETRY, Refusal, add, text};
+use super::{ATTEMPTS, OWNER, RETRY, Refusal, text};
 use crate::generate::fill::Fill;
+use crate::generate::taken::Taken;
 
 /// Requests on their way on a connection.
 const AT_ONCE: usize = 500;
@@ -33,11 +33,11 @@ pub(super) async fn leader(endpoints: &[String]) -> Result<String, String> {
 }
 
 /// Locks on a session together, or each on one of its own. What was left unanswered is asked again.
-pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64) -> Refusal {
+pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &Taken) -> Refusal {
     let mut left: Vec<u64> = numbers.collect();
     let mut session = None;
     let mut trouble = None;
-    for _ in 0..ATTEMPTS {
+    for tries in 0..ATTEMPTS {
         let ttl_ms = u64::try_from(fill.lasts.ttl().as_millis()).unwrap_or(u64::MAX);
         let attempt = async {
             let leader = leader(&fill.endpoints).await?;
@@ -55,14 +55,17 @@ pub(super) async fn sessions(fill: &Fill, numbers: Range<u64>, taken: &AtomicU64
             let mut refusal = None;
             let answered = |index, outcome| match outcome {
                 Outcome::Error(failure) if passes(failure.error) => {}
-                // An earlier attempt acquired it, and its answer was lost.
                 Outcome::Error(failure) if failure.error != Code::Held => {
                     refusal.get_or_insert(failure.message);
                 }
-                _ => {
-                    if let Some(held) = usize::try_from(index).ok().and_then(|index| held.get_mut(index)) {
-                        *held = true;
-                        add(taken, 1);
+                outcome => {
+                    let Some(index) = usize::try_from(index).ok().filter(|index| *index < left.len()) else { return };
+                    held[index] = true;
+                    match outcome {
+                        Outcome::Ok(Answer::Acquired(acquired)) => taken.grant(left[index], Some(acquired.token)),
+                        Outcome::Error(_) if tries == 0 => taken.refuse(left[index]),
+                        // An earlier attempt acquired it, and its answer was lost.
+                        _ => taken.find(left[index]),
                     }
                 }
             };

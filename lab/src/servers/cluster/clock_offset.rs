@@ -1,4 +1,4 @@
-//! How far a server's wall clock is ahead, as the server itself shows.
+//! The difference between a server's wall clock and this machine's, as the server itself shows it.
 //!
 //! Whether an offset has reached the server, only the server can say: a program that reads the clock without the C
 //! library never notices it. So [`Cluster::clock_offset`] looks at a time that the server itself states.

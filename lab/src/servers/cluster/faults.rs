@@ -1,4 +1,4 @@
-//! What experiments do to a running node: stop, kill, pause, resume and restart it, and set its clock.
+//! Faults that experiments inject into a running node: stop, kill, pause, resume and restart it, and set its clock.
 
 use std::time::Duration;
 

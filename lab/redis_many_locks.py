@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""What `palisade bench --crowd N` measures, of one Redis (Debian's redis-server and redis-tools), with the same keys.
+"""Measures one Redis (Debian's redis-server and redis-tools) as `palisade bench --locks N` measures Palisade, with the
+same keys.
 
-    lab/redis_crowd.py --keys 10000000 --lasts 400
+    lab/redis_many_locks.py --keys 10000000 --lasts 400
 
 Each key is set as a lock is taken (SET key owner NX PX ttl), each until the same moment. Every write is synced before it
 is answered (appendfsync always), as it is with us. Clients beside it are those of redis-benchmark.
@@ -20,7 +21,7 @@ CLIENTS = "16"
 
 
 def scatter(seed, place):
-    """The keys of `palisade bench --crowd`: the output function of SplitMix64."""
+    """The keys of `palisade bench --locks`: the output function of SplitMix64."""
     mask = (1 << 64) - 1
     word = (seed + (place + 1) * 0x9E3779B97F4A7C15) & mask
     word = ((word ^ (word >> 30)) * 0xBF58476D1CE4E5B9) & mask
@@ -70,8 +71,8 @@ class Redis:
                 ttl = max(100, int((ends - time.monotonic()) * 1000))
                 commands = bytearray()
                 for place in range(first, min(keys, first + BLOCK)):
-                    key = f"crowd/{scatter(seed, place):016x}"
-                    commands += b"*6\r\n$3\r\nSET\r\n$22\r\n%s\r\n$5\r\ncrowd\r\n$2\r\nNX\r\n$2\r\nPX\r\n" % key.encode()
+                    key = f"locks/{scatter(seed, place):016x}"
+                    commands += b"*6\r\n$3\r\nSET\r\n$22\r\n%s\r\n$5\r\nbench\r\n$2\r\nNX\r\n$2\r\nPX\r\n" % key.encode()
                     commands += b"$%d\r\n%d\r\n" % (len(str(ttl)), ttl)
                 connection.sendall(commands)
                 for _ in range(first, min(keys, first + BLOCK)):
