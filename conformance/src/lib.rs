@@ -24,5 +24,6 @@ pub mod replay;
 pub mod sim;
 pub mod stepper;
 pub mod torture;
+mod transactions;
 pub mod validate;
 mod watched_state;

@@ -1,6 +1,9 @@
 //! docs/bug-ledger.md names commands, tests, scripts, models, mutants and files. These tests check
 //! that all of them exist and that every story has all its parts.
 
+#[path = "ledger/verification.rs"]
+mod verification;
+
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -12,10 +15,11 @@ const MINIMUM: usize = 30;
 /// The parts of every story, in order.
 const PARTS: [&str; 5] = ["**There.** ", "**Here.** ", "```sh", "**It shows** ", "**It can fail.** "];
 /// Each package's folder.
-const PACKAGES: [(&str, &str); 5] = [
+const PACKAGES: [(&str, &str); 6] = [
     ("palisade", "runtime"),
     ("palisade-spec", "spec"),
     ("palisade-client", "client"),
+    ("palisade-fence", "fence"),
     ("palisade-model", "model"),
     ("palisade-conformance", "conformance"),
 ];

@@ -60,6 +60,11 @@ fn every_property_holds_and_every_fault_occurs() {
     assert!(claims.into_iter().chain(others).all(|count| count > 0), "{sum}");
     let Tally { writes, writes_of_holders, writes_refused, reads_of_records, late_waits, returned, recoveries, .. } =
         sum;
+    let Tally { writes_of_several, writes_compared, versions_refused, proclaimed, .. } = sum;
+    assert!(
+        [writes_of_several, writes_compared, versions_refused, proclaimed].into_iter().all(|count| count > 0),
+        "{sum}"
+    );
     let records = [writes, writes_of_holders, writes_refused, reads_of_records];
     let checks = [late_waits, returned, recoveries];
     assert!(records.into_iter().chain(checks).all(|count| count > 0), "{sum}");

@@ -1,4 +1,4 @@
-//! What a claim is on, and how much of it: keys and modes, as records have them.
+//! The keys of a claim, and the part of them that it takes: keys and modes, as records have them.
 
 use std::fmt;
 

@@ -250,15 +250,22 @@ pub enum Call {
         #[serde(default, skip_serializing_if = "is_default")]
         reads: bool,
     },
-    /// Change a record of the key-value store, if the conditions that are given are met.
+    /// A transaction of the key-value store: changes of records that are made together if all conditions are
+    /// met, and otherwise not at all. It changes each record once.
     WriteRecord {
-        /// The record.
+        /// The first record.
         record: Key,
         /// What is done to it.
         change: Change,
-        /// The lock on the same key is held with this token.
+        /// The changes of other records.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        also: Vec<RecordChange>,
+        /// A condition: the lock on the key of the first record is held with this token.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         token: Option<u64>,
+        /// The other conditions.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        conditions: Vec<Condition>,
         /// The session that numbers the request.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         session: Option<Session>,
@@ -301,6 +308,48 @@ impl Call {
     /// A write to the resource.
     pub fn write(key: Key, token: u64) -> Call {
         Call::Access { key, token, reads: false }
+    }
+
+    /// A change of one record, without a condition and a number.
+    pub fn change_record(record: Key, change: Change) -> Call {
+        let (also, conditions) = (Vec::new(), Vec::new());
+        Call::WriteRecord { record, change, also, token: None, conditions, session: None, number: None }
+    }
+
+    /// What a transaction does, record by record.
+    pub fn changes(&self) -> impl Iterator<Item = (&Key, &Change)> {
+        let (first, others) = match self {
+            Call::WriteRecord { record, change, also, .. } => (Some((record, change)), &also[..]),
+            _ => (None, &[][..]),
+        };
+        first.into_iter().chain(others.iter().map(|RecordChange { record, change }| (record, change)))
+    }
+
+    /// The locks that must be held for a transaction, each with the token of its grant.
+    pub fn must_hold(&self) -> impl Iterator<Item = (&Key, u64)> {
+        let (first, others) = match self {
+            Call::WriteRecord { record, token, conditions, .. } => {
+                (token.map(|token| (record, token)), &conditions[..])
+            }
+            _ => (None, &[][..]),
+        };
+        first.into_iter().chain(others.iter().filter_map(|condition| match condition {
+            Condition::Held { lock, token } => Some((lock, *token)),
+            Condition::Version { .. } => None,
+        }))
+    }
+
+    /// The records that must have a version for a transaction, each with that version; 0: there must be no
+    /// such record.
+    pub fn must_have(&self) -> impl Iterator<Item = (&Key, u64)> {
+        let conditions = match self {
+            Call::WriteRecord { conditions, .. } => &conditions[..],
+            _ => &[][..],
+        };
+        conditions.iter().filter_map(|condition| match condition {
+            Condition::Version { key, version } => Some((key, *version)),
+            Condition::Held { .. } => None,
+        })
     }
 
     /// The session's exactly-once number, if the request has one.
@@ -376,6 +425,36 @@ impl Change {
     }
 }
 
+/// A change of one of several records.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct RecordChange {
+    /// The record.
+    pub record: Key,
+    /// What is done to it.
+    pub change: Change,
+}
+
+/// What must be the case for a transaction to be done.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case", deny_unknown_fields)]
+pub enum Condition {
+    /// A lock is held with this token.
+    Held {
+        /// The lock.
+        lock: Key,
+        /// The token of the grant.
+        token: u64,
+    },
+    /// A record has this version.
+    Version {
+        /// The record.
+        key: Key,
+        /// Its version; 0: there is no such record.
+        version: u64,
+    },
+}
+
 /// What a client learned of an acquire before it ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case", deny_unknown_fields)]
@@ -445,14 +524,14 @@ pub enum Answer {
         #[serde(default, skip_serializing_if = "Option::is_none")]
         age_ms: Option<u64>,
     },
-    /// The record was changed.
+    /// The records were changed.
     Written {
-        /// The number of the change: greater than those of all changes before, of any record.
+        /// The number of the transaction: greater than those of all before, of any record.
         version: u64,
     },
     /// A record.
     Record {
-        /// The number of the change that it shows.
+        /// The number of the transaction that changed it last.
         version: u64,
         /// Its content.
         value: Arc<str>,
@@ -503,9 +582,14 @@ pub enum Refusal {
     NoSession,
     /// The access rules do not permit it. An acquire that waited is denied when its turn comes.
     Denied,
-    /// A change of a record: the lock is not held with the token; or the record was written under a token,
-    /// and the request has none.
+    /// Of a transaction: a lock is not held with the token; or a record was written under a token, and the
+    /// request has none.
     StaleToken,
+    /// Of a transaction: a record has another version than a condition says.
+    OtherVersion {
+        /// The version that it has; 0: there is no such record.
+        version: u64,
+    },
     /// The resource refused the token.
     Refused,
     /// The service rejected the request at admission: a limit, an invalid request, or no leader.

@@ -29,7 +29,7 @@ use super::{BadHistory, Call, Event, History, OpId};
 pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
     let processes = processes(history.operations.iter().map(|operation| (operation.invoked, operation.completed())));
     let processes =
-        history.operations.iter().zip(processes).map(|(operation, lane)| (operation.id, (lane, &operation.call)));
+        history.operations.iter().zip(processes).map(|(operation, process)| (operation.id, (process, &operation.call)));
     let processes: HashMap<OpId, (usize, &Call)> = processes.collect();
     for (index, event) in history.events().into_iter().enumerate() {
         writeln!(into, "{}", line(index, &event, &processes))?;

@@ -1,4 +1,5 @@
-//! What clients observed, and whether a correct lock service could have given these answers.
+//! Histories of what clients observed, and checkers that tell whether a correct lock service could have given these
+//! answers.
 //!
 //! A **history** is a list of operations: the client, the request, the times at which the request
 //! was sent and answered, and the answer. It contains no nodes, terms or logs, so it can judge any
@@ -48,7 +49,7 @@ pub mod processes;
 pub mod record;
 
 pub use claim::{Keys, Mode};
-pub use event::{Answer, Call, Change, Event, Holder, Note, OpId, Refusal, Time};
+pub use event::{Answer, Call, Change, Condition, Event, Holder, Note, OpId, RecordChange, Refusal, Time};
 pub use names::{Client, Key, Session};
 pub use operation::{BadHistory, End, History, Operation};
 pub use record::{Pending, Recorder};

@@ -1,6 +1,6 @@
 //! A history: operations, built from the lines of a record.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt;
 use std::io::{self, BufRead, Write};
 
@@ -124,7 +124,9 @@ impl Operation {
     fn settles_all_sendings(&self, refusal: &Refusal) -> bool {
         match &self.call {
             Call::Read { .. } | Call::ReadRecord { .. } => true,
-            Call::WriteRecord { number: Some(_), .. } => *refusal == Refusal::StaleToken,
+            Call::WriteRecord { number: Some(_), .. } => {
+                matches!(refusal, Refusal::StaleToken | Refusal::OtherVersion { .. })
+            }
             Call::Acquire { number: Some(_), .. } => {
                 matches!(refusal, Refusal::Held { .. } | Refusal::Timeout | Refusal::Withdrawn | Refusal::Denied)
             }
@@ -138,10 +140,13 @@ impl Operation {
         {
             return Err("an acquire takes at least one permit and at most all");
         }
-        if let Call::WriteRecord { change, .. } = &self.call
-            && change.text().is_some_and(|text| !text.ends_with(';') || text.matches(';').count() > 1)
-        {
+        let mut texts = self.call.changes().filter_map(|(_, change)| change.text());
+        if texts.any(|text| !text.ends_with(';') || text.matches(';').count() > 1) {
             return Err("a record's text ends with a semicolon and has no other");
+        }
+        let mut records = BTreeSet::new();
+        if !self.call.changes().all(|(record, _)| records.insert(record)) {
+            return Err("a transaction changes each record once");
         }
         let Some((time, end)) = &self.end else { return Ok(()) };
         if *time < self.invoked {
@@ -183,6 +188,9 @@ impl Operation {
             (Call::Break { .. }, End::Fail(refusal)) => matches!(refusal, Refusal::NotHolder | Refusal::Denied),
             (Call::SetAccess { .. } | Call::Read { .. } | Call::ReadRecord { .. }, End::Fail(refusal)) => {
                 matches!(refusal, Refusal::Denied)
+            }
+            (Call::WriteRecord { .. }, End::Fail(Refusal::OtherVersion { .. })) => {
+                self.call.must_have().next().is_some()
             }
             (Call::WriteRecord { .. }, End::Fail(refusal)) => {
                 matches!(refusal, Refusal::StaleToken | Refusal::NoSession | Refusal::Denied)
@@ -348,14 +356,26 @@ impl fmt::Display for Operation {
             Call::Read { key, stale: true } => write!(f, "stale read of {key}")?,
             Call::Access { key, token, reads: false } => write!(f, "access to {key} with token {token}")?,
             Call::Access { key, token, reads: true } => write!(f, "reader's access to {key} with token {token}")?,
-            Call::WriteRecord { record, change, token, .. } => {
-                match change {
-                    Change::Put(text) => write!(f, "write of {text:?} to record {record}")?,
-                    Change::Append(text) => write!(f, "append of {text:?} to record {record}")?,
-                    Change::Delete => write!(f, "deletion of record {record}")?,
+            Call::WriteRecord { record: first, .. } => {
+                for (number, (record, change)) in self.call.changes().enumerate() {
+                    f.write_str(if number == 0 { "" } else { " and " })?;
+                    match change {
+                        Change::Put(text) => write!(f, "write of {text:?} to record {record}")?,
+                        Change::Append(text) => write!(f, "append of {text:?} to record {record}")?,
+                        Change::Delete => write!(f, "deletion of record {record}")?,
+                    }
                 }
-                if let Some(token) = token {
+                for (lock, token) in self.call.must_hold() {
                     write!(f, " with token {token}")?;
+                    if lock != first {
+                        write!(f, " of {lock}")?;
+                    }
+                }
+                for (record, version) in self.call.must_have() {
+                    match version {
+                        0 => write!(f, " if there is no record {record}")?,
+                        _ => write!(f, " if record {record} has version {version}")?,
+                    }
                 }
             }
             Call::ReadRecord { record, stale: false } => write!(f, "read of record {record}")?,
@@ -427,6 +447,8 @@ impl fmt::Display for Refusal {
             Refusal::NoSession => f.write_str("no such session"),
             Refusal::Denied => f.write_str("denied by the access rules"),
             Refusal::StaleToken => f.write_str("not under a token that is held"),
+            Refusal::OtherVersion { version: 0 } => f.write_str("there is no such record"),
+            Refusal::OtherVersion { version } => write!(f, "the record has version {version}"),
             Refusal::Refused => f.write_str("the token is too low"),
             Refusal::NotTaken { message } => f.write_str(message),
         }

@@ -1,4 +1,4 @@
-//! Why mutants cannot be tried.
+//! Errors that keep mutants from being tried.
 
 use std::io;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! Where a live node must halt, to be killed where the model's server crashed.
+//! Plans the points at which live nodes halt, to be killed where the model's servers crashed.
 //!
 //! The model executes a node's outputs one by one; it may crash between any two, and between the
 //! entries of one write. A live node makes all writes of a step durable at the position of the first,

@@ -1,4 +1,4 @@
-//! What a replay finds, and why it fails.
+//! A difference between a live node and the model, and the errors that end a replay.
 
 use std::fmt;
 

@@ -11,14 +11,15 @@ mod answers;
 mod lock_spec;
 mod requests;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::core::{ConnectionId, Request, Secret, session_id};
 use palisade_client::wire::{Consistency, SessionId};
-use palisade_history::{self as history, Call, Change, Note, OpId, Refusal};
+use palisade_history::{self as history, Call, Change, Condition, Note, OpId, RecordChange, Refusal};
 use palisade_spec::lock::{
-    self, Key, Keys, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence, Subject, Token,
+    self, Key, Keys, Prefix, Principal, Revision, Right, Rights, Rule, Rules, Sequence, Subject, Token, Value,
 };
 use palisade_spec::raft::{Index, NodeId};
 use rand::Rng;
@@ -80,6 +81,8 @@ pub(super) struct Client {
     beside: Option<Held>,
     /// The last grant that it has had.
     former: Option<(Key, Token)>,
+    /// The last version that it knows of each record; 0: there is none.
+    versions: BTreeMap<Key, u64>,
     pending: Option<PendingOperation>,
     renewal: Option<Renewal>,
     /// The presumed leader.
@@ -148,15 +151,50 @@ struct Renewal {
 enum Operation {
     Open,
     Close,
-    Acquire { spec: LockSpec, wait: Duration },
-    Once { spec: LockSpec, wait: Duration },
-    Release { keys: Keys, token: Token, session: SessionId },
-    Withdraw { keys: Keys },
-    Read { key: Key, consistency: Consistency },
-    Write { record: Key, change: Change, token: Option<Token>, session: Option<SessionId> },
-    ReadRecord { record: Key, consistency: Consistency },
-    Break { key: Key, token: Token },
-    SetAccess { principal: Principal, revision: Revision, rules: Option<Arc<Rules>> },
+    Acquire {
+        spec: LockSpec,
+        wait: Duration,
+    },
+    Once {
+        spec: LockSpec,
+        wait: Duration,
+    },
+    Release {
+        keys: Keys,
+        token: Token,
+        session: SessionId,
+    },
+    Withdraw {
+        keys: Keys,
+    },
+    Read {
+        key: Key,
+        consistency: Consistency,
+    },
+    Proclaim {
+        key: Key,
+        token: Token,
+        session: SessionId,
+        value: Value,
+    },
+    /// The transaction as the history has it, but for its number.
+    Write {
+        transaction: Call,
+        session: Option<SessionId>,
+    },
+    ReadRecord {
+        record: Key,
+        consistency: Consistency,
+    },
+    Break {
+        key: Key,
+        token: Token,
+    },
+    SetAccess {
+        principal: Principal,
+        revision: Revision,
+        rules: Option<Arc<Rules>>,
+    },
 }
 
 impl Client {
@@ -171,6 +209,7 @@ impl Client {
             principal,
             shown: None,
             former: None,
+            versions: BTreeMap::new(),
             name: history::Client::from(format!("c{}.{life}", id.0).as_str()),
             ttl: Duration::from_millis(rng.random_range(400..4000)),
             session: None,
@@ -269,7 +308,11 @@ impl Client {
         let (now, rng) = (env.now, &mut *env.rng);
         if let Some(held) = &self.held {
             if held.until > now && !env.closing {
-                return if rng.random_bool(0.3) { Some(self.write_as_holder(rng)) } else { self.acquire_again(rng) };
+                return match rng.random_range(0..10) {
+                    0..3 => Some(self.write_as_holder(rng)),
+                    3 => Some(self.proclaim(rng)),
+                    _ => self.acquire_again(rng),
+                };
             }
             let Held { spec, token, session, .. } = held;
             return Some(Operation::Release { keys: spec.keys.clone(), token: *token, session: *session });
@@ -326,29 +369,86 @@ impl Client {
         Some(Operation::Acquire { spec, wait })
     }
 
-    /// A change of the record of a lock that it holds.
+    /// Another value of the grant that it holds.
+    fn proclaim(&self, rng: &mut SmallRng) -> Operation {
+        let Held { spec, token, session, .. } = self.held.as_ref().expect("it holds a lock");
+        let keys = spec.keys.as_slice();
+        let key = keys[rng.random_range(0..keys.len())].clone();
+        Operation::Proclaim { key, token: *token, session: *session, value: Value::from(self.new_text().as_str()) }
+    }
+
+    /// A change of the record of a lock that it holds, perhaps together with that of another one that it holds.
     fn write_as_holder(&self, rng: &mut SmallRng) -> Operation {
         let held = self.held.as_ref().expect("it holds a lock");
-        let keys = held.spec.keys.as_slice();
-        let record = keys[rng.random_range(0..keys.len())].clone();
+        let grants = [Some(held), self.beside.as_ref()];
+        let locks = grants.into_iter().flatten().flat_map(|held| held.spec.keys.iter().map(|key| (key, held.token)));
+        let record = held.spec.keys.as_slice()[rng.random_range(0..held.spec.keys.count())].clone();
+        let others: Vec<(&Key, Token)> = locks.filter(|(key, _)| **key != record).collect();
         let session = self.session.as_ref().map(|own| own.id).filter(|own| *own == held.session);
-        Operation::Write { record, change: self.draw_change(rng), token: Some(held.token), session }
+        self.draw_transaction(&record, Some(held.token), &others, session, rng)
     }
 
     /// A change by a client that holds no lock: under its former token, with or without a number, or under
     /// none.
     fn write_late_or_without_a_lock(&self, rng: &mut SmallRng) -> Operation {
         let session = self.session.as_ref().map(|own| own.id).filter(|_| rng.random());
-        let change = self.draw_change(rng);
-        match self.former.clone().filter(|_| rng.random_bool(0.7)) {
-            Some((record, token)) => Operation::Write { record, change, token: Some(token), session },
-            None => Operation::Write { record: any_key(rng), change, token: None, session },
+        match &self.former.as_ref().filter(|_| rng.random_bool(0.7)) {
+            Some((record, token)) => self.draw_transaction(record, Some(*token), &[], session, rng),
+            None => self.draw_transaction(&any_key(rng), None, &[], session, rng),
         }
+    }
+
+    /// A change of this record, under a token of its lock; sometimes together with another record, mostly under one of
+    /// these other locks; and sometimes if it has the version that the client knows, or a wrong one.
+    fn draw_transaction(
+        &self,
+        record: &Key,
+        token: Option<Token>,
+        others: &[(&Key, Token)],
+        session: Option<SessionId>,
+        rng: &mut SmallRng,
+    ) -> Operation {
+        let (mut also, mut conditions) = (Vec::new(), Vec::new());
+        if rng.random_bool(0.3) {
+            let other = (!others.is_empty() && rng.random_bool(0.7)).then(|| others[rng.random_range(0..others.len())]);
+            conditions.extend(other.map(|(lock, token)| {
+                let lock = history_recorder::key(lock);
+                Condition::Held { lock, token: token.0 }
+            }));
+            let other = other.map_or_else(|| any_key(rng), |(lock, _)| lock.clone());
+            if other != *record {
+                also.push(RecordChange { record: history_recorder::key(&other), change: self.draw_change(rng) });
+            }
+        }
+        if rng.random_bool(0.4) {
+            let known = self.versions.get(record).copied().unwrap_or(0);
+            let version = match rng.random_range(0..10) {
+                0 => known + 1,
+                1 => known.saturating_sub(1),
+                _ => known,
+            };
+            conditions.push(Condition::Version { key: history_recorder::key(record), version });
+        }
+        let transaction = Call::WriteRecord {
+            record: history_recorder::key(record),
+            change: self.draw_change(rng),
+            also,
+            token: token.map(|token| token.0),
+            conditions,
+            session: session.map(history_recorder::session),
+            number: None,
+        };
+        Operation::Write { transaction, session }
+    }
+
+    /// A text that no other operation has.
+    fn new_text(&self) -> String {
+        format!("{}.{};", self.id.0, self.calls)
     }
 
     /// No two changes write the same text.
     fn draw_change(&self, rng: &mut SmallRng) -> Change {
-        let text = format!("{}.{};", self.id.0, self.calls);
+        let text = self.new_text();
         match rng.random_range(0..20) {
             0 => Change::Delete,
             1..4 => Change::Put(text.into()),
@@ -382,9 +482,9 @@ impl Client {
     fn begin(&mut self, operation: Operation, env: &mut Environment<'_>, actions: &mut Vec<ClientAction>) {
         let own = match &operation {
             Operation::Acquire { .. } | Operation::Withdraw { .. } => self.session.as_mut(),
-            Operation::Release { session, .. } | Operation::Write { session: Some(session), .. } => {
-                self.session.as_mut().filter(|own| own.id == *session)
-            }
+            Operation::Release { session, .. }
+            | Operation::Proclaim { session, .. }
+            | Operation::Write { session: Some(session), .. } => self.session.as_mut().filter(|own| own.id == *session),
             _ => None,
         };
         let number = own.and_then(|session| {

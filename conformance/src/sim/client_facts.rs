@@ -1,5 +1,6 @@
-//! What clients were told, and what was agreed: grants and releases are told only when they are
-//! committed, reads are linearizable, leases are honoured, and what was rejected has no effect.
+//! Compares the answers that clients received with the committed log: a node reports only committed
+//! grants and releases, reads are linearizable, leases are honoured, and a rejected request has no
+//! effect.
 //!
 //! The checker executes each entry once; this reads the effects.
 
@@ -7,10 +8,12 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade_history::{self as history, Call};
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Revision, Rules, Sequence, SessionId, Token, Value,
+    Bytes, Change, Command, Condition, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Revision, Rules,
+    Sequence, SessionId, Token, Transaction, Value, Version,
 };
 use palisade_spec::raft::{Index, Payload, Stamp};
 use palisade_spec::violated;
@@ -31,8 +34,8 @@ pub(super) struct ClientFacts {
     lock_states: BTreeMap<Key, VecDeque<(Index, LockState)>>,
     /// Each record after each entry that changed it; `None` after a deletion.
     record_states: BTreeMap<Key, VecDeque<(Index, Option<RecordState>)>>,
-    /// The versions of the transactions that were done.
-    written: BTreeSet<u64>,
+    /// The transactions that were done, and their entries, by their versions.
+    written: BTreeMap<u64, (Index, Transaction)>,
     /// The lease of each session, as its client was told.
     leases: BTreeMap<SessionId, Lease>,
     /// The sessions that a client has asked to close.
@@ -221,8 +224,11 @@ impl ClientFacts {
                 self.rules_set.pop_front();
             }
         }
-        if let Some(Reply::Written { version }) = agreed.outcome.reply {
-            self.written.insert(version.0);
+        if let (Some(Command::Transact { transaction, .. }), Some(Reply::Written { version })) =
+            (command, &agreed.outcome.reply)
+        {
+            // A repetition is answered with the version of the first.
+            self.written.entry(version.0).or_insert_with(|| (self.last, transaction.clone()));
             if self.written.len() > WINDOW {
                 self.written.pop_first();
             }
@@ -326,15 +332,59 @@ impl ClientFacts {
         }
     }
 
-    /// A client is told that its transaction has this version.
-    pub(super) fn client_wrote(&self, version: u64) -> Check {
-        let is_older = self.written.len() >= WINDOW && self.written.first().is_some_and(|first| version < *first);
-        if is_older || self.written.contains(&version) {
+    /// A client is told that its transaction, for which it asked after entry `since`, has this version.
+    pub(super) fn client_wrote(&self, asked: &Call, version: u64, since: Index) -> Check {
+        let is_older =
+            self.written.len() >= WINDOW && self.written.first_key_value().is_some_and(|(first, _)| version < *first);
+        if is_older {
+            return Ok(());
+        }
+        let Some((entry, done)) = self.written.get(&version).filter(|(entry, _)| *entry > since) else {
+            return violated!(
+                Property::ReplyAfterCommit,
+                "the client was told that its transaction has version {version}, and no transaction after entry {since} \
+                 has it"
+            );
+        };
+        let wanted = transaction(asked);
+        if (&done.conditions, &done.changes) != (&wanted.conditions, &wanted.changes) {
+            let detail = format!("a client asked for {wanted:?}, and entry {entry} has {done:?}");
+            return violated!(Property::AnswersMatchRequests, "{detail}");
+        }
+        Ok(())
+    }
+
+    /// A client that asked for a transaction after entry `since` is told that the record has this version; 0: that there
+    /// is none.
+    pub(super) fn client_refused_for_a_version(&self, record: &Key, version: u64, since: Index) -> Check {
+        let none = VecDeque::new();
+        let states = self.record_states.get(record).unwrap_or(&none);
+        let first = states.partition_point(|(index, _)| *index <= since).checked_sub(1);
+        let has_it = |state: &Option<RecordState>| state.as_ref().map_or(0, |state| state.version) == version;
+        // See `client_read_record`.
+        let is_older = first.is_none() && (version == 0 || states.len() >= WINDOW);
+        if is_older || states.iter().skip(first.unwrap_or(0)).any(|(_, then)| has_it(then)) {
             return Ok(());
         }
         violated!(
             Property::ReplyAfterCommit,
-            "the client was told that its transaction has version {version}, and no transaction that was done has it"
+            "the client was told that record {record} has version {version}, which it has not had since entry {since}"
+        )
+    }
+
+    /// A client that asked for it after entry `since` is told that its grant has this value.
+    pub(super) fn client_proclaimed(&self, key: &Key, token: Token, value: &Value, since: Index) -> Check {
+        let none = VecDeque::new();
+        let states = self.lock_states.get(key).unwrap_or(&none);
+        let has_it = |holder: &HolderState| holder.token == token && holder.value.as_deref() == Some(value.as_str());
+        let mut later = states.iter().rev().take_while(|(index, _)| *index > since);
+        if later.any(|(_, state)| state.holders.iter().any(has_it)) {
+            return Ok(());
+        }
+        violated!(
+            Property::ReplyAfterCommit,
+            "the client was told that the grant of {key} with token {token} has the value {value}, and no entry after \
+             {since} has given it"
         )
     }
 
@@ -581,6 +631,22 @@ impl ClientFacts {
             known.from = known.from.max(asked);
         }
     }
+}
+
+/// The transaction that a call asks for; its limit is the server's.
+fn transaction(asked: &Call) -> Transaction {
+    let key = |key: &history::Key| Key::from(&*key.0);
+    let held = asked.must_hold().map(|(lock, token)| Condition::Held { lock: key(lock), token: Token(token) });
+    let compared = asked.must_have().map(|(record, version)| {
+        let version = (version > 0).then_some(Version(version));
+        Condition::Version { record: key(record), version }
+    });
+    let changes = asked.changes().map(|(record, change)| match (key(record), change) {
+        (record, history::Change::Put(text)) => Change::Put { record, bytes: Bytes::from(&**text) },
+        (record, history::Change::Append(text)) => Change::Append { record, bytes: Bytes::from(&**text) },
+        (record, history::Change::Delete) => Change::Delete { record },
+    });
+    Transaction { conditions: held.chain(compared).collect(), changes: changes.collect(), limit: 0 }
 }
 
 fn key_of(event: &Event) -> Option<&Key> {

@@ -8,6 +8,7 @@ use palisade_spec::invariants::{Check, Property};
 use palisade_spec::{lock, violated};
 
 use super::clock::DRIFT_PPM;
+use crate::transactions;
 use palisade_history::check::check_fast;
 use palisade_history::event::VERSION;
 use palisade_history::{
@@ -126,10 +127,8 @@ pub(super) fn answer(answer: &wire::Answer) -> Answer {
         wire::Answer::Lock(view) => shown_lock(view, None),
         wire::Answer::StaleLock(stale) => shown_lock(&stale.view, stale.age_ms),
         wire::Answer::Written { version } => Answer::Written { version: *version },
-        wire::Answer::Record(view) | wire::Answer::StaleRecord(wire::Stale { view, .. }) => {
-            let value = view.value.as_text().expect("clients write texts").into();
-            Answer::Record { version: view.version, value }
-        }
+        wire::Answer::Proclaimed => Answer::Proclaimed,
+        wire::Answer::Record(view) | wire::Answer::StaleRecord(wire::Stale { view, .. }) => transactions::shown(view),
         other => unreachable!("no client here asks for what {other:?} answers"),
     }
 }
@@ -156,6 +155,7 @@ pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
         Code::NoSession => Some(Refusal::NoSession),
         Code::Denied => Some(Refusal::Denied),
         Code::StaleToken => Some(Refusal::StaleToken),
+        Code::OtherVersion => Some(Refusal::OtherVersion { version: failure.version.unwrap_or_default() }),
         _ => None,
     }
 }

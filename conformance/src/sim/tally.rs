@@ -74,6 +74,14 @@ tally! {
     writes: "changes of records learned of",
     /// Of them, those under a token.
     writes_of_holders: "of them, by holders",
+    /// Of them, those of two records together.
+    writes_of_several: "of them, of two records",
+    /// Of them, those that compared a version.
+    writes_compared: "of them, with a version compared",
+    /// Changes that were refused because a record had another version.
+    versions_refused: "changes refused because of another version",
+    /// Values that replaced those of grants.
+    proclaimed: "values proclaimed",
     /// Changes that were refused because the lock was not held with the token.
     writes_refused: "changes refused without a token that was held",
     /// Reads of records answered.

@@ -1,4 +1,4 @@
-//! Why a stepped node cannot run.
+//! Errors that stop a stepped node.
 
 use std::io;
 use std::path::PathBuf;

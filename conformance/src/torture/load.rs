@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{self, Code};
+use palisade_client::wire::{Code, Consistency};
 use palisade_client::{Client, Error, Guard, Options, Security};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -32,8 +32,12 @@ use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
 use super::operator::block_on;
-use lock_spec::{KEYS, LockSpec};
-use palisade_history::{self as history, Answer, Call, Change, Recorder, Refusal};
+use crate::transactions;
+use lock_spec::{KEYS, LockSpec, any_key};
+use palisade_history::{self as history, Answer, Call, Change, Condition, RecordChange, Recorder, Refusal};
+
+/// How many of the transactions compare the version of a record, which the client reads before.
+const COMPARES: f64 = 0.4;
 
 /// Counts of operations and outcomes.
 #[derive(Debug, Default)]
@@ -45,6 +49,8 @@ pub(super) struct Counts {
     pub(super) several: AtomicU64,
     /// Holds that were added to grants.
     pub(super) holds: AtomicU64,
+    /// Of them, those of guards.
+    pub(super) held_again: AtomicU64,
     /// Acquires refused because of a long queue.
     pub(super) short_queues: AtomicU64,
     pub(super) releases: AtomicU64,
@@ -57,13 +63,20 @@ pub(super) struct Counts {
     pub(super) writes: AtomicU64,
     pub(super) reads: AtomicU64,
     pub(super) stale: AtomicU64,
-    /// Changes of records, and those that were refused or not answered.
+    /// Transactions, and those that were refused or not answered.
     pub(super) changes: AtomicU64,
     pub(super) not_changed: AtomicU64,
+    /// Of the transactions: those that changed two records, those that compared a version.
+    pub(super) of_two_records: AtomicU64,
+    pub(super) compared: AtomicU64,
+    /// Of those that were refused: those that compared another version than the record's.
+    pub(super) other_version: AtomicU64,
     /// Reads of records.
     pub(super) record_reads: AtomicU64,
     /// Values that replaced those of grants.
     pub(super) proclaimed: AtomicU64,
+    /// Of them, by guards.
+    pub(super) proclaimed_by_guards: AtomicU64,
     /// Breaks of grants.
     pub(super) broken: AtomicU64,
     /// Breaks whose grant had ended, or was never made.
@@ -114,6 +127,16 @@ impl Counts {
         }
         if spec.keys.len() > 1 {
             increment(&self.several);
+        }
+    }
+
+    fn count_change(&self, transaction: &Call) {
+        increment(&self.changes);
+        if transaction.changes().count() > 1 {
+            increment(&self.of_two_records);
+        }
+        if transaction.must_have().next().is_some() {
+            increment(&self.compared);
         }
     }
 
@@ -248,7 +271,7 @@ impl Load {
                 if guard.keys() != spec.keys {
                     self.complaints.lock().push(format!("{name} asked for {:?}, and holds {guard:?}", spec.keys));
                 }
-                self.hold(guard, &spec, &name, random, ttl).await;
+                self.hold(client, guard, &spec, &name, random, ttl).await;
             }
             Err(Error::Held { holder, .. }) => {
                 self.counts.count_held(wait_ms > 0);
@@ -271,6 +294,7 @@ impl Load {
     /// Uses the resource, holds the lock for a while, uses it again, and releases the lock.
     async fn hold(
         &self,
+        client: &Client,
         mut guard: Guard,
         spec: &LockSpec,
         name: &history::Client,
@@ -280,6 +304,10 @@ impl Load {
         let key = &spec.keys[random.random_range(0..spec.keys.len())];
         let access = |guard: &Guard| self.access(key, spec, guard.token(), name, || guard.is_valid());
         access(&guard);
+        let again = if random.random_bool(0.2) { self.hold_again(&guard, spec, name).await } else { None };
+        if random.random_bool(0.2) {
+            self.proclaim(&mut guard, key, name).await;
+        }
         if random.random_bool(0.02) {
             increment(&self.counts.pauses);
             std::thread::sleep(ttl * 2);
@@ -288,8 +316,62 @@ impl Load {
         }
         access(&guard);
         if random.random_bool(0.4) {
-            self.write_record(&mut guard, key, name, random).await;
+            self.write_record(client, &mut guard, key, spec, name, random).await;
         }
+        if let Some(again) = again {
+            self.release(again, 1, spec, name, random).await;
+        }
+        self.release(guard, 0, spec, name, random).await;
+    }
+
+    /// Acquires what a guard holds once more.
+    async fn hold_again(&self, guard: &Guard, spec: &LockSpec, name: &history::Client) -> Option<Guard> {
+        // The Rust client gives it a number.
+        let call = Call::Acquire {
+            keys: spec.history_keys(),
+            session: Some(session(guard)),
+            number: Some(0),
+            wait_ms: 0,
+            ttl_ms: None,
+            mode: spec.mode,
+            max_queue: None,
+            reentrant: true,
+            value: None,
+        };
+        let pending = self.recorder.invoke(name, call);
+        match guard.hold_again().await {
+            Ok(again) => {
+                increment(&self.counts.holds);
+                increment(&self.counts.held_again);
+                pending.ok(Answer::Granted { session: session(&again), token: again.token() });
+                Some(again)
+            }
+            // The Rust client gives back a hold that it was not told of.
+            Err(error) => {
+                pending.info(error.to_string());
+                None
+            }
+        }
+    }
+
+    /// Gives the grant of a guard another value.
+    async fn proclaim(&self, guard: &mut Guard, key: &str, name: &history::Client) {
+        let (session, token, value) = (session(guard), guard.token(), self.new_text());
+        let given = value.as_str().into();
+        let call = Call::Proclaim { key: key.into(), session, token, value: given, number: Some(0) };
+        let pending = self.recorder.invoke(name, call);
+        match guard.proclaim(value).await {
+            Ok(()) => {
+                increment(&self.counts.proclaimed);
+                increment(&self.counts.proclaimed_by_guards);
+                pending.ok(Answer::Proclaimed);
+            }
+            Err(error) => pending.info(error.to_string()),
+        }
+    }
+
+    /// Releases a guard, so that its lock is held so many times still.
+    async fn release(&self, guard: Guard, left: u32, spec: &LockSpec, name: &history::Client, random: &mut SmallRng) {
         let (keys, session, token) = (spec.history_keys(), session(&guard), guard.token());
         let pending = self.recorder.invoke(name, Call::Release { keys, session, token, number: None });
         if random.random_bool(0.1) {
@@ -297,6 +379,7 @@ impl Load {
             return drop(guard);
         }
         match guard.release().await {
+            Ok(()) if left > 0 => pending.ok(Answer::StillHeld { holds: left }),
             Ok(()) => {
                 increment(&self.counts.releases);
                 pending.ok(Answer::Released);
@@ -307,24 +390,81 @@ impl Load {
     }
 
     /// Changes the record of a lock that a guard holds, or held.
-    async fn write_record(&self, guard: &mut Guard, key: &str, name: &history::Client, random: &mut SmallRng) {
-        let change = self.draw_change(random);
-        let (record, token) = (key.into(), Some(guard.token()));
-        // The guard gives it a number.
-        let call = Call::WriteRecord { record, change: change.clone(), token, session: None, number: Some(0) };
-        let pending = self.recorder.invoke(name, call);
-        let changes = vec![wire_change(key, &change)];
-        match guard.transact(wire::Transaction { changes, ..wire::Transaction::default() }).await {
+    async fn write_record(
+        &self,
+        client: &Client,
+        guard: &mut Guard,
+        key: &str,
+        spec: &LockSpec,
+        name: &history::Client,
+        random: &mut SmallRng,
+    ) {
+        let read = if random.random_bool(COMPARES) { self.read_version(client, key, name).await } else { None };
+        let mut call = self.draw_transaction(key, spec, guard.token(), read, random);
+        let mut transaction = transactions::on_wire(&call);
+        // The guard adds the condition that its lock is held, and gives the transaction a number.
+        transaction.conditions.remove(0);
+        if let Call::WriteRecord { number, .. } = &mut call {
+            *number = Some(0);
+        }
+        let pending = self.recorder.invoke(name, call.clone());
+        match guard.transact(transaction).await {
             Ok(version) => {
-                increment(&self.counts.changes);
-                pending.ok(Answer::Written { version });
+                self.counts.count_change(&call);
+                return pending.ok(Answer::Written { version });
+            }
+            // The number is used up: no attempt has done it, or will.
+            Err(Error::Refused(failure)) if failure.error == Code::OtherVersion => {
+                increment(&self.counts.other_version);
+                pending.fail(Refusal::OtherVersion { version: failure.version.unwrap_or_default() });
             }
             // An attempt whose answer was lost may have done it.
-            Err(error) => {
-                increment(&self.counts.not_changed);
-                pending.info(error.to_string());
+            Err(error) => pending.info(error.to_string()),
+        }
+        increment(&self.counts.not_changed);
+    }
+
+    /// Reads a record with the Rust client, and returns its version; 0 if it does not exist.
+    async fn read_version(&self, client: &Client, key: &str, name: &history::Client) -> Option<u64> {
+        let pending = self.recorder.invoke(name, Call::ReadRecord { record: key.into(), stale: false });
+        // Without an answer the operation is dropped, which records it as unknown.
+        let record = client.record(key, Consistency::Linearizable).await.ok()?;
+        increment(&self.counts.record_reads);
+        pending.ok(record.as_ref().map_or(Answer::NoRecord, transactions::shown));
+        Some(record.map_or(0, |record| record.version))
+    }
+
+    /// A transaction under a grant: it changes the record of a lock, sometimes together with another record, whose lock
+    /// the grant may be of too. If the client has read a version of the record, it compares that one, or a wrong one.
+    fn draw_transaction(
+        &self,
+        key: &str,
+        spec: &LockSpec,
+        token: u64,
+        read: Option<u64>,
+        random: &mut SmallRng,
+    ) -> Call {
+        let (mut also, mut conditions) = (Vec::new(), Vec::new());
+        if random.random_bool(0.4) {
+            let own = spec.keys.iter().find(|other| *other != key).cloned();
+            let other = own.filter(|_| random.random_bool(0.7)).unwrap_or_else(|| any_key(random));
+            if spec.keys.contains(&other) && other != key {
+                conditions.push(Condition::Held { lock: other.as_str().into(), token });
+            }
+            if other != key {
+                also.push(RecordChange { record: other.as_str().into(), change: self.draw_change(random) });
             }
         }
+        conditions.extend(read.map(|version| {
+            let version = match random.random_range(0..8) {
+                0 => version + 1,
+                1 => version.saturating_sub(1),
+                _ => version,
+            };
+            Condition::Version { key: key.into(), version }
+        }));
+        let (record, change) = (key.into(), self.draw_change(random));
+        Call::WriteRecord { record, change, also, token: Some(token), conditions, session: None, number: None }
     }
 
     /// A text that nothing else has.
@@ -410,16 +550,6 @@ impl Load {
             }
             Err::<_, Error>(error) => Err(format!("a waiter was not granted after the faults: {error}")),
         }
-    }
-}
-
-/// A change as the wire has it.
-fn wire_change(record: &str, change: &Change) -> wire::RecordChange {
-    let key = record.to_owned();
-    match change {
-        Change::Put(text) => wire::RecordChange::Put { key, value: (&**text).into() },
-        Change::Append(text) => wire::RecordChange::Append { key, value: (&**text).into() },
-        Change::Delete => wire::RecordChange::Delete { key },
     }
 }
 

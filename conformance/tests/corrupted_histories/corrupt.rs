@@ -3,12 +3,14 @@
 
 use std::collections::BTreeSet;
 
-use palisade_history::{Answer, Call, End, History, Holder, Key, Mode, Operation, Refusal, Session, Time};
+use palisade_history::{
+    Answer, Call, Change, Condition, End, History, Holder, Key, Mode, Operation, Refusal, Session, Time,
+};
 
 use super::valid::{Grant, Valid};
 
 /// The kinds of corruption.
-pub(crate) const KINDS: [(&str, Kind); 22] = [
+pub(crate) const KINDS: [(&str, Kind); 25] = [
     ("lower token, other key", lower_token_on_another_key),
     ("lower token, same key", lower_token_on_the_same_key),
     ("lower token, acquire unanswered", lower_token_unanswered),
@@ -31,6 +33,9 @@ pub(crate) const KINDS: [(&str, Kind); 22] = [
     (OTHER_VALUE, show_another_value),
     ("written with a shared grant", write_with_a_shared_grant),
     ("one of several keys released", release_one_of_several),
+    ("found an older version", compare_with_an_older_version),
+    ("refused the version that is there", refuse_the_present_version),
+    ("read does not show a transaction", hide_a_transaction),
 ];
 
 /// The kind that the checker of values must refuse.
@@ -91,6 +96,14 @@ fn map_tokens(history: &mut History, map: impl Fn(u64) -> u64) {
         | Call::Access { token, .. } = &mut operation.call
         {
             change(token);
+        }
+        if let Call::WriteRecord { token, conditions, .. } = &mut operation.call {
+            token.iter_mut().for_each(change);
+            for condition in conditions {
+                if let Condition::Held { token, .. } = condition {
+                    change(token);
+                }
+            }
         }
         match operation.end.as_mut().map(|(_, end)| end) {
             Some(End::Ok(Answer::Granted { token, .. }) | End::Fail(Refusal::Held { token: Some(token) })) => {
@@ -456,6 +469,69 @@ fn release_one_of_several(valid: &Valid<'_>) -> Vec<Corruption> {
             *keys = keys.as_slice()[0].clone().into();
         }
         corrupted.push(Corruption::Operation(index, Box::new(operation)));
+    }
+    corrupted
+}
+
+/// A transaction finds the version that it compares, not the one before: that of another transaction, which was
+/// answered and did change the record.
+fn compare_with_an_older_version(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for (index, operation) in valid.history.operations.iter().enumerate() {
+        let Some(Answer::Written { .. }) = operation.answer() else { continue };
+        let mut operation = operation.clone();
+        let Call::WriteRecord { conditions, .. } = &mut operation.call else { continue };
+        let compared = conditions.iter_mut().find_map(|condition| match condition {
+            Condition::Version { key, version } if *version > 1 => Some((key.clone(), version)),
+            _ => None,
+        });
+        let Some((key, version)) = compared else { continue };
+        let changed_it = |other: &Operation| {
+            other.answer() == Some(&Answer::Written { version: *version })
+                && other.call.changes().any(|(record, change)| *record == key && *change != Change::Delete)
+        };
+        if valid.history.operations.iter().any(changed_it) {
+            *version -= 1;
+            corrupted.push(Corruption::Operation(index, Box::new(operation)));
+        }
+    }
+    corrupted
+}
+
+/// A transaction is refused because of another version than the one that it compares.
+fn refuse_the_present_version(valid: &Valid<'_>) -> Vec<Corruption> {
+    let mut corrupted = Vec::new();
+    for (index, operation) in valid.history.operations.iter().enumerate() {
+        let mut compared = operation.call.must_have();
+        if let (Some(Refusal::OtherVersion { .. }), Some((_, version)), None) =
+            (operation.refusal(), compared.next(), compared.next())
+        {
+            corrupted.push(valid.ends(index, End::Fail(Refusal::OtherVersion { version })));
+        }
+    }
+    corrupted
+}
+
+/// After a transaction each of its records shows that it is done, unless something may have deleted the record.
+fn hide_a_transaction(valid: &Valid<'_>) -> Vec<Corruption> {
+    let operations = &valid.history.operations;
+    let deletes = |operation: &Operation, key: &Key| {
+        operation.call.changes().any(|(record, change)| record == key && *change == Change::Delete)
+    };
+    let mut corrupted = Vec::new();
+    for transaction in operations.iter().filter(|operation| operation.call.changes().count() > 1) {
+        let Some(Answer::Written { .. }) = transaction.answer() else { continue };
+        for (key, _) in transaction.call.changes() {
+            if operations.iter().any(|operation| deletes(operation, key)) {
+                continue;
+            }
+            for (index, read) in operations.iter().enumerate() {
+                let is_read = matches!(&read.call, Call::ReadRecord { record, stale: false } if record == key);
+                if is_read && read.answer().is_some() && read.invoked > transaction.completed() {
+                    corrupted.push(valid.ends(index, End::Ok(Answer::NoRecord)));
+                }
+            }
+        }
     }
     corrupted
 }

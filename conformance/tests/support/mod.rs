@@ -260,7 +260,9 @@ impl World {
                 let is_certain = request.sequence.is_some()
                     && match &request.call {
                         Call::Acquire { .. } => !matches!(error, Refusal::NoSession | Refusal::NotTaken { .. }),
-                        Call::WriteRecord { .. } => error == Refusal::StaleToken,
+                        Call::WriteRecord { .. } => {
+                            matches!(error, Refusal::StaleToken | Refusal::OtherVersion { .. })
+                        }
                         _ => false,
                     };
                 if request.resent && !is_certain {

@@ -1,8 +1,8 @@
-//! What the clients and operators of a generated history ask for.
+//! Requests of the clients and operators of a generated history.
 
 use std::sync::Arc;
 
-use palisade_history::{self as history, Call, Change, Key, Keys};
+use palisade_history::{self as history, Call, Change, Condition, Key, Keys, RecordChange};
 use palisade_spec::lock::{self, Prefix, Right, Rights, Rule, Rules, SessionId, Subject};
 use rand::Rng;
 
@@ -93,9 +93,32 @@ impl World {
         self.invoke(client, call, session);
     }
 
+    /// Changes a record, sometimes together with another one, and sometimes under further conditions: a version, mostly
+    /// the present one, of one of the two; another grant of the client.
     fn write(&mut self, client: usize, record: Key, change: Change, token: Option<u64>, session: Option<SessionId>) {
+        let (mut also, mut conditions) = (Vec::new(), Vec::new());
+        let other = name(self.random.random_range(0..self.size.keys));
+        if other != record && self.random.random_bool(0.4) {
+            also.push(RecordChange { record: other.clone(), change: self.change() });
+        }
+        if self.random.random_bool(0.4) {
+            let key = if self.random.random_bool(0.2) { other } else { record.clone() };
+            let present = self.table.record(&lock::Key::from(&*key.0)).map_or(0, |record| record.version.0);
+            let version = match self.random.random_range(0..8) {
+                0 => 0,
+                1 => present.saturating_sub(1),
+                _ => present,
+            };
+            conditions.push(Condition::Version { key, version });
+        }
+        let grants = self.clients[client].grants.len();
+        if token.is_some() && grants > 0 && self.random.random_bool(0.3) {
+            let Granted { keys, token, .. } = &self.clients[client].grants[self.random.random_range(0..grants)];
+            conditions.push(Condition::Held { lock: keys.as_slice()[0].clone(), token: *token });
+        }
         let name = session.map(session_name);
-        self.invoke(client, Call::WriteRecord { record, change, token, session: name, number: None }, session);
+        let call = Call::WriteRecord { record, change, also, token, conditions, session: name, number: None };
+        self.invoke(client, call, session);
     }
 
     /// A text that nothing else has.

@@ -3,7 +3,7 @@
 use palisade_history::{self as history, Answer, Call, Change, Holder, Key, Keys, Note, Refusal};
 use palisade_spec::lock::{
     self, Claim, Command, Condition, LockRequest, Mode, Opening, Outcome, Owner, Principal, Proof, Reply, Revision,
-    SessionId, Token, Transaction, Ttl, Value, Writer,
+    SessionId, Token, Transaction, Ttl, Value, Version, Writer,
 };
 use palisade_spec::raft::StateMachine;
 use rand::Rng;
@@ -76,23 +76,26 @@ impl World {
                     RequestState::Answered(if passes { Ok(Answer::Accepted) } else { Err(Refusal::Refused) });
                 return;
             }
-            Call::WriteRecord { record, change, token, .. } => {
+            call @ Call::WriteRecord { .. } => {
                 let writer = match session {
                     Some(session) => Writer::Session { session, sequence },
                     None => Writer::Client(principal.clone()),
                 };
-                let (record, bytes) = (of(&record), |text: &str| lock::Bytes::from(text));
-                let held = token.map(|token| Condition::Held { lock: record.clone(), token: Token(token) });
-                let change = match change {
-                    Change::Put(text) => lock::Change::Put { record, bytes: bytes(&text) },
-                    Change::Append(text) => lock::Change::Append { record, bytes: bytes(&text) },
-                    Change::Delete => lock::Change::Delete { record },
-                };
-                let (conditions, limit) = (held.into_iter().collect(), u64::MAX);
-                (
-                    Command::Transact { writer, transaction: Transaction { conditions, changes: vec![change], limit } },
-                    false,
-                )
+                let bytes = |text: &str| lock::Bytes::from(text);
+                let held =
+                    call.must_hold().map(|(lock, token)| Condition::Held { lock: of(lock), token: Token(token) });
+                let compared = call.must_have().map(|(record, version)| {
+                    let version = (version > 0).then_some(Version(version));
+                    Condition::Version { record: of(record), version }
+                });
+                let changes = call.changes().map(|(record, change)| match (of(record), change) {
+                    (record, Change::Put(text)) => lock::Change::Put { record, bytes: bytes(text) },
+                    (record, Change::Append(text)) => lock::Change::Append { record, bytes: bytes(text) },
+                    (record, Change::Delete) => lock::Change::Delete { record },
+                });
+                let (conditions, changes) = (held.chain(compared).collect(), changes.collect());
+                let transaction = Transaction { conditions, changes, limit: u64::MAX };
+                (Command::Transact { writer, transaction }, false)
             }
             Call::ReadRecord { record, .. } => {
                 let view = self.table.record(&of(&record)).map_or(Answer::NoRecord, |record| {
@@ -154,6 +157,9 @@ impl World {
             }
             (_, Reply::Written { version }) => Ok(Answer::Written { version: version.0 }),
             (_, Reply::NotHeld { .. } | Reply::Fenced { .. }) => Err(Refusal::StaleToken),
+            (_, Reply::OtherVersion { version, .. }) => {
+                Err(Refusal::OtherVersion { version: version.map_or(0, |version| version.0) })
+            }
             (_, Reply::Broken { session, .. }) => Ok(Answer::Broken { session: session_name(session) }),
             (_, Reply::Proclaimed) => Ok(Answer::Proclaimed),
             (Call::Proclaim { .. } | Call::Break { .. }, Reply::NotHolder) => Err(Refusal::NotHolder),

@@ -47,7 +47,8 @@
 //! unanswered acquire without a session may have opened it: then the bound is the earlier of the
 //! chain's invocation and that of the first such acquire. A session that the answer to an acquire
 //! without one named, and that another acquire names, is not of the Rust client's pool: the server
-//! opened it for that acquire alone (`named`).
+//! opened it for that acquire alone (`named`). A reentrant acquire does not show that: guards of the
+//! Rust client hold again what they hold.
 //!
 //! # Several keys, several holders
 //!
@@ -90,7 +91,7 @@ pub(super) struct SessionFacts<'h> {
     /// Whether the session came with an acquire that named none: then it may end with its claim,
     /// and other acquires may use it.
     pub(super) borrowed: bool,
-    /// Whether an acquire names the session. Then it is not of the Rust client's pool, and every acquire without a
+    /// Whether an acquire that is not reentrant names the session. Then it is not of the Rust client's pool, and every acquire without a
     /// session has another one.
     named: bool,
     /// For a borrowed session: when its claim may first have been dropped.

@@ -1,31 +1,38 @@
-//! The records of the key-value store, each written under the lock on the same key or without one, in
-//! O(n log n), and for the contents in the product of a record's changes and reads.
+//! The records of the key-value store, each written under locks or without one, in O(n log n), and for the
+//! contents in the product of a record's changes and reads.
 //!
 //! # What it checks
 //!
-//! 1. Versions are one order: a change that begins after another was answered has a greater version, and
-//!    no two have the same.
-//! 2. Only holders write under a token: a change under a token is not done before the grant, nor after its
-//!    end was answered; in the order of the versions, no change under an exclusive grant comes after one
-//!    under a later grant; and while the grant certainly lasts, its token is not refused.
+//! 1. Versions are one order: a transaction that begins after another was answered has a greater version,
+//!    and no two have the same.
+//! 2. Only holders write under a token: a transaction under a token is of a lock of its grant, and not done
+//!    before the grant, nor after its end was answered; in the order of the versions, none under an exclusive
+//!    grant of a lock comes after one under a later grant of it; and while the grants certainly last, no token
+//!    is refused.
 //! 3. Reads are linearizable: a read shows no change that began after its answer, and nothing older than
-//!    what was answered, or read, before it began.
-//! 4. Contents are made of the changes: every text was written, once at most, in the order of the versions,
+//!    what was answered, or read, before it began. A condition on a version is such a read, met or not; a read
+//!    that shows a part of a transaction shows that all of it is done.
+//! 4. A transaction that compares a version finds exactly that one: in the order of the versions, no other
+//!    change of the record lies between.
+//! 5. Contents are made of the changes: every text was written, once at most, in the order of the versions,
 //!    and no answered change is missing.
 //!
 //! # Why it is sound
 //!
-//! The store executes each change at one moment between its invocation and its completion, and gives it
-//! the next version. Check 2 has the bounds of grants from `facts.rs`. A change without an answer may be
-//! done at any later moment, and so may remove others from a content: then check 4 misses none of them. One
-//! that was sent more than once without a number may be done more than once.
+//! The store executes each transaction as a whole at one moment between its invocation and its completion,
+//! and gives it the next version. Check 2 has the bounds of grants from `facts.rs`. A change without an
+//! answer may be done at any later moment, and so may remove others from a content: then check 5 misses none
+//! of them. One that was sent more than once without a number may be done more than once. If a text was
+//! written by one operation that is done once at most, a content that ends with it shows the operation's
+//! version, answered or not.
 //!
 //! # What it does not find
 //!
-//! Stale reads that are too old, and refusals of the access rules. A change under a token of another key
-//! than the record's is judged as one without a token.
+//! Stale reads that are too old, and refusals of the access rules. A refusal because of another version does
+//! not say of which record: it shows something only if a single condition can be meant. It proves nothing of
+//! the conditions before that one.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
@@ -37,70 +44,67 @@ pub const NAME: &str = "records";
 
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
-    let mut records: HashMap<&Key, Record<'_>> = HashMap::new();
-    let (mut writes, mut reads) = (0, 0);
-    for (index, operation) in facts.history.operations.iter().enumerate() {
-        match &operation.call {
-            Call::WriteRecord { record, change, token, .. } => {
-                writes += 1;
-                let write = Write { index, version: version(operation), change, token: *token };
-                records.entry(record).or_default().writes.push(write);
-            }
-            Call::ReadRecord { record, stale } => {
-                reads += 1;
-                let shown = match operation.answer() {
-                    Some(Answer::Record { version, value }) => Some((*version, &**value)),
-                    Some(Answer::NoRecord) => None,
-                    _ => continue,
-                };
-                records.entry(record).or_default().reads.push(Read { index, shown, stale: *stale });
-            }
-            _ => {}
-        }
-    }
-    let mut names: Vec<_> = records.keys().copied().collect();
-    names.sort();
     let mut violations = Vec::new();
     versions_are_one_order(facts, &mut violations);
-    for name in names {
-        let record = &records[name];
-        only_holders_write(facts, name, record, &mut violations);
+    only_holders_write(facts, &mut violations);
+    let store = Store::of(facts, &mut violations);
+    compared_versions_are_the_last(facts, &store, &mut violations);
+    for (name, record) in &store.records {
         reads_are_current(facts, record, &mut violations);
-        for read in &record.reads {
-            violations.extend(contents_are_made_of_changes(facts, record, *read));
+        for sight in &record.sights {
+            let made = shown_version_was_made(facts, &store, name, record, *sight);
+            violations.extend(made.or_else(|| contents_are_made_of_changes(facts, record, *sight)));
         }
     }
     violations.truncate(MOST);
-    let (writes, reads) = (count(writes, "change"), count(reads, "read"));
-    Verdict {
-        checker: NAME,
-        checked: format!("{writes} and {reads} of {}", count(records.len(), "record")),
-        violations,
-    }
+    let (transactions, reads, compared) =
+        (count(store.transactions, "change"), count(store.reads, "read"), count(store.compared, "comparison"));
+    let of = count(store.records.len(), "record");
+    Verdict { checker: NAME, checked: format!("{transactions}, {reads} and {compared} of {of}"), violations }
 }
 
-/// The operations on one record, in the order of their invocations.
+/// What the history has of the store.
+#[derive(Default)]
+struct Store<'h> {
+    records: BTreeMap<&'h Key, Record<'h>>,
+    /// The transactions whose version is known.
+    done: HashMap<u64, OperationIndex>,
+    transactions: usize,
+    reads: usize,
+    /// How many versions transactions compared, with a known outcome.
+    compared: usize,
+}
+
+/// What happened to one record, in the order of the invocations.
 #[derive(Default)]
 struct Record<'h> {
     writes: Vec<Write<'h>>,
-    reads: Vec<Read<'h>>,
+    sights: Vec<Sight<'h>>,
 }
 
-/// A change.
+/// A change, as a part of its transaction.
 #[derive(Clone, Copy)]
 struct Write<'h> {
     index: OperationIndex,
-    /// `None` without an answer.
-    version: Option<u64>,
+    /// The version of the transaction, and the operation whose completion shows it: its own, or a read.
+    version: Option<(u64, OperationIndex)>,
     change: &'h Change,
-    token: Option<u64>,
 }
 
-/// An answered read, and the version and the content that it shows.
+impl Write<'_> {
+    fn version(&self) -> Option<u64> {
+        self.version.map(|(version, _)| version)
+    }
+}
+
+/// What an answer shows of a record: that of a read, or of a transaction that compares its version.
 #[derive(Clone, Copy)]
-struct Read<'h> {
+struct Sight<'h> {
     index: OperationIndex,
-    shown: Option<(u64, &'h str)>,
+    /// `None`: there is no record.
+    version: Option<u64>,
+    /// The content, in a read that finds the record.
+    content: Option<&'h str>,
     stale: bool,
 }
 
@@ -109,6 +113,110 @@ fn version(operation: &Operation) -> Option<u64> {
         Some(Answer::Written { version }) => Some(*version),
         _ => None,
     }
+}
+
+impl<'h> Store<'h> {
+    fn of(facts: &Facts<'h>, violations: &mut Vec<Violation>) -> Store<'h> {
+        let mut store = Store::default();
+        for (index, operation) in facts.history.operations.iter().enumerate() {
+            match &operation.call {
+                Call::WriteRecord { .. } => {
+                    store.transactions += 1;
+                    let version = version(operation).map(|version| (version, index));
+                    store.done.extend(version);
+                    for (record, change) in operation.call.changes() {
+                        store.records.entry(record).or_default().writes.push(Write { index, version, change });
+                    }
+                    store.add_comparisons(index, operation, violations);
+                }
+                Call::ReadRecord { record, stale } => {
+                    store.reads += 1;
+                    let (version, content) = match operation.answer() {
+                        Some(Answer::Record { version, value }) => (Some(*version), Some(&**value)),
+                        Some(Answer::NoRecord) => (None, None),
+                        _ => continue,
+                    };
+                    let sight = Sight { index, version, content, stale: *stale };
+                    store.records.entry(record).or_default().sights.push(sight);
+                }
+                _ => {}
+            }
+        }
+        store.add_versions_that_are_shown(facts, violations);
+        store
+    }
+
+    /// What a transaction shows of the records whose versions it compares.
+    fn add_comparisons(&mut self, index: OperationIndex, operation: &'h Operation, violations: &mut Vec<Violation>) {
+        let conditions = || operation.call.must_have();
+        let mut add = |record: &'h Key, version: u64| {
+            self.compared += 1;
+            let sight = Sight { index, version: (version > 0).then_some(version), content: None, stale: false };
+            self.records.entry(record).or_default().sights.push(sight);
+        };
+        match (operation.answer(), operation.refusal()) {
+            (Some(_), _) => conditions().for_each(|(record, version)| add(record, version)),
+            (_, Some(Refusal::OtherVersion { version: seen })) => {
+                let mut unmet = conditions().filter(|(_, version)| version != seen);
+                match (unmet.next(), unmet.next()) {
+                    (Some((record, _)), None) => add(record, *seen),
+                    (Some(_), Some(_)) => {}
+                    (None, _) => violations.push(Violation(format!(
+                        "a version is refused if it is another one than the record's, but this is the same: {operation}"
+                    ))),
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// A content that ends with the text of a transaction whose answer is missing shows its version, and that
+    /// all of it is done.
+    fn add_versions_that_are_shown(&mut self, facts: &Facts<'h>, violations: &mut Vec<Violation>) {
+        let mut shown: BTreeMap<OperationIndex, (u64, OperationIndex)> = BTreeMap::new();
+        for record in self.records.values() {
+            let by_text =
+                by_text(record.writes.iter().filter(|write| facts.operation(write.index).refusal().is_none()));
+            for sight in &record.sights {
+                let (Some(version), Some(text)) = (sight.version, sight.content.and_then(last_text)) else { continue };
+                let Some([write]) = by_text.get(text).map(Vec::as_slice) else { continue };
+                let (operation, read) = (facts.operation(write.index), facts.operation(sight.index));
+                if write.version.is_some() || may_be_repeated(operation) || operation.invoked > read.completed() {
+                    continue;
+                }
+                let (first, first_read) = *shown.entry(write.index).or_insert((version, sight.index));
+                let other = *self.done.entry(version).or_insert(write.index);
+                if first != version || other != write.index {
+                    let (other, first_read) = (facts.operation(other), facts.operation(first_read));
+                    violations.push(Violation(format!(
+                        "a transaction has a version of its own, but not this one: {operation}; {other}; {first_read}; {read}"
+                    )));
+                }
+                let seen_before = facts.operation(first_read).completed() <= read.completed();
+                if !seen_before {
+                    shown.insert(write.index, (version, sight.index));
+                }
+            }
+        }
+        for write in self.records.values_mut().flat_map(|record| &mut record.writes) {
+            write.version = write.version.or(shown.get(&write.index).copied());
+        }
+    }
+}
+
+/// The changes of a record by their texts.
+fn by_text<'w, 'h: 'w>(writes: impl Iterator<Item = &'w Write<'h>>) -> HashMap<&'h str, Vec<&'w Write<'h>>> {
+    let mut by_text: HashMap<&str, Vec<&Write<'_>>> = HashMap::new();
+    for write in writes {
+        if let Some(text) = write.change.text() {
+            by_text.entry(text).or_default().push(write);
+        }
+    }
+    by_text
+}
+
+fn last_text(content: &str) -> Option<&str> {
+    content.split_inclusive(';').next_back()
 }
 
 fn versions_are_one_order(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
@@ -135,61 +243,135 @@ fn versions_are_one_order(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
     }
 }
 
-/// The highest tokens of some changes, each with its operation.
+/// The highest tokens of some transactions, each with its operation.
 #[derive(Clone, Copy, Default)]
 struct Highest {
     of_all: Option<(u64, OperationIndex)>,
     of_exclusive: Option<(u64, OperationIndex)>,
 }
 
-fn only_holders_write(facts: &Facts<'_>, name: &Key, record: &Record<'_>, violations: &mut Vec<Violation>) {
-    for write in &record.writes {
-        let (operation, grant) = (facts.operation(write.index), write.token.and_then(|token| facts.grant_of(token)));
-        let is_of_key = |keys: &[usize]| facts.key_named(name).is_some_and(|key| keys.contains(&key));
-        let Some(grant) = grant.filter(|grant| is_of_key(&grant.keys)) else { continue };
-        if operation.answer().is_some() && operation.completed() < grant.not_before {
-            violations.push(Violation(format!(
-                "a record is written after the grant of the token, but not here: {operation}"
-            )));
+fn only_holders_write(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
+    // The transactions that were done under each lock: their versions, their tokens and their indexes.
+    let mut done: BTreeMap<&Key, Vec<(u64, u64, OperationIndex)>> = BTreeMap::new();
+    for (index, operation) in facts.history.operations.iter().enumerate() {
+        for (lock, token) in operation.call.must_hold() {
+            violations.extend(is_done_under_its_grant(facts, lock, token, operation));
+            done.entry(lock).or_default().extend(version(operation).map(|version| (version, token, index)));
         }
-        if let Some((ended, by)) = grant.ended
-            && operation.answer().is_some()
-            && ended < operation.invoked
-        {
-            let by = facts.operation(by);
-            violations.push(Violation(format!(
-                "a record is written under a token while its grant lasts, but this one had ended: {by}; {operation}"
-            )));
-        }
-        if operation.refusal() == Some(&Refusal::StaleToken)
-            && grant.seen.0 < operation.invoked
-            && operation.completed() < grant.may_end
-        {
-            violations.push(Violation(format!(
-                "a holder's change is not refused, but this one was, although its grant could not have ended before {}: \
-                 {operation}",
-                grant.may_end
-            )));
+        violations.extend(holder_is_not_refused(facts, operation));
+    }
+    for done in done.values_mut() {
+        done.sort_unstable();
+        let mut highest = Highest::default();
+        for &(_, token, index) in &*done {
+            let is_exclusive = facts.grant_of(token).is_some_and(|grant| facts.is_exclusive(grant));
+            let fence = if is_exclusive { highest.of_all } else { highest.of_exclusive };
+            if let Some((_, before)) = fence.filter(|(fence, _)| *fence > token) {
+                let (before, operation) = (facts.operation(before), facts.operation(index));
+                violations.push(Violation(format!(
+                    "a former holder writes nothing after its successor, but this one did: {before}; {operation}"
+                )));
+            }
+            highest.of_all = highest.of_all.max(Some((token, index)));
+            if is_exclusive {
+                highest.of_exclusive = highest.of_exclusive.max(Some((token, index)));
+            }
         }
     }
-    let mut done: Vec<&Write<'_>> = record.writes.iter().filter(|write| write.version.is_some()).collect();
-    done.sort_by_key(|write| write.version);
-    let mut highest = Highest::default();
-    for write in done {
-        let Some(token) = write.token else { continue };
-        let is_exclusive = facts.grant_of(token).is_some_and(|grant| facts.is_exclusive(grant));
-        let fence = if is_exclusive { highest.of_all } else { highest.of_exclusive };
-        if let Some((_, before)) = fence.filter(|(fence, _)| *fence > token) {
-            let (before, operation) = (facts.operation(before), facts.operation(write.index));
-            violations.push(Violation(format!(
-                "a former holder writes nothing after its successor, but this one did: {before}; {operation}"
-            )));
-        }
-        highest.of_all = highest.of_all.max(Some((token, write.index)));
-        if is_exclusive {
-            highest.of_exclusive = highest.of_exclusive.max(Some((token, write.index)));
+}
+
+/// What is wrong with a transaction that was done under this token of this lock.
+fn is_done_under_its_grant(facts: &Facts<'_>, lock: &Key, token: u64, operation: &Operation) -> Option<Violation> {
+    operation.answer()?;
+    let grant = facts.grant_of(token)?;
+    if !facts.key_named(lock).is_some_and(|key| grant.keys.contains(&key)) {
+        return grant.is_whole.then(|| {
+            let names = facts.names(grant);
+            Violation(format!(
+                "a token is for the lock that it was granted for, but token {token} is of {names}: {operation}"
+            ))
+        });
+    }
+    if operation.completed() < grant.not_before {
+        return Some(Violation(format!("a record is written after the grant of the token, but not here: {operation}")));
+    }
+    let (ended, by) = grant.ended.filter(|(ended, _)| *ended < operation.invoked)?;
+    let by = facts.operation(by);
+    Some(Violation(format!(
+        "a record is written under a token while its grant lasts, but this one had ended by {ended}: {by}; {operation}"
+    )))
+}
+
+fn holder_is_not_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Violation> {
+    if operation.refusal() != Some(&Refusal::StaleToken) {
+        return None;
+    }
+    // Until when each of the grants certainly lasts; nothing is known of one that may not have been there.
+    let lasts = operation.call.must_hold().map(|(lock, token)| {
+        let key = facts.key_named(lock)?;
+        let grant = facts.grant_of(token).filter(|grant| grant.keys.contains(&key))?;
+        (grant.seen.0 < operation.invoked).then_some(grant.may_end)
+    });
+    let lasts = lasts.collect::<Option<Vec<Time>>>()?.into_iter().min()?;
+    (operation.completed() < lasts).then(|| {
+        Violation(format!(
+            "a holder's change is not refused, but this one was, although its grant could not have ended before {lasts}: \
+             {operation}"
+        ))
+    })
+}
+
+/// In the order of the versions, a transaction finds the version that it compares, as no other change of the
+/// record lies between.
+fn compared_versions_are_the_last(facts: &Facts<'_>, store: &Store<'_>, violations: &mut Vec<Violation>) {
+    let mut moments: HashMap<&Key, Vec<Moment>> = HashMap::new();
+    for (name, record) in &store.records {
+        let written = record.writes.iter().filter_map(|write| {
+            let (version, shown_by) = write.version?;
+            Some(Moment { version, is_there: *write.change != Change::Delete, shown_by })
+        });
+        let seen = record
+            .sights
+            .iter()
+            .filter_map(|sight| Some(Moment { version: sight.version?, is_there: true, shown_by: sight.index }));
+        let mut of_record: Vec<Moment> = written.chain(seen).collect();
+        of_record.sort_unstable();
+        moments.insert(name, of_record);
+    }
+    for operation in &facts.history.operations {
+        let Some(version) = version(operation) else { continue };
+        for (name, compared) in operation.call.must_have() {
+            let mut wrong = |why: &dyn std::fmt::Display| {
+                violations.push(Violation(format!(
+                    "a transaction finds the version that it compares, but {why}: {operation}"
+                )));
+            };
+            if compared >= version {
+                wrong(&"this one is not before its own");
+                continue;
+            }
+            let moments = moments.get(name).map_or(&[][..], Vec::as_slice);
+            let before = moments.partition_point(|moment| moment.version < version);
+            let Some(last) = before.checked_sub(1).map(|last| moments[last]) else { continue };
+            let shown_by = facts.operation(last.shown_by);
+            if compared > 0 && last.version > compared {
+                wrong(&format_args!("the record was changed between ({shown_by})"));
+            }
+            let removes =
+                |write: &Write<'_>| !is_certain(facts, write) && may_remove(facts, write, last.version, operation);
+            if compared == 0 && last.is_there && !store.records[name].writes.iter().any(removes) {
+                wrong(&format_args!("the record was there ({shown_by})"));
+            }
         }
     }
+}
+
+/// That a record has a version, or that a transaction of this version has removed it.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Moment {
+    version: u64,
+    is_there: bool,
+    shown_by: OperationIndex,
 }
 
 /// What was known of a record at a moment: the greatest version that was answered or shown, and by which
@@ -197,24 +379,25 @@ fn only_holders_write(facts: &Facts<'_>, name: &Key, record: &Record<'_>, violat
 type Known = Option<(u64, OperationIndex)>;
 
 fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Vec<Violation>) {
-    let written = record.writes.iter().filter_map(|write| Some((write.version?, write.index)));
-    let shown = record.reads.iter().filter_map(|read| Some((read.shown.filter(|_| !read.stale)?.0, read.index)));
+    let written = record.writes.iter().filter_map(|write| write.version);
+    let shown = record.sights.iter().filter(|sight| !sight.stale);
+    let shown = shown.filter_map(|sight| Some((sight.version?, sight.index)));
     let mut known: Vec<(u64, OperationIndex)> = written.chain(shown).collect();
     known.sort_by_key(|(_, index)| facts.operation(*index).completed());
     let mut known = known.into_iter().peekable();
     let mut greatest: Known = None;
-    for read in record.reads.iter().filter(|read| !read.stale) {
-        let operation = facts.operation(read.index);
+    for sight in record.sights.iter().filter(|sight| !sight.stale) {
+        let operation = facts.operation(sight.index);
         while let Some(before) = known.next_if(|(_, index)| facts.operation(*index).completed() < operation.invoked) {
             greatest = greatest.max(Some(before));
         }
         let Some((version, before)) = greatest else { continue };
-        let is_old = match read.shown {
-            Some((shown, _)) => shown < version,
+        let is_old = match sight.version {
+            Some(shown) => shown < version,
             // The record of this version may have been deleted since.
             None => {
-                let is_there = |write: &Write<'_>| write.version == Some(version) && *write.change != Change::Delete;
-                let is_shown = record.reads.iter().any(|read| read.shown.is_some_and(|(shown, _)| shown == version));
+                let is_there = |write: &Write<'_>| write.version() == Some(version) && *write.change != Change::Delete;
+                let is_shown = record.sights.iter().any(|sight| sight.version == Some(version));
                 (is_shown || record.writes.iter().any(is_there))
                     && !record.writes.iter().any(|write| may_remove(facts, write, version, operation))
             }
@@ -228,45 +411,65 @@ fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Ve
     }
 }
 
-/// Whether a change may have removed a record after this version, and before a read was answered.
-fn may_remove(facts: &Facts<'_>, write: &Write<'_>, version: u64, read: &Operation) -> bool {
+/// Whether a change may have removed a record after this version, and before an operation was answered.
+fn may_remove(facts: &Facts<'_>, write: &Write<'_>, version: u64, by: &Operation) -> bool {
     let operation = facts.operation(write.index);
     *write.change == Change::Delete
         && operation.refusal().is_none()
-        && operation.invoked <= read.completed()
-        && (write.version.is_none_or(|removed| removed > version) || may_be_repeated(operation))
+        && operation.invoked <= by.completed()
+        && (write.version().is_none_or(|removed| removed > version) || may_be_repeated(operation))
 }
 
-fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Read<'_>) -> Option<Violation> {
-    let operation = facts.operation(read.index);
-    let (version, value) = read.shown?;
-    let wrong = |what: &str| Some(Violation(format!("{what}: {operation}")));
-    let answered_by: Time = operation.completed();
-    let possible = |write: &&Write<'_>| {
-        let write = facts.operation(write.index);
-        write.refusal().is_none() && write.invoked <= answered_by
+/// A version that an operation shows is that of a transaction that changed the record, and began before the
+/// answer.
+fn shown_version_was_made(
+    facts: &Facts<'_>,
+    store: &Store<'_>,
+    name: &Key,
+    record: &Record<'_>,
+    sight: Sight<'_>,
+) -> Option<Violation> {
+    let (operation, version) = (facts.operation(sight.index), sight.version?);
+    let is_earlier = |made: &Operation| made.invoked <= operation.completed();
+    let what = match store.done.get(&version).map(|made| facts.operation(*made)) {
+        Some(made) if is_earlier(made) => match made.call.changes().find(|(changed, _)| *changed == name) {
+            None => "a record has the version of a change of its own, but this one changed others",
+            Some((_, Change::Delete)) => "a read shows a record that was deleted",
+            Some(_) => return None,
+        },
+        None if record
+            .writes
+            .iter()
+            .filter(|write| is_possible(facts, write, operation))
+            .any(|write| !is_certain(facts, write)) =>
+        {
+            return None;
+        }
+        _ => "a read shows a change that was made before its answer, but no client made this one",
     };
-    let writes = || record.writes.iter().filter(possible);
-    match writes().find(|write| write.version == Some(version)) {
-        Some(Write { change: Change::Delete, .. }) => return wrong("a read shows a record that was deleted"),
-        Some(write) if !value.ends_with(write.change.text().unwrap_or_default()) => {
-            return wrong("a content ends with its last change, but not this one");
-        }
-        None if writes().all(|write| is_certain(facts, write)) => {
-            return wrong("a read shows a change that was made before its answer, but no client made this one");
-        }
-        Some(_) | None => {}
+    Some(Violation(format!("{what}: {operation}")))
+}
+
+/// Whether an operation may have found a change.
+fn is_possible(facts: &Facts<'_>, write: &Write<'_>, by: &Operation) -> bool {
+    let write = facts.operation(write.index);
+    write.refusal().is_none() && write.invoked <= by.completed()
+}
+
+fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Sight<'_>) -> Option<Violation> {
+    let operation = facts.operation(read.index);
+    let (version, content) = (read.version?, read.content?);
+    let wrong = |what: &str| Some(Violation(format!("{what}: {operation}")));
+    let writes = || record.writes.iter().filter(|write| is_possible(facts, write, operation));
+    let made = writes().find(|write| write.version() == Some(version));
+    if made.is_some_and(|write| write.change.text() != last_text(content)) {
+        return wrong("a content ends with its last change, but not this one");
     }
-    // The changes by their texts: which are done once at most, and which any number of times.
-    let mut by_text: HashMap<&str, Vec<&Write<'_>>> = HashMap::new();
-    for write in writes() {
-        if let Some(text) = write.change.text() {
-            by_text.entry(text).or_default().push(write);
-        }
-    }
+    // Which texts are written once at most, and which any number of times.
+    let by_text = by_text(writes());
     let mut times: HashMap<&str, usize> = HashMap::new();
     let mut last = 0;
-    for (number, text) in value.split_inclusive(';').enumerate() {
+    for (number, text) in content.split_inclusive(';').enumerate() {
         let Some(of_text) = by_text.get(text) else { return wrong("a content has texts that were written") };
         let is_repeated = |write: &&Write<'_>| may_be_repeated(facts.operation(write.index));
         let seen = times.entry(text).or_default();
@@ -278,7 +481,7 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
             return wrong("a put replaces the content, but text is there before one");
         }
         if let [write] = of_text[..]
-            && let Some(written) = write.version
+            && let Some(written) = write.version()
             && !is_repeated(&write)
         {
             if written > version {
@@ -294,9 +497,9 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
     if !writes().filter(removes).all(|write| is_certain(facts, write)) {
         return None;
     }
-    let base = writes().filter(removes).filter_map(|write| write.version).filter(|base| *base <= version).max();
+    let base = writes().filter(removes).filter_map(Write::version).filter(|base| *base <= version).max();
     let missing = |write: &&Write<'_>| {
-        let is_in = write.version.is_some_and(|written| written <= version && Some(written) >= base);
+        let is_in = write.version().is_some_and(|written| written <= version && Some(written) >= base);
         is_in && write.change.text().is_some_and(|text| !times.contains_key(text))
     };
     let missing = writes().find(missing)?;
@@ -304,7 +507,7 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Re
     Some(Violation(format!("a content has every change up to its version, but one is missing: {missing}; {operation}")))
 }
 
-/// Whether a change was done once, with the version that was answered.
+/// Whether a change was done once, with a known version.
 fn is_certain(facts: &Facts<'_>, write: &Write<'_>) -> bool {
     write.version.is_some() && !may_be_repeated(facts.operation(write.index))
 }

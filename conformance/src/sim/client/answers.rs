@@ -1,12 +1,12 @@
-//! What answers do to a client, and what they tell the judge.
+//! Applies answers to a client, and reports them to the judge.
 
 use std::time::Duration;
 
 use palisade::core::session_id;
 use palisade_client::wire::{self, Answer, Code, Consistency, Failure, LeaderView, LockView};
-use palisade_history::{self as history, Refusal};
+use palisade_history::{self as history, Change, Refusal};
 use palisade_spec::invariants::Property;
-use palisade_spec::lock::{Mode, Revision, Sequence, Token};
+use palisade_spec::lock::{Key, Mode, Revision, Sequence, Token};
 use palisade_spec::raft::{Index, NodeId};
 use palisade_spec::violated;
 use rand::Rng;
@@ -176,10 +176,20 @@ impl Client {
                     }
                 }
             }
-            (Operation::Write { token, .. }, Answer::Written { version }) => {
+            (Operation::Proclaim { key, token, value, .. }, Answer::Proclaimed) => {
+                env.tally.proclaimed += 1;
+                judge.clients.client_proclaimed(key, *token, value, pending.since)
+            }
+            (Operation::Write { transaction, .. }, Answer::Written { version }) => {
                 env.tally.writes += 1;
-                env.tally.writes_of_holders += u64::from(token.is_some());
-                judge.clients.client_wrote(version)
+                env.tally.writes_of_holders += u64::from(transaction.must_hold().next().is_some());
+                env.tally.writes_of_several += u64::from(transaction.changes().count() > 1);
+                env.tally.writes_compared += u64::from(transaction.must_have().next().is_some());
+                for (record, change) in transaction.changes() {
+                    let version = if *change == Change::Delete { 0 } else { version };
+                    self.versions.insert(Key::from(&*record.0), version);
+                }
+                judge.clients.client_wrote(transaction, version, pending.since)
             }
             (Operation::ReadRecord { record, .. }, answer) => {
                 env.tally.reads_of_records += 1;
@@ -188,6 +198,7 @@ impl Client {
                     Answer::StaleRecord(stale) => (Index(0), stale.view),
                     other => unreachable!("a read of a record was answered with {other:?}"),
                 };
+                self.versions.insert(record.clone(), view.version);
                 let seen = RecordState { version: view.version, fence: view.fence, content: view.value.0 };
                 judge.clients.client_read_record(record, since, Some(&seen))
             }
@@ -225,6 +236,7 @@ impl Client {
         };
         env.tally.reads_of_records += 1;
         env.history.ok(pending.op, env.now, history::Answer::NoRecord);
+        self.versions.insert(record.clone(), 0);
         let since = if *consistency == Consistency::Stale { Index(0) } else { pending.since };
         let mut judge = env.judge.lock();
         let check = judge.clients.client_read_record(record, since, None);
@@ -261,6 +273,7 @@ impl Client {
             Code::NotHolder => self.held = self.beside.take(),
             Code::Denied => self.check_denied(&pending, env),
             Code::StaleToken => env.tally.writes_refused += 1,
+            Code::OtherVersion => self.learn_version(&pending, failure, env),
             Code::NoSession => self.lose_session(env),
             Code::NotLeader
             | Code::NoLeader
@@ -287,8 +300,32 @@ impl Client {
     }
 }
 
-/// The checks of refusals of acquires.
+/// The checks of refusals.
 impl Client {
+    /// A transaction compared another version than the record's, which the client knows now.
+    fn learn_version(&mut self, pending: &PendingOperation, failure: &Failure, env: &mut Environment<'_>) {
+        env.tally.versions_refused += 1;
+        let compared = match &pending.operation {
+            Operation::Write { transaction, .. } => transaction.must_have().next(),
+            _ => None,
+        };
+        let mut judge = env.judge.lock();
+        let check = match (compared, failure.version) {
+            (Some((record, compared)), Some(version)) if version != compared => {
+                let record = Key::from(&*record.0);
+                let check = judge.clients.client_refused_for_a_version(&record, version, pending.since);
+                self.versions.insert(record, version);
+                check
+            }
+            (_, version) => violated!(
+                Property::AnswersMatchRequests,
+                "{:?} was refused because of version {version:?} of a record",
+                pending.operation
+            ),
+        };
+        judge.note(check);
+    }
+
     /// If an acquire of what the client holds fails, an earlier attempt may have added a hold.
     fn doubt_holds(&mut self, pending: &PendingOperation) {
         if let (Operation::Acquire { spec, .. }, Some(held)) = (&pending.operation, &mut self.held)

@@ -1,5 +1,5 @@
-//! What clients ask for: locks in all modes, several keys together, bounded queues, and what they hold
-//! already.
+//! Draws the claims of clients: locks in all modes, several keys together, bounded queues, and locks that the client
+//! holds already.
 
 use std::time::Duration;
 

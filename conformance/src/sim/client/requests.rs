@@ -1,18 +1,18 @@
-//! What a client writes: its operation as the history records it, and as the request that a node reads.
+//! A client's operation in two forms: as the history records it, and as the request that a node reads.
 
-use std::sync::Arc;
 use std::time::Duration;
 
 use palisade::core::{Query, Request, Secret, session_proof};
 use palisade_client::wire::{self, Consistency, Op};
-use palisade_history::{Call, Change};
-use palisade_spec::lock::{Command, Opening, Owner, Sequence, Token, Ttl};
+use palisade_history::Call;
+use palisade_spec::lock::{Command, Opening, Owner, Sequence, Ttl};
 use rand::Rng;
 use rand::rngs::SmallRng;
 
 use super::super::history_recorder;
 use super::lock_spec::wire_keys;
 use super::{Client, Environment, Operation, PendingOperation};
+use crate::transactions;
 
 impl Client {
     /// The operation as the history records it.
@@ -37,13 +37,20 @@ impl Client {
             Operation::Read { key, consistency } => {
                 Call::Read { key: history_recorder::key(key), stale: *consistency == Consistency::Stale }
             }
-            Operation::Write { record, change, token, session } => Call::WriteRecord {
-                record: history_recorder::key(record),
-                change: change.clone(),
-                token: token.map(|token| token.0),
-                session: session.map(history_recorder::session),
+            Operation::Proclaim { key, token, session, value } => Call::Proclaim {
+                key: history_recorder::key(key),
+                session: history_recorder::session(*session),
+                token: token.0,
+                value: value.as_str().into(),
                 number,
             },
+            Operation::Write { transaction, .. } => {
+                let mut call = transaction.clone();
+                if let Call::WriteRecord { number: given, .. } = &mut call {
+                    *given = number;
+                }
+                call
+            }
             Operation::ReadRecord { record, consistency } => {
                 Call::ReadRecord { record: history_recorder::key(record), stale: *consistency == Consistency::Stale }
             }
@@ -96,17 +103,13 @@ impl Client {
             Operation::Read { key, consistency } => {
                 return Some((Request::Read(Query::Lock(key), consistency, self.principal.clone()), Duration::ZERO));
             }
-            Operation::Write { record, change, token, session } => {
-                let (key, lock) = (record.to_string(), record.to_string());
-                let held = token.map(|Token(token)| wire::Condition::Held { lock, token });
-                let content = |text: Arc<str>| wire::Content::from(&*text);
-                let change = match change {
-                    Change::Put(text) => wire::RecordChange::Put { key, value: content(text) },
-                    Change::Append(text) => wire::RecordChange::Append { key, value: content(text) },
-                    Change::Delete => wire::RecordChange::Delete { key },
-                };
-                let conditions = held.into_iter().collect();
-                let transaction = wire::Transaction { session, conditions, changes: vec![change] };
+            Operation::Proclaim { key, token, session, value } => {
+                let (key, value) = (key.to_string(), value.as_str().to_owned());
+                let proclamation = wire::Proclaim { session, token: token.0, value };
+                return Some((self.translated(Op::Proclaim { key, proclamation, number }), Duration::ZERO));
+            }
+            Operation::Write { transaction, session } => {
+                let transaction = wire::Transaction { session, ..transactions::on_wire(&transaction) };
                 return Some((self.translated(Op::Transact { transaction, number }), Duration::ZERO));
             }
             Operation::ReadRecord { record, consistency } => {

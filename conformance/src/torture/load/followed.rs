@@ -1,4 +1,4 @@
-//! What a watcher of the load was told, and how it is judged.
+//! Judges the events that a watcher of the load received.
 //!
 //! The events of each must be in order and each there once; where two have followed the same entries, they have the
 //! same events; and what follows from a listing and the events after it is what another listing shows.

@@ -1,5 +1,5 @@
-//! What the clients ask for: locks as readers and as writers, permits of a semaphore, several keys
-//! together, and short queues.
+//! Draws the claims of the load's clients: locks as readers and as writers, permits of a semaphore,
+//! several keys together, and short queues.
 
 use palisade_client::{LockOptions, wire};
 use palisade_history as history;

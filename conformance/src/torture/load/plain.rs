@@ -16,7 +16,8 @@ use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
 use super::lock_spec::{KEYS, LockSpec, any_key, key};
-use super::{Load, increment, wire_change};
+use super::{COMPARES, Load, increment};
+use crate::transactions;
 use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
 
 /// Time that an answer may take beyond the requested wait.
@@ -192,7 +193,7 @@ impl<'f> Connection<'f> {
         }
         access();
         if self.random.random_bool(0.4) {
-            self.write_record(&key, session, token, number).await;
+            self.write_record(&key, &spec, session, token, number).await;
         }
         for left in (0..holds).rev() {
             if !self.release(&spec, session, token, number, left).await {
@@ -303,31 +304,29 @@ impl<'f> Connection<'f> {
     }
 
     /// Changes the record of a lock that the session holds, or held.
-    async fn write_record(&mut self, key: &str, session: SessionId, token: u64, number: &mut u64) {
+    async fn write_record(&mut self, key: &str, spec: &LockSpec, session: SessionId, token: u64, number: &mut u64) {
+        let read = if self.random.random_bool(COMPARES) { self.read_record(key).await } else { None };
         *number += 1;
-        let change = self.load.draw_change(&mut self.random);
-        let (record, writer) = (key.into(), Some(session_name(session)));
-        let call = Call::WriteRecord {
-            record,
-            change: change.clone(),
-            token: Some(token),
-            session: writer,
-            number: Some(*number),
-        };
-        let pending = self.load.recorder.invoke(&self.name, call);
-        let held = wire::Condition::Held { lock: key.to_owned(), token };
-        let (conditions, changes) = (vec![held], vec![wire_change(key, &change)]);
-        let transaction = wire::Transaction { session: Some(session), conditions, changes };
+        let mut call = self.load.draw_transaction(key, spec, token, read, &mut self.random);
+        if let Call::WriteRecord { session: writer, number: given, .. } = &mut call {
+            (*writer, *given) = (Some(session_name(session)), Some(*number));
+        }
+        let pending = self.load.recorder.invoke(&self.name, call.clone());
+        let transaction = wire::Transaction { session: Some(session), ..transactions::on_wire(&call) };
         let op = Op::Transact { transaction, number: Some(*number) };
         let counts = &self.load.counts;
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Written { version }) => {
-                increment(&counts.changes);
+                counts.count_change(&call);
                 return pending.ok(Answer::Written { version });
             }
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) => match failure.error {
                 Code::StaleToken => pending.fail(Refusal::StaleToken),
+                Code::OtherVersion => {
+                    increment(&counts.other_version);
+                    pending.fail(Refusal::OtherVersion { version: failure.version.unwrap_or_default() });
+                }
                 Code::NoSession => pending.fail(Refusal::NoSession),
                 Code::NoLeader => pending.fail(Refusal::NotTaken { message: failure.message }),
                 _ => pending.info(failure.message),
@@ -337,27 +336,30 @@ impl<'f> Connection<'f> {
         increment(&counts.not_changed);
     }
 
-    /// Reads a record from the leader (linearizable). Returns whether the read was answered.
-    async fn read_record(&mut self, key: &str) -> bool {
+    /// Reads a record from the leader (linearizable). Returns its version, and 0 if it does not exist, if the read was
+    /// answered.
+    async fn read_record(&mut self, key: &str) -> Option<u64> {
         let pending = self.load.recorder.invoke(&self.name, Call::ReadRecord { record: key.into(), stale: false });
         let op = Op::ShowRecord { key: key.to_owned(), consistency: Consistency::Linearizable };
-        match self.send_until_answered(op, &pending, Duration::ZERO).await {
-            Attempted::Done(wire::Answer::Record(record)) => {
-                increment(&self.load.counts.record_reads);
-                let value = record.value.as_text().expect("clients write texts").into();
-                pending.ok(Answer::Record { version: record.version, value });
-                return true;
+        let record = match self.send_until_answered(op, &pending, Duration::ZERO).await {
+            Attempted::Done(wire::Answer::Record(record)) => Some(record),
+            Attempted::Refused(failure) if failure.error == Code::NoRecord => None,
+            Attempted::Done(other) => {
+                self.unexpected(&other);
+                return None;
             }
-            Attempted::Done(other) => self.unexpected(&other),
-            Attempted::Refused(failure) if failure.error == Code::NoRecord => {
-                increment(&self.load.counts.record_reads);
-                pending.ok(Answer::NoRecord);
-                return true;
+            Attempted::Refused(failure) => {
+                pending.fail(Refusal::NotTaken { message: failure.message });
+                return None;
             }
-            Attempted::Refused(failure) => pending.fail(Refusal::NotTaken { message: failure.message }),
-            Attempted::Unknown(why) => pending.info(why),
-        }
-        false
+            Attempted::Unknown(why) => {
+                pending.info(why);
+                return None;
+            }
+        };
+        increment(&self.load.counts.record_reads);
+        pending.ok(record.as_ref().map_or(Answer::NoRecord, transactions::shown));
+        Some(record.map_or(0, |record| record.version))
     }
 
     /// Releases a lock, so that it is held so many times still. `false` if the session is no longer usable.
@@ -554,7 +556,7 @@ pub(super) async fn read_all(load: &Arc<Load>) {
                 return load.complaints.lock().push(complaint);
             }
             of_lock = of_lock || connection.read_linearizable(&key).await.is_some();
-            of_record = of_record || connection.read_record(&key).await;
+            of_record = of_record || connection.read_record(&key).await.is_some();
             sleep(PAUSE).await;
         }
     }

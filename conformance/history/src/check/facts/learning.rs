@@ -1,4 +1,4 @@
-//! How the facts are collected, step by step.
+//! Collects the facts of a history, step by step.
 
 use std::collections::HashMap;
 
@@ -41,7 +41,7 @@ impl<'h> Facts<'h> {
             let named = operation.call.session().map(|name| self.session(name));
             let (invoked, completed) = (operation.invoked, operation.completed());
             let possible = operation.refusal().is_none();
-            if let (Call::Acquire { .. }, Some(session)) = (&operation.call, named) {
+            if let (Call::Acquire { reentrant: false, .. }, Some(session)) = (&operation.call, named) {
                 self.sessions[session].named = true;
             }
             match (&operation.call, operation.answer(), named) {

@@ -2,11 +2,48 @@
 
 use super::super::test_history::{TTL_MS, TestHistory};
 use super::NAME;
-use crate::{Answer, Call, Change, End, History, Refusal};
+use crate::{Answer, Call, Change, Condition, End, History, RecordChange, Refusal};
 
 fn write(change: Change, token: Option<u64>, number: Option<u64>) -> Call {
-    let session = number.map(|_| "s1".into());
-    Call::WriteRecord { record: "k".into(), change, token, session, number }
+    let (record, session) = ("k".into(), number.map(|_| "s1".into()));
+    Call::WriteRecord { record, change, also: Vec::new(), token, conditions: Vec::new(), session, number }
+}
+
+/// The same with further conditions.
+fn under<const N: usize>(mut call: Call, more: [Condition; N]) -> Call {
+    if let Call::WriteRecord { conditions, .. } = &mut call {
+        conditions.extend(more);
+    }
+    call
+}
+
+fn version(key: &str, version: u64) -> Condition {
+    Condition::Version { key: key.into(), version }
+}
+
+fn holds(lock: &str, token: u64) -> Condition {
+    Condition::Held { lock: lock.into(), token }
+}
+
+/// A put of record `k`, if it has this version.
+fn put_if(text: &str, has: u64) -> Call {
+    under(put(text), [version("k", has)])
+}
+
+/// The same change of record `l` in one transaction.
+fn both(mut call: Call) -> Call {
+    if let Call::WriteRecord { change, also, .. } = &mut call {
+        also.push(RecordChange { record: "l".into(), change: change.clone() });
+    }
+    call
+}
+
+fn read_of(record: &str) -> Call {
+    Call::ReadRecord { record: record.into(), stale: false }
+}
+
+fn other_version(version: u64) -> End {
+    End::Fail(Refusal::OtherVersion { version })
 }
 
 fn append(text: &str, token: Option<u64>) -> Call {
@@ -18,7 +55,7 @@ fn put(text: &str) -> Call {
 }
 
 fn read() -> Call {
-    Call::ReadRecord { record: "k".into(), stale: false }
+    read_of("k")
 }
 
 fn shows(version: u64, value: &str) -> End {
@@ -41,7 +78,11 @@ fn held() -> TestHistory {
 
 impl TestHistory {
     fn grant(self, session: &str, token: u64, from: u64, to: u64) -> TestHistory {
-        let mut acquire = Call::acquire_one("k".into(), 50_000, None);
+        self.grant_of("k", session, token, from, to)
+    }
+
+    fn grant_of(self, key: &str, session: &str, token: u64, from: u64, to: u64) -> TestHistory {
+        let mut acquire = Call::acquire_one(key.into(), 50_000, None);
         if let Call::Acquire { session: of, .. } = &mut acquire {
             *of = Some(session.into());
         }
@@ -197,10 +238,205 @@ fn contents_of_other_changes_are_found() {
         .is_refused("more often than it was written");
 }
 
+/// A record of version 2, and one that was deleted by version 3.
+fn two_versions() -> TestHistory {
+    nothing().with(put("a;"), 10, 20, written(1)).with(put("b;"), 30, 40, written(2))
+}
+
+fn deleted() -> TestHistory {
+    two_versions().with(write(Change::Delete, None, None), 50, 60, written(3))
+}
+
 #[test]
-fn malformed_texts_are_refused() {
+fn right_comparisons_are_accepted() {
+    two_versions()
+        .with(put_if("c;", 1), 50, 60, other_version(2))
+        .with(put_if("c;", 2), 61, 70, written(3))
+        .with(put_if("d;", 0), 71, 80, other_version(3))
+        .with(read(), 81, 90, shows(3, "c;"))
+        .is_accepted();
+    deleted().with(put_if("c;", 2), 61, 70, other_version(0)).with(put_if("c;", 0), 71, 80, written(4)).is_accepted();
+    // One of two is first, and the refusal of the other one shows that.
+    two_versions()
+        .with(put_if("c;", 2), 50, 90, written(3))
+        .with(put_if("d;", 2), 60, 80, other_version(3))
+        .with(put_if("e;", 3), 61, 81, other_version(2))
+        .is_accepted();
+    // A put without an answer may have any later version, and a deletion may have removed the record at any time.
+    two_versions()
+        .unanswered(put("c;"), 41)
+        .with(put_if("d;", 2), 50, 60, other_version(3))
+        .with(put_if("d;", 3), 70, 80, written(4))
+        .is_accepted();
+    two_versions()
+        .unanswered(write(Change::Delete, None, None), 41)
+        .with(put_if("d;", 0), 50, 60, written(4))
+        .with(put_if("d;", 2), 70, 80, other_version(4))
+        .is_accepted();
+    // With a number it was refused once and for all.
+    two_versions()
+        .with_session()
+        .with(under(write(Change::Put("c;".into()), None, Some(5)), [version("k", 1)]), 50, 60, other_version(2))
+        .sent_again()
+        .is_accepted();
+    // The refusal may be because of either record.
+    two_versions().with(under(put_if("c;", 1), [version("l", 1)]), 50, 60, other_version(0)).is_accepted();
+    // The record that is compared is another one.
+    two_versions()
+        .with(under(both(put("c;")), [version("l", 0)]), 50, 60, written(3))
+        .with(under(put("d;"), [version("l", 3)]), 61, 70, written(4))
+        .is_accepted();
+}
+
+#[test]
+fn comparisons_with_versions_that_were_not_there_are_found() {
+    let between = "the record was changed between";
+    two_versions().with(put_if("c;", 1), 35, 60, written(3)).is_refused(between);
+    // Only a read, or the condition of another transaction, shows the change between.
+    let unknown = || nothing().with(put("a;"), 10, 20, written(1)).unanswered(put("b;"), 21).unanswered(put("c;"), 22);
+    unknown().with(read(), 30, 80, shows(2, "b;")).with(put_if("d;", 1), 31, 70, written(3)).is_refused(between);
+    unknown()
+        .with(put_if("e;", 0), 30, 80, other_version(2))
+        .with(put_if("d;", 1), 31, 70, written(3))
+        .is_refused(between);
+    unknown()
+        .with(under(append("e;", None), [version("k", 2)]), 30, 80, written(4))
+        .with(put_if("d;", 1), 31, 70, written(3))
+        .is_refused(between);
+    two_versions().with(put_if("c;", 0), 35, 60, written(3)).is_refused("the record was there");
+    two_versions()
+        .unanswered(write(Change::Delete, None, None), 61)
+        .with(put_if("c;", 0), 35, 60, written(3))
+        .is_refused("the record was there");
+    nothing()
+        .with(put("a;"), 10, 20, written(1))
+        .with(put_if("b;", 3), 11, 21, written(2))
+        .is_refused("before its own");
+    deleted().with(put_if("c;", 3), 61, 70, written(4)).is_refused("that was deleted");
+    two_versions()
+        .with(under(put("c;"), [version("l", 2)]), 50, 60, written(3))
+        .is_refused("but this one changed others");
+}
+
+#[test]
+fn refusals_because_of_versions_that_were_not_there_are_found() {
+    let old = "a read shows what was there before it began";
+    two_versions().with(put_if("c;", 0), 50, 60, other_version(1)).is_refused(old);
+    two_versions().with(put_if("c;", 1), 50, 60, other_version(0)).is_refused(old);
+    two_versions().with(put_if("c;", 1), 50, 60, other_version(3)).is_refused("no client made this one");
+    two_versions()
+        .with(put_if("c;", 1), 50, 60, other_version(3))
+        .with(put("d;"), 61, 70, written(3))
+        .is_refused("no client made this one");
+    two_versions().with(put_if("c;", 2), 50, 60, other_version(2)).is_refused("but this is the same");
+    deleted().with(put_if("c;", 2), 61, 70, other_version(3)).is_refused("that was deleted");
+    // What a refusal has shown, others find.
+    two_versions()
+        .unanswered(put("c;"), 41)
+        .with(put_if("d;", 2), 50, 60, other_version(3))
+        .with(read(), 61, 70, shows(2, "b;"))
+        .is_refused(old);
+}
+
+#[test]
+fn transactions_are_seen_whole() {
+    let lost = || nothing().with(both(put("a;")), 10, 20, written(1)).unanswered(both(append("b;", None)), 21);
+    lost().with(read(), 30, 40, shows(2, "a;b;")).with(read_of("l"), 41, 50, shows(2, "a;b;")).is_accepted();
+    lost().with(read(), 30, 40, shows(1, "a;")).with(read_of("l"), 41, 50, shows(2, "a;b;")).is_accepted();
+    // No answer says that it is done, but a part of it was read.
+    lost()
+        .with(read(), 30, 40, shows(2, "a;b;"))
+        .with(read_of("l"), 41, 50, shows(1, "a;"))
+        .is_refused("a read shows what was there before it began");
+    // Of two reads the one that ended first shows that.
+    lost()
+        .with(read(), 30, 80, shows(2, "a;b;"))
+        .with(read_of("l"), 31, 40, shows(2, "a;b;"))
+        .with(read(), 41, 50, shows(1, "a;"))
+        .is_refused("a read shows what was there before it began");
+    lost()
+        .with(read(), 30, 40, shows(2, "a;b;"))
+        .with(read_of("l"), 30, 40, shows(3, "a;b;"))
+        .is_refused("a transaction has a version of its own");
+    lost()
+        .with(append("c;", None), 22, 60, written(3))
+        .with(under(append("d;", None), [version("l", 1)]), 23, 61, written(4))
+        .with(read(), 30, 70, shows(4, "a;b;c;d;"))
+        .with(read(), 31, 71, shows(2, "a;b;"))
+        .is_refused("the record was changed between");
+    let answered = || nothing().with(both(put("a;")), 10, 20, written(1));
+    answered().with(read_of("l"), 30, 40, End::Ok(Answer::NoRecord)).is_refused("a read shows what was there before");
+    answered()
+        .with(put("b;"), 21, 30, written(2))
+        .with(read_of("l"), 31, 40, shows(2, "a;"))
+        .is_refused("changed others");
+    // None of a refused one is seen.
+    two_versions()
+        .with(both(put_if("c;", 1)), 50, 60, other_version(2))
+        .with(read_of("l"), 61, 70, shows(3, "c;"))
+        .is_refused("no client made this one");
+}
+
+#[test]
+fn tokens_are_compared_with_every_lock_that_they_are_said_to_be_of() {
+    let two = || held().grant_of("l", "s1", 2, 11, 12);
+    two()
+        .with(under(append("a;", Some(1)), [holds("l", 2)]), 20, 30, written(1))
+        .with(under(append("b;", None), [holds("l", 2)]), 31, 40, written(2))
+        .release(41, 50)
+        .with(under(append("c;", None), [holds("l", 2)]), 51, 60, written(3))
+        .with(under(append("d;", Some(1)), [holds("l", 2)]), 61, 70, End::Fail(Refusal::StaleToken))
+        .with(under(append("e;", Some(9)), [holds("l", 2)]), 71, 80, End::Fail(Refusal::StaleToken))
+        .is_accepted();
+    two()
+        .with(under(append("a;", None), [holds("l", 1)]), 20, 30, written(1))
+        .is_refused("a token is for the lock that it was granted for");
+    two()
+        .release(20, 30)
+        .with(under(append("late;", None), [holds("l", 2), holds("k", 1)]), 40, 50, written(1))
+        .is_refused("while its grant lasts, but this one had ended");
+    two()
+        .with(under(append("a;", Some(1)), [holds("l", 2)]), 20, 30, End::Fail(Refusal::StaleToken))
+        .is_refused("a holder's change is not refused");
+    // The former holder of a lock writes another record than its successor.
+    held()
+        .with(Call::OpenSession { ttl_ms: TTL_MS }, 11, 12, End::Ok(Answer::Opened { session: "s2".into() }))
+        .grant("s2", 2, TTL_MS, TTL_MS + 100)
+        .with(append("new;", Some(2)), TTL_MS + 110, TTL_MS + 200, written(1))
+        .with(
+            Call::WriteRecord {
+                record: "l".into(),
+                change: Change::Put("late;".into()),
+                also: Vec::new(),
+                token: None,
+                conditions: vec![holds("k", 1)],
+                session: None,
+                number: None,
+            },
+            TTL_MS + 120,
+            TTL_MS + 190,
+            written(2),
+        )
+        .is_refused("a former holder writes nothing after its successor");
+}
+
+#[test]
+fn malformed_transactions_are_refused() {
+    let is_malformed = |call: Call, end: End| {
+        let test_history = nothing().with(call, 10, 20, end);
+        History::from_events(test_history.history.events()).is_err()
+    };
     for text in ["", "a", "a;b;", "a;b"] {
-        let test_history = nothing().with(append(text, None), 10, 20, written(1));
-        assert!(History::from_events(test_history.history.events()).is_err(), "{text:?}");
+        assert!(is_malformed(append(text, None), written(1)), "{text:?}");
+        let mut two = both(put("a;"));
+        if let Call::WriteRecord { also, .. } = &mut two {
+            also[0].change = Change::Put(text.into());
+        }
+        assert!(is_malformed(two, written(1)), "{text:?}");
     }
+    assert!(is_malformed(both(both(put("a;"))), written(1)), "it changes a record twice");
+    assert!(is_malformed(put("a;"), other_version(1)), "it compares no version");
+    let twice = two_versions().with(put_if("c;", 1), 50, 60, other_version(2)).sent_again();
+    assert!(History::from_events(twice.history.events()).is_err(), "the other sending may be done");
+    assert!(!is_malformed(put_if("a;", 2), other_version(1)));
 }
