@@ -113,7 +113,12 @@ pub fn raise_limit() -> usize {
     if current != maximum
         && let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: maximum, maximum })
     {
-        warn!(%error, "cannot raise the limit of open files");
+        warn!(
+            %error, limit = current, hard_limit = maximum,
+            "cannot raise the limit of open files to its hard limit: this node accepts as many connections as the present \
+             limit allows. Raise it before the start: `ulimit -n {RECOMMENDED}` in a shell, LimitNOFILE={RECOMMENDED} in a \
+             systemd unit, or more"
+        );
     }
     let Rlimit { current, .. } = getrlimit(Resource::Nofile);
     current.map_or(usize::MAX, |limit| usize::try_from(limit).unwrap_or(usize::MAX))

@@ -30,7 +30,7 @@ use crate::audit::{self, AuditError};
 use crate::core::{self, Core, DriverParts, Event, Quotas, SnapshotPolicy, Timing};
 use crate::descriptors::{ConnectionLimit, Descriptors, TooFew};
 use crate::grant_signer::{self, GrantSigner, SigningError};
-use crate::http::{self, App, HostNames, Listener, Setup};
+use crate::http::{self, App, Listener, Setup, Site};
 use crate::limits::ADMIN_CONNECTIONS;
 use crate::member_address::MemberAddress;
 use crate::metrics::Metrics;
@@ -68,6 +68,8 @@ pub struct ServerConfig {
     /// Further host names under which clients may address the node, beside the hosts of the addresses
     /// above.
     pub allowed_hosts: Vec<String>,
+    /// The origins of web pages that may use this node, beside its own page.
+    pub allowed_origins: Vec<String>,
     /// The address to listen on for other nodes.
     pub peer_addr: String,
     /// The address at which other nodes reach the node, if it differs from the address it listens
@@ -388,7 +390,8 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let metrics = Metrics::new();
     let own_addresses = [&config.client_addr, &config.advertised_client_addr];
     let own_addresses = own_addresses.into_iter().chain(&config.admin_addr).chain(&config.advertised_admin_addr);
-    let host_names = HostNames::of(own_addresses.chain(&config.allowed_hosts).map(String::as_str));
+    let own_names = own_addresses.chain(&config.allowed_hosts).map(String::as_str);
+    let site = Site::new(own_names, &config.allowed_origins);
     let roster = Roster {
         cluster: identity.cluster,
         cluster_name: identity.cluster_name.clone(),
@@ -457,8 +460,7 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let forwarding_permits =
         ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.peer_connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients - for_admin, &metrics);
-    let setup =
-        Setup { host_names, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };
+    let setup = Setup { site, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };

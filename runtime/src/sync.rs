@@ -1,5 +1,5 @@
-//! What the structures that threads share are built on. They import it from here, so that the loom tests
-//! can substitute loom's (tests/loom).
+//! Mutexes, atomics and wake-ups for the structures that threads share. They import them from here, so that the loom
+//! tests can substitute loom's (tests/loom).
 
 pub(crate) use std::sync::atomic::{AtomicU64, AtomicUsize};
 

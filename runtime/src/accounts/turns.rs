@@ -1,4 +1,4 @@
-//! How many requests of an account are unanswered at once.
+//! Bounds the number of an account's requests that are unanswered at once.
 //!
 //! A flood of requests does not slow the node's parts down one by one: it fills the queue before the
 //! core and the log before the followers, and everything that comes later waits behind it. So the

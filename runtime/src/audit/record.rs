@@ -1,8 +1,10 @@
 //! The records, and their lines.
 
+use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::Write;
 
+use palisade_client::escaped_json;
 use palisade_spec::lock::{Key, Principal, Token};
 use palisade_spec::raft::NodeId;
 use serde::Serialize;
@@ -325,8 +327,16 @@ impl Line<'_> {
         self.name(name).value(&value)
     }
 
+    /// A name or a sentence: an operator reads the file on a terminal, so what a terminal obeys is an escape of JSON.
     fn text(&mut self, name: &str, value: &str) -> &mut Self {
-        self.name(name).value(value)
+        let start = self.name(name).text.len();
+        self.value(value);
+        let json = String::from_utf8_lossy(&self.text[start..]);
+        if let Cow::Owned(escaped) = escaped_json(&json) {
+            self.text.truncate(start);
+            self.text.extend_from_slice(escaped.as_bytes());
+        }
+        self
     }
 
     /// A value whose text needs no escape.
@@ -370,20 +380,24 @@ impl Line<'_> {
 mod tests {
     use super::*;
 
+    /// Goal: a record is one line, and no terminal obeys what a client has put into it; it has the true values.
     #[test]
-    fn record_is_one_line_whatever_its_names_are() {
-        let client = Client { principal: "a\"b\n".into(), address: Some("[::1]:7".parse().unwrap()) };
-        let event = AuditEvent::Granted { key: Key::from("k\\\n\u{7}\u{2028}"), session: 3, token: Token(9) };
+    fn record_is_one_shown_line_whatever_its_names_are() {
+        let client = Client { principal: "a\"b\n\u{7f}ä".into(), address: Some("[::1]:7".parse().unwrap()) };
+        let key = "k\\\n\u{7}\u{2028}\u{9b}2J\u{202e}";
+        let event = AuditEvent::Granted { key: Key::from(key), session: 3, token: Token(9) };
         let mut text = Vec::new();
         Record::Entry { index: 5, term: 2, event, client }.write(1, "now", "1", &mut text);
-        assert!(!text.contains(&b'\n'));
         text.push(b'}');
+        let shown = std::str::from_utf8(&text).unwrap();
+        assert_eq!(palisade_client::escaped(shown), shown);
+        assert!(shown.contains(r"\u009b2J\u202e") && shown.contains('ä'), "{shown}");
         let parsed: serde_json::Value = serde_json::from_slice(&text).unwrap();
         assert_eq!(
             parsed,
             serde_json::json!({
-                "n": 1, "time": "now", "node": "1", "event": "granted", "index": 5, "term": 2, "key": "k\\\n\u{7}\u{2028}",
-                "token": 9, "session": 3, "principal": "a\"b\n", "address": "[::1]:7"
+                "n": 1, "time": "now", "node": "1", "event": "granted", "index": 5, "term": 2, "key": key,
+                "token": 9, "session": 3, "principal": "a\"b\n\u{7f}ä", "address": "[::1]:7"
             })
         );
     }

@@ -1,4 +1,4 @@
-//! What the core records: everything that the entries which it applies do.
+//! The core's audit records: everything that the entries which it applies do.
 //!
 //! Every node applies every entry, so every node's audit log is complete by itself. Entries that a
 //! restart applies again are recorded already, and are skipped; entries that a snapshot replaced are

@@ -50,19 +50,19 @@ pub(super) struct Bench {
     /// clients while these locks are held, while a snapshot is written, while a follower restarts,
     /// and while they expire
     #[arg(long, value_name = "LOCKS", default_value_t = 0, conflicts_with = "end_leader")]
-    crowd: u64,
-    /// With --crowd: time from the first acquire to the expiry of all its locks
+    locks: u64,
+    /// With --locks: time from the first acquire to the expiry of all its locks
     #[arg(long, value_name = "TIME", default_value = "10m", value_parser = humantime::parse_duration)]
-    crowd_lasts: Duration,
-    /// With --crowd: seed of its random keys
+    locks_last: Duration,
+    /// With --locks: seed of its random keys
     #[arg(long, value_name = "SEED", default_value_t = 1)]
     seed: u64,
     /// Also measure the clients while another client (from 127.0.0.2, or with TLS of another name) sends
     /// as many requests as it can over so many connections, and compare
-    #[arg(long, value_name = "CONNECTIONS", default_value_t = 0, conflicts_with_all = ["end_leader", "crowd"])]
+    #[arg(long, value_name = "CONNECTIONS", default_value_t = 0, conflicts_with_all = ["end_leader", "locks"])]
     flood: usize,
     /// Also measure the clients beside so many watchers of one key, and how long an event takes to them
-    #[arg(long, value_name = "WATCHERS", default_value_t = 0, conflicts_with_all = ["end_leader", "crowd", "flood"])]
+    #[arg(long, value_name = "WATCHERS", default_value_t = 0, conflicts_with_all = ["end_leader", "locks", "flood"])]
     watchers: usize,
     /// With --flood: this option of the nodes
     #[arg(long, value_name = "N", default_value_t = limits::UNANSWERED_REQUESTS, conflicts_with = "running")]
@@ -134,7 +134,7 @@ impl Bench {
                 return self.measure(&target, None).await;
             }
             let mut signals = StopSignals::listen().map_err(|error| format!("cannot listen for signals: {error}"))?;
-            let sessions = usize::try_from(self.crowd).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
+            let sessions = usize::try_from(self.locks).unwrap_or(usize::MAX).saturating_add(limits::SESSIONS);
             let arguments = [
                 ("--max-sessions", sessions),
                 ("--max-sessions-per-client", 0),
@@ -193,8 +193,8 @@ impl Bench {
             if self.watchers > 0 {
                 self.measure_watchers(target, clients, cluster.as_deref()).await?;
             }
-            if self.crowd > 0 {
-                let (locks, lasts, seed) = (self.crowd, self.crowd_lasts, self.seed);
+            if self.locks > 0 {
+                let (locks, lasts, seed) = (self.locks, self.locks_last, self.seed);
                 let many_locks = many_locks::ManyLocks { bench: self, target, clients, locks, lasts, seed };
                 many_locks.measure(cluster.as_deref_mut()).await?;
             }

@@ -1,5 +1,5 @@
-//! What a claim is on, how the cluster is reached, and the wait for the grant: what `palisade lock`,
-//! `elect` and `acquire` have in common.
+//! Options that `palisade lock`, `elect` and `acquire` share: the claim's keys and mode, how to
+//! reach the cluster, and the wait for the grant.
 
 pub(super) mod enclosing;
 mod wait_line;

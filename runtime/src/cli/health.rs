@@ -1,4 +1,4 @@
-//! What is wrong with the nodes of a cluster, as far as their status tells.
+//! Finds what is wrong with the nodes of a cluster, as far as their status tells.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;

@@ -24,6 +24,7 @@ use tokio::time::{sleep, timeout};
 use super::child::{self, LockedCommand, Stopped};
 use super::claim::enclosing::{self, Enclosing};
 use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reach, Wait, close, parse_wait};
+use super::proclaim::{self, Proclamations};
 use super::signals::StopSignals;
 use super::watchdog::{HeldLock, Watchdog};
 use super::{block_on, print_error};
@@ -40,6 +41,7 @@ const EXIT_USAGE: u8 = 2;
 /// PALISADE_SIGNED_TOKEN (the token with the cluster's signature, if the cluster signs) and
 /// PALISADE_SESSIONS (the session that holds the lock, after those of enclosing `palisade lock`s).
 /// With several keys, PALISADE_KEY has each in a line, and PALISADE_SIGNED_TOKEN the token of each.
+/// In the command, `palisade proclaim` replaces the lock's value.
 /// The exit code is that of the command, or 64: the command already runs under this lock; 65: the
 /// cluster refused the request; 69: no leader could be reached; 75: the lock was not granted in
 /// time; 76: the lock was lost, and the command got SIGTERM, then SIGKILL, before the TTL ran out;
@@ -72,7 +74,8 @@ pub(super) struct Hold {
 ///
 /// The candidates of one NAME come first, first served: one leads, and the others wait. The leader's
 /// command runs until it ends, which resigns, or until the leadership is lost. `palisade show NAME`
-/// prints the leader's value, for instance the address at which it serves. An election is the lock of
+/// prints the leader's value, for instance the address at which it serves, and the command replaces it
+/// by `palisade proclaim VALUE`. An election is the lock of
 /// that name: environment, exit codes and signals are those of `palisade lock`, and PALISADE_TOKEN is
 /// greater for every later leader.
 #[derive(Debug, Args)]
@@ -221,17 +224,23 @@ impl Lock {
         enclosing: &Enclosing,
         signals: &mut StopSignals,
     ) -> End {
+        let proclamations = Proclamations::listen();
+        if let Err(error) = &proclamations {
+            print_error(format!("cannot listen for the command's `palisade proclaim`, which will fail: {error}"));
+        }
+        let proclamations = proclamations.ok();
         let environment = [
             ("PALISADE_KEY", Some(guard.keys().join("\n"))),
             ("PALISADE_TOKEN", Some(guard.token().to_string())),
-            // Without a signature the variable is removed: an enclosing `palisade lock` may have set it.
+            // A variable without a value is removed: an enclosing `palisade lock` may have set it.
             ("PALISADE_SIGNED_TOKEN", guard.signed_token().map(|_| guard.signed_tokens().join("\n"))),
             (enclosing::VARIABLE, Some(enclosing.with(guard.session().number()))),
+            (proclaim::VARIABLE, proclamations.as_ref().map(|proclamations| proclamations.name().to_owned())),
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;
         let end = match LockedCommand::start(command_line, &environment) {
-            Ok(child) => self.watch(child, watchdog, &guard, signals).await,
+            Ok(child) => self.watch(child, watchdog, &guard, signals, proclamations).await,
             Err(error) => {
                 print_error(format!("cannot run {}: {error}", command_line[0].display()));
                 End::Ended(126)
@@ -290,7 +299,15 @@ impl Lock {
         mut watchdog: Option<Watchdog>,
         guard: &Guard,
         signals: &mut StopSignals,
+        proclamations: Option<Proclamations>,
     ) -> End {
+        let proclaim = async {
+            match &proclamations {
+                Some(proclamations) => proclamations.serve(guard).await,
+                None => pending().await,
+            }
+        };
+        tokio::pin!(proclaim);
         let mut children = signal(SignalKind::child()).ok();
         // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose
         // the lock.
@@ -309,6 +326,7 @@ impl Lock {
                 status = child.wait() => break Some(status),
                 signal = signals.next() => child.signal(signal),
                 Some(()) = next(&mut children) => {}
+                never = &mut proclaim => match never {},
                 () = stop::time_to_stop(guard, self.claim.holder.ttl) => break None,
                 // Pass each renewal on to the watchdog in time, also after the machine was
                 // suspended, and notice a stop of the command for which no SIGCHLD arrived.

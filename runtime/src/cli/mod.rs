@@ -25,6 +25,7 @@ mod log_fields;
 mod manual;
 mod members;
 mod nodes;
+mod proclaim;
 mod serve;
 mod session;
 mod show;
@@ -62,6 +63,7 @@ enum Command {
     Lock(lock::Lock),
     Hold(lock::Hold),
     Elect(lock::Elect),
+    Proclaim(proclaim::Proclaim),
     Acquire(acquire::Acquire),
     Release(acquire::Release),
     Session(session::Session),
@@ -125,6 +127,7 @@ fn run() -> ExitCode {
         Command::Lock(lock) => lock.run(),
         Command::Hold(hold) => hold.run(),
         Command::Elect(elect) => elect.run(),
+        Command::Proclaim(proclaim) => proclaim.run(),
         Command::Acquire(acquire) => acquire.run(),
         Command::Release(release) => release.run(),
         Command::Session(session) => session.run(),

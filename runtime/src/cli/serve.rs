@@ -11,6 +11,7 @@ use palisade::accounts::ClientLimits;
 use palisade::addresses::{host_name, listen_address, reachable_address};
 use palisade::core::{Quotas, SnapshotPolicy, Timing};
 use palisade::descriptors;
+use palisade::http::origin;
 use palisade::limits;
 use palisade::recording;
 use palisade::server::{self, Recording, ServeError, ServerConfig};
@@ -67,6 +68,11 @@ pub(super) struct Serve {
     /// --admin-addr and of what they are advertised as are always allowed
     #[arg(long = "allow-host", value_name = "NAME", value_parser = host_name)]
     allowed_hosts: Vec<String>,
+    /// The origin of web pages that may use this node from a browser, as https://app.example, with
+    /// :PORT if it is not the usual one; repeatable. The node's own page is always allowed, and
+    /// requests of all other pages are refused
+    #[arg(long = "allow-origin", value_name = "ORIGIN", value_parser = origin)]
+    allowed_origins: Vec<String>,
     /// HOST:PORT to listen on for other nodes
     #[arg(long, value_name = "ADDR", value_parser = listen_address)]
     peer_addr: String,
@@ -275,6 +281,7 @@ impl Serve {
             admin_addr: self.admin_addr.clone(),
             advertised_admin_addr: self.advertise_admin_addr.as_ref().or(self.admin_addr.as_ref()).cloned(),
             allowed_hosts: self.allowed_hosts.clone(),
+            allowed_origins: self.allowed_origins.clone(),
             peer_addr: self.peer_addr.clone(),
             advertised_peer_addr: self.advertise_peer_addr.clone(),
             peers: self.peers.clone().unwrap_or_default(),

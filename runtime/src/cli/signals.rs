@@ -7,8 +7,8 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
 /// Signals that end a process by default and are handled here. Left alone: SIGPIPE, the signals of
-/// program errors (such as SIGABRT and SIGSEGV), SIGSTKFLT, SIGPWR and the real-time signals.
-const STOP: [Signal; 12] = [
+/// program errors (such as SIGABRT and SIGSEGV), and the real-time signals.
+const STOP: [Signal; 14] = [
     Signal::INT,
     Signal::TERM,
     Signal::HUP,
@@ -21,6 +21,8 @@ const STOP: [Signal; 12] = [
     Signal::IO,
     Signal::XCPU,
     Signal::XFSZ,
+    Signal::POWER,
+    Signal::STKFLT,
 ];
 
 /// The signals of [`STOP`]. A signal that this process was started to ignore stays ignored: `nohup`

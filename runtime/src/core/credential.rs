@@ -1,4 +1,5 @@
-//! What a client presents for its session, and what the replicated state keeps of it.
+//! The secret that a client presents for its session, and the proof of it that the replicated state
+//! keeps.
 //!
 //! The server that proposes a session draws a [`Secret`], and gives it to the client once, in the
 //! session's credential ([`WireSession`]). The log, the snapshots, the recordings and the table have

@@ -1,4 +1,4 @@
-//! How old a node's state may be: the age of a stale read.
+//! The age of a stale read: an upper bound on how old a node's state is.
 //!
 //! A follower's state is current when it has applied up to the commit index of a message from the
 //! leader, less the time that the message took.

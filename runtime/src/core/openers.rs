@@ -1,5 +1,5 @@
-//! Which clients have opened how many sessions, so that one client cannot take the room of all others.
-//! A client is a principal, or an address ([`AccountName`]).
+//! Counts the sessions that each client has opened, so that one client cannot take the room of all others. A client is
+//! a principal, or an address ([`AccountName`]).
 //!
 //! The leader keeps the numbers in memory: it counts the sessions that clients open while it leads,
 //! until each of them ends, and forgets all numbers when it loses leadership. The replicated state

@@ -1,5 +1,4 @@
-//! What a client is told of its session and its grants, and the sentences that say why it does not have
-//! them.
+//! The answers about a client's session and its grants, and the sentences that say why it does not have them.
 
 use std::ops::Bound;
 

@@ -17,11 +17,11 @@ use tracing::warn;
 use super::{App, ui};
 use crate::tls::Access;
 
-/// Whether the path is answered without a proof of identity, because the answer tells nothing: that the
-/// process lives, for programs that watch it, or a file of the page, into which an operator enters the
-/// proof.
+/// Whether the path is answered without a proof of identity, because the answer tells next to nothing: whether
+/// the process lives and can serve clients, for programs that watch it and for balancers, or a file of the
+/// page, into which an operator enters the proof.
 fn is_open(path: &str) -> bool {
-    path == "/healthz" || ui::has(path)
+    matches!(path, "/healthz" | "/readyz") || ui::has(path)
 }
 
 /// Minimum time between two equal log lines about a refused client.

@@ -56,7 +56,7 @@ pub use admin::Listener;
 pub use forward::{Origin, accept as accept_forwarded};
 pub use hold::ClientFrame;
 pub use listen::listen;
-pub use site::HostNames;
+pub use site::{Site, origin};
 #[doc(hidden)]
 pub use target::{key_of, query_of};
 
@@ -95,8 +95,8 @@ pub struct App {
     pub space: Arc<Space>,
     /// Where the requests arrive.
     listener: Listener,
-    /// The names under which this node answers.
-    host_names: HostNames,
+    /// The names under which this node answers, and the origins of pages that it answers.
+    site: Site,
     /// Signs grants, if this node does.
     signer: Option<Arc<GrantSigner>>,
     /// The verified name of the client whose request a handler serves; none without TLS.
@@ -135,8 +135,8 @@ pub struct App {
 /// What an operator decides of the interface for clients.
 #[derive(Debug)]
 pub struct Setup {
-    /// The names under which this node answers.
-    pub host_names: HostNames,
+    /// The names under which this node answers, and the origins of pages that it answers.
+    pub site: Site,
     /// Signs grants, if this node does.
     pub signer: Option<Arc<GrantSigner>>,
     /// The audit log, if this node has one.
@@ -152,7 +152,7 @@ pub struct Setup {
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { host_names, signer, audit, accounts, hub, forwarding } = setup;
+        let Setup { site, signer, audit, accounts, hub, forwarding } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -161,7 +161,7 @@ impl App {
             metrics,
             space,
             listener: Listener::Only,
-            host_names,
+            site,
             signer,
             principal: Principal::default(),
             stranger_bytes: Budget::new(limits::STRANGER_BYTES),

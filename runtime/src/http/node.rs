@@ -3,11 +3,11 @@
 use std::panic::resume_unwind;
 
 use axum::Json;
-use axum::extract::State;
 use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
+use palisade_spec::lock::Principal;
 use palisade_spec::raft::NodeId;
 use serde::Deserialize;
 use tokio::task::{JoinError, spawn_blocking};
@@ -73,36 +73,51 @@ pub(super) async fn health() -> &'static str {
 
 /// `GET /readyz`: ready while the node knows a leader, as it can then serve clients or forward their
 /// requests; with `?leader=1`, while it leads. A node whose disk is nearly full reports that and stays
-/// ready: holders of locks must be able to reach it.
-pub(super) async fn ready(State(app): State<App>, uri: Uri) -> Response {
+/// ready: holders of locks must be able to reach it. With TLS a client without an identity, such as a
+/// balancer, learns only whether the node is ready.
+pub(super) async fn ready(Caller(app): Caller, uri: Uri) -> Response {
     let asked: Ready = match body::query(&uri) {
         Ok(asked) => asked,
         Err(failure) => return reply::response(Err(failure), &uri),
     };
-    match app.core.view().leader() {
-        Some(leader) if asked.leader == 1 && leader != app.peers.roster().node => {
-            let message = format!("this node does not lead: node {leader} does");
+    let is_stranger = app.peers.roster().tls.is_some() && app.principal == Principal::default();
+    match app.readiness(asked.leader == 1) {
+        Ok(_) if is_stranger => READY.into_response(),
+        Ok(detail) => format!("{READY}{detail}").into_response(),
+        Err(_) if is_stranger => {
+            let message = "this node is not ready; a client with an identity is told why";
             reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
         }
-        Some(_) if app.space.is_low() => {
-            let DiskView { free_bytes, low_water_bytes, obstacle, .. } = app.disk();
-            let free = free_bytes.map_or_else(|| "unknown".into(), |free| free.to_string());
-            let obstacle = obstacle.map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
-            format!(
-                "ok\nno_space: the disk is nearly full: free_bytes={free} low_water_bytes={low_water_bytes}{obstacle}\n"
-            )
-            .into_response()
-        }
-        Some(_) => "ok\n".into_response(),
-        None => {
-            let waiting_for: Vec<String> = app.core.view().get().waiting_for.iter().map(NodeId::to_string).collect();
-            let message = if waiting_for.is_empty() {
-                "this node knows no leader at the moment; try again".to_owned()
-            } else {
+        Err(why) => reply::response(Err(Failure::new(Code::NoLeader, why)), &uri),
+    }
+}
+
+const READY: &str = "ok\n";
+
+impl App {
+    /// Whether the node knows a leader, or leads: what operators should know beside that, or why it is not so.
+    fn readiness(&self, must_lead: bool) -> Result<String, String> {
+        match self.core.view().leader() {
+            Some(leader) if must_lead && leader != self.peers.roster().node => {
+                Err(format!("this node does not lead: node {leader} does"))
+            }
+            Some(_) if self.space.is_low() => {
+                let DiskView { free_bytes, low_water_bytes, obstacle, .. } = self.disk();
+                let free = free_bytes.map_or_else(|| "unknown".into(), |free| free.to_string());
+                let obstacle = obstacle.map(|obstacle| format!("; {obstacle}")).unwrap_or_default();
+                let space = format!("free_bytes={free} low_water_bytes={low_water_bytes}{obstacle}");
+                Ok(format!("no_space: the disk is nearly full: {space}\n"))
+            }
+            Some(_) => Ok(String::new()),
+            None => {
+                let view = self.core.view().get();
+                let waiting_for: Vec<String> = view.waiting_for.iter().map(NodeId::to_string).collect();
+                if waiting_for.is_empty() {
+                    return Err("this node knows no leader at the moment; try again".to_owned());
+                }
                 let nodes = waiting_for.join(", ");
-                format!("this founder takes no part until all founders have met; it has not met: {nodes}")
-            };
-            reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
+                Err(format!("this founder takes no part until all founders have met; it has not met: {nodes}"))
+            }
         }
     }
 }

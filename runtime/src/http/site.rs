@@ -10,15 +10,22 @@
 //! A browser states the site of the page that makes a request in `Origin`, at least whenever that is
 //! another site than the request's, or the request may change something. A node serves one page, its
 //! [own](super::ui). So it refuses a request of any other page: one whose `Origin` is not the scheme of
-//! the connection and the request's own `Host`, which by then is known to name the node.
+//! the connection and the request's own `Host`, which by then is known to name the node,
+//! nor one of the origins that the operator has allowed. An answer to a page of such an origin says that
+//! the page may read it (CORS), but not that the browser may present a certificate of its own.
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
 use std::sync::Arc;
 
+use axum::body::Body;
 use axum::extract::{Request, State};
-use axum::http::header::{HOST, ORIGIN, X_CONTENT_TYPE_OPTIONS};
-use axum::http::{HeaderMap, HeaderValue, Uri};
+use axum::http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
+    X_CONTENT_TYPE_OPTIONS,
+};
+use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use palisade_client::wire::{Code, Failure};
@@ -30,18 +37,40 @@ use crate::tls::Access;
 /// Number of characters of an unknown host that a refusal repeats.
 const SHOWN: usize = 100;
 
-/// The names under which a node answers, beside IP addresses and `localhost`.
-#[derive(Clone, Debug, Default)]
-pub struct HostNames(Arc<BTreeSet<String>>);
+/// What an answer to a page of an allowed origin tells the browser.
+const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
+const ALLOWED_HEADERS: HeaderValue =
+    HeaderValue::from_static("authorization, content-type, last-event-id, x-fence-token, x-forward");
+const EXPOSED_HEADERS: HeaderValue = HeaderValue::from_static("retry-after, x-age-ms, x-max-fence, x-version");
+/// For how many seconds a browser may keep that.
+const MAX_AGE: HeaderValue = HeaderValue::from_static("600");
 
-impl HostNames {
-    /// The hosts of these addresses (`HOST:PORT` or `HOST`).
-    pub fn of<'a>(addresses: impl IntoIterator<Item = &'a str>) -> HostNames {
-        HostNames(Arc::new(addresses.into_iter().filter_map(host_of).collect()))
+/// The names under which a node answers, beside IP addresses and `localhost`, and the origins whose
+/// pages it answers beside its own.
+#[derive(Clone, Debug, Default)]
+pub struct Site {
+    hosts: Arc<BTreeSet<String>>,
+    origins: Arc<BTreeSet<String>>,
+}
+
+/// The page that has made a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Page<'a> {
+    /// The node's own, or the request is no page's.
+    Own,
+    /// One of an allowed origin.
+    Allowed(&'a HeaderValue),
+}
+
+impl Site {
+    /// The hosts of these addresses (`HOST:PORT` or `HOST`), and these [origins](origin).
+    pub fn new<'a>(addresses: impl IntoIterator<Item = &'a str>, origins: &[String]) -> Site {
+        let hosts = addresses.into_iter().filter_map(host_of).collect();
+        Site { hosts: Arc::new(hosts), origins: Arc::new(origins.iter().cloned().collect()) }
     }
 
     fn include(&self, host: &str) -> bool {
-        host == "localhost" || host.parse::<IpAddr>().is_ok() || self.0.contains(host)
+        host == "localhost" || host.parse::<IpAddr>().is_ok() || self.hosts.contains(host)
     }
 
     /// Refuses a request that names no host, several hosts, or a host that is not this node.
@@ -73,10 +102,59 @@ impl HostNames {
     }
 
     /// Refuses a request that is not meant for this node, or that another site's page has made.
-    fn check(&self, uri: &Uri, headers: &HeaderMap, scheme: Scheme) -> Result<(), Failure> {
+    fn check<'a>(&self, uri: &Uri, headers: &'a HeaderMap, scheme: Scheme) -> Result<Page<'a>, Failure> {
         let host = self.check_host(uri, headers)?;
-        check_origin(headers, scheme, host)
+        self.check_origin(headers, scheme, host)
     }
+
+    /// Refuses a request that a page has made which neither came from this node by this scheme and host, nor
+    /// is of an allowed origin. A browser writes the host of a page and that of a request in one way, so they
+    /// need no interpretation.
+    fn check_origin<'a>(&self, headers: &'a HeaderMap, scheme: Scheme, host: &[u8]) -> Result<Page<'a>, Failure> {
+        let own = [scheme.start().as_bytes(), host].concat();
+        let mut origins = headers.get_all(ORIGIN).iter();
+        let Some(first) = origins.next() else { return Ok(Page::Own) };
+        if origins.next().is_none() {
+            if first.as_bytes().eq_ignore_ascii_case(&own) {
+                return Ok(Page::Own);
+            }
+            if first.to_str().is_ok_and(|origin| self.origins.contains(origin)) {
+                return Ok(Page::Allowed(first));
+            }
+        }
+        let text = String::from_utf8_lossy(first.as_bytes());
+        let shown: String = text.chars().take(SHOWN).collect();
+        let advice = match origin(&text) {
+            Ok(origin) => {
+                format!("; if its pages are to use the cluster, start the nodes with --allow-origin {origin}")
+            }
+            Err(_) => String::new(),
+        };
+        let message = format!(
+            "the request has the Origin header `{shown}`, so it comes from a web page that is not this node's own, {}: \
+             requests of other pages are refused{advice}",
+            String::from_utf8_lossy(&own)
+        );
+        Err(Failure::new(Code::WrongOrigin, message))
+    }
+}
+
+/// An origin, as a browser writes it: `http://HOST` or `https://HOST`, with `:PORT` if that is not the
+/// scheme's own.
+///
+/// # Errors
+/// If it is none.
+pub fn origin(text: &str) -> Result<String, String> {
+    let wrong =
+        || format!("`{text}` is no origin: give http://HOST or https://HOST, with :PORT if it is not the usual one");
+    let text = text.to_ascii_lowercase();
+    let (scheme, usual) = if text.starts_with("https://") { ("https://", ":443") } else { ("http://", ":80") };
+    let authority = text.strip_prefix(scheme).ok_or_else(wrong)?;
+    let host = host_of(authority).ok_or_else(wrong)?;
+    if host.parse::<IpAddr>().is_err() && host_name(&host).is_err() || authority.ends_with(':') {
+        return Err(wrong());
+    }
+    Ok([scheme, authority.strip_suffix(usual).unwrap_or(authority)].concat())
 }
 
 /// How a browser names the kind of a connection.
@@ -101,36 +179,44 @@ impl Scheme {
     }
 }
 
-/// Refuses a request that a page has made which did not come from this node by this scheme and host. A
-/// browser writes the host of a page and that of a request in one way, so they need no interpretation.
-fn check_origin(headers: &HeaderMap, scheme: Scheme, host: &[u8]) -> Result<(), Failure> {
-    let own = [scheme.start().as_bytes(), host].concat();
-    let mut origins = headers.get_all(ORIGIN).iter();
-    let Some(first) = origins.next() else { return Ok(()) };
-    if origins.next().is_none() && first.as_bytes().eq_ignore_ascii_case(&own) {
-        return Ok(());
-    }
-    let shown: String = String::from_utf8_lossy(first.as_bytes()).chars().take(SHOWN).collect();
-    let message = format!(
-        "the request has the Origin header `{shown}`, so it comes from a web page that is not this node's own, {}: requests \
-         of other pages are refused",
-        String::from_utf8_lossy(&own)
-    );
-    Err(Failure::new(Code::WrongOrigin, message))
-}
-
 /// Passes on only requests that are meant for this node, and that no other site's page has made. A
 /// browser takes no answer for something else than it is: a record must not become a script of the page.
 pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
-    let checked = app.host_names.check(request.uri(), request.headers(), Scheme::of(&request));
+    let (mut allowed, mut is_preflight) = (None, false);
+    let checked = app.site.check(request.uri(), request.headers(), Scheme::of(&request)).map(|page| {
+        if let Page::Allowed(origin) = page {
+            allowed = Some(origin.clone());
+            is_preflight =
+                request.method() == Method::OPTIONS && request.headers().contains_key(ACCESS_CONTROL_REQUEST_METHOD);
+        }
+    });
     let mut response = match checked {
+        // A browser asks whether the page may send a request, without any proof of who its user is.
+        Ok(()) if is_preflight => {
+            let mut response = Response::new(Body::empty());
+            *response.status_mut() = StatusCode::NO_CONTENT;
+            let headers = response.headers_mut();
+            headers.insert(ACCESS_CONTROL_ALLOW_METHODS, ALLOWED_METHODS);
+            headers.insert(ACCESS_CONTROL_ALLOW_HEADERS, ALLOWED_HEADERS);
+            headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
+            response
+        }
         Ok(()) => next.run(request).await,
         Err(failure) => {
             app.metrics.frames_rejected.inc();
             reply::response(Err(failure), request.uri())
         }
     };
-    response.headers_mut().insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    let headers = response.headers_mut();
+    headers.insert(X_CONTENT_TYPE_OPTIONS, HeaderValue::from_static("nosniff"));
+    if let Some(origin) = allowed {
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, EXPOSED_HEADERS);
+    }
+    // The answer to one page is not that to another.
+    if !app.site.origins.is_empty() {
+        headers.append(VARY, HeaderValue::from_static("origin"));
+    }
     response
 }
 
@@ -139,12 +225,12 @@ mod tests {
     use super::*;
 
     fn refusal(target: &str, hosts: &[&str]) -> Option<String> {
-        let names = HostNames::of(["Node-1.example:7400", "0.0.0.0:7400", "locks.example"]);
+        let site = Site::new(["Node-1.example:7400", "0.0.0.0:7400", "locks.example"], &[]);
         let mut headers = HeaderMap::new();
         for host in hosts {
             headers.append(HOST, HeaderValue::from_str(host).unwrap());
         }
-        let refused = names.check(&target.parse().unwrap(), &headers, Scheme::Http).err()?;
+        let refused = site.check(&target.parse().unwrap(), &headers, Scheme::Http).err()?;
         assert_eq!(refused.error, Code::WrongHost);
         Some(refused.message)
     }
@@ -193,14 +279,14 @@ mod tests {
 
     /// Whether a request with these `Origin` headers is answered.
     fn accepts(scheme: Scheme, host: &str, origins: &[&str]) -> bool {
-        let names = HostNames::of(["node-1.example:7400"]);
+        let site = Site::new(["node-1.example:7400"], &["https://app.example".to_owned()]);
         let mut headers = HeaderMap::new();
         headers.append(HOST, HeaderValue::from_str(host).unwrap());
         for origin in origins {
             headers.append(ORIGIN, HeaderValue::from_str(origin).unwrap());
         }
-        match names.check(&"/v1/locks/k/break".parse().unwrap(), &headers, scheme) {
-            Ok(()) => true,
+        match site.check(&"/v1/locks/k/break".parse().unwrap(), &headers, scheme) {
+            Ok(_) => true,
             Err(failure) => {
                 assert_eq!(failure.error, Code::WrongOrigin, "{failure:?}");
                 false
@@ -239,6 +325,11 @@ mod tests {
             "http://127.0.0.1:74010",
             " http://127.0.0.1:7401",
             "http://127.0.0.1:7401 http://evil.example",
+            // Not quite the origin that is allowed.
+            "http://app.example",
+            "https://app.example:8443",
+            "https://app.example.evil.example",
+            "https://other.app.example",
         ] {
             assert!(!accepts(Scheme::Http, "127.0.0.1:7401", &[origin]), "{origin}");
             assert!(!accepts(Scheme::Http, "127.0.0.1:7401", &[own, origin]), "{own} and {origin}");
@@ -247,14 +338,48 @@ mod tests {
         assert!(!accepts(Scheme::Http, "127.0.0.1:7401", &[own, own]), "two headers");
     }
 
+    #[test]
+    fn pages_of_an_allowed_origin_are_answered() {
+        for scheme in [Scheme::Http, Scheme::Https] {
+            let host = "127.0.0.1:7401";
+            assert!(accepts(scheme, host, &["https://app.example"]));
+            assert!(!accepts(scheme, host, &["https://app.example", "https://app.example"]), "two headers");
+            assert!(!accepts(scheme, host, &["https://app.example", "http://evil.example"]));
+        }
+    }
+
+    #[test]
+    fn origins_are_written_as_a_browser_writes_them() {
+        for (given, written) in [
+            ("https://app.example", "https://app.example"),
+            ("HTTPS://App.Example:443", "https://app.example"),
+            ("http://app.example:80", "http://app.example"),
+            ("http://app.example:443", "http://app.example:443"),
+            ("http://localhost:3000", "http://localhost:3000"),
+            ("https://10.0.0.1:8443", "https://10.0.0.1:8443"),
+            ("http://[::1]:3000", "http://[::1]:3000"),
+        ] {
+            assert_eq!(origin(given).as_deref(), Ok(written));
+        }
+        for wrong in
+            ["", "*", "null", "app.example", "ftp://app.example", "https://", "https://a b", "https://*.example"]
+        {
+            assert!(origin(wrong).unwrap_err().contains("is no origin"), "{wrong}");
+        }
+        for rest in ["/", ":", ":x", "/path", "?query", ":443:443"] {
+            assert!(origin(&format!("https://app.example{rest}")).is_err(), "{rest}");
+        }
+        assert!(origin("https://user@app.example").is_err());
+    }
+
     /// Goal: a page whose own name was made to mean the node (DNS rebinding) has the same origin and
     /// host, and is refused by its name.
     #[test]
     fn own_origin_does_not_excuse_an_unknown_host() {
-        let names = HostNames::of([]);
+        let site = Site::new([], &[]);
         let headers = [(HOST, "evil.example:7400"), (ORIGIN, "http://evil.example:7400")];
         let headers = headers.map(|(name, value)| (name, HeaderValue::from_static(value))).into_iter().collect();
-        let refused = names.check(&"/v1/locks".parse().unwrap(), &headers, Scheme::Http).unwrap_err();
+        let refused = site.check(&"/v1/locks".parse().unwrap(), &headers, Scheme::Http).unwrap_err();
         assert_eq!(refused.error, Code::WrongHost);
     }
 }

@@ -1,4 +1,4 @@
-//! Who sends a request: the identity of a client, from its certificate or its bearer token.
+//! The identity of the client that sends a request, from its certificate or its bearer token.
 
 use std::future::pending;
 use std::net::IpAddr;

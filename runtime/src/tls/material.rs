@@ -1,4 +1,5 @@
-//! What TLS connections are made with: the files of one moment, and the configurations that follow.
+//! The certificates and keys of TLS connections: the files of one moment, and the configurations
+//! that follow.
 
 use std::sync::Arc;
 

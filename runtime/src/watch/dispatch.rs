@@ -1,4 +1,4 @@
-//! Which watchers are woken, and how fast.
+//! Decides which watchers are woken, and how fast.
 //!
 //! The dispatcher is one task. It reads the history as a watcher does, and looks each key up in the
 //! [`Directory`](super::directory::Directory). A watcher that has something to read already is not woken again. Wakes are spread over

@@ -1,4 +1,4 @@
-//! What the core, the dispatcher and the watchers of a node share.
+//! State that the core, the dispatcher and the watchers of a node share.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;

@@ -1,5 +1,4 @@
-//! What watchers are told of the events of an entry: the one place where events of the protocol become
-//! events of watches.
+//! Translates the events of an entry for watchers: the one place where events of the protocol become events of watches.
 //!
 //! An event of a watch is about one key. The end of a session is an event of the protocol without a key:
 //! it is told at each key at which the session loses something, before the loss, and the loss says why.

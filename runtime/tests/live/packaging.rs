@@ -1,5 +1,5 @@
-//! What packaging/ says of the program is true of the program: each metric of the alerts and of the dashboard stands on a
-//! node's page, each alert has a unit test and a runbook, and each option of the unit, the image, the manifest and the
+//! The files in packaging/ agree with the program: each metric of the alerts and of the dashboard stands on a node's
+//! page, each alert has a unit test and a runbook, and each option of the unit, the image, the manifest and the
 //! configuration files is one of `palisade serve`.
 
 use std::collections::BTreeSet;
@@ -193,8 +193,10 @@ fn unit_image_and_manifest_have_options_of_serve_only() {
         let unknown: Vec<_> = given.difference(&known).collect();
         assert!(unknown.is_empty(), "{file} has options that palisade serve does not have: {unknown:?}");
     }
-    let check = options(&format!("{} {}", start(&image, "HEALTHCHECK"), start(&manifest, "exec: ")));
-    assert!(check.contains("ready"), "the health checks ask for more than the process: {check:?}");
+    let check = options(&start(&image, "HEALTHCHECK"));
+    let probe = manifest.split_once("readinessProbe:").expect("the pods have one").1.lines().nth(1).unwrap_or_default();
+    assert!(check.contains("ready"), "the image's health check asks for more than the process: {check:?}");
+    assert!(probe.contains("path: /readyz"), "a pod is ready when its node can serve clients: {probe}");
     for (file, text) in [("Dockerfile", &image), ("palisade.yaml", &manifest)] {
         let given = variables(text);
         assert!(given.len() > 3, "{file} has only {given:?}");

@@ -1,4 +1,4 @@
-//! What threads share in the server, under every interleaving that its locks allow.
+//! The server's shared structures, under every interleaving that their locks allow.
 //!
 //! The structures under test are the source files of the server itself, built here on loom's locks and
 //! atomics instead of parking_lot's and std's ([`sync`]). Loom runs each test again and again, each time

@@ -9,7 +9,7 @@ use palisade_spec::lock::{Key, Token};
 use serde_json::Value;
 
 use super::super::record::{Act, AuditEvent, Client};
-use super::super::verify::{Flaw, Report, parse_hash, verify};
+use super::super::verify::{Flaw, Report, parse_hash, seal, verify};
 use super::*;
 use crate::metrics::Metrics;
 use crate::storage::failing::FullDisk;
@@ -94,6 +94,30 @@ fn log_is_private_and_has_one_writer() {
     let _writer = open(&audit);
     let refused = open_on(SystemDisk::shared(), &audit).unwrap_err().to_string();
     assert!(refused.contains("is in use by another process"), "{refused}");
+}
+
+/// Goal: a log of an earlier version, which wrote names as they are, is verified and continued with names that are escaped;
+/// both have the true values.
+#[test]
+fn log_with_names_as_they_are_is_continued_with_escapes() {
+    let (_directory, audit) = small();
+    let (path, hostile) = (file(&audit, 1), "k\u{9b}2J\u{202e}");
+    let written = fs::read_to_string(&path).unwrap();
+    let unsealed: Vec<&str> = written.lines().map(|line| line.rsplit_once(",\"hash\"").unwrap().0).collect();
+    let old = unsealed.join("\n").replace("\"key\":\"k\"", &format!("\"key\":\"{hostile}\""));
+    fs::write(&path, seal(old.as_bytes())).unwrap();
+    assert_eq!(checked(&audit).unwrap().records, 5);
+    let mut writer = open(&audit);
+    let event = AuditEvent::Granted { key: Key::from(hostile), session: 7, token: Token(4) };
+    take(&mut writer, &[Record::Entry { index: 4, term: 1, event, client: Client::default() }]);
+    writer.retry_or_sync();
+    let records = checked(&audit).unwrap().records;
+    let written = fs::read_to_string(&path).unwrap();
+    let (names, escaped) = (written.matches(hostile).count(), written.matches(r"k\u009b2J\u202e").count());
+    assert_eq!((names, escaped), (3, 1), "{written}");
+    let keys: Vec<Value> = lines(&audit, 1).into_iter().filter(|line| line["event"] == "granted").collect();
+    assert_eq!(keys.iter().filter(|line| line["key"] == hostile).count(), 4);
+    assert_eq!(records, written.lines().count() as u64);
 }
 
 /// Goal: whatever byte of a log is changed, the verifier finds it.

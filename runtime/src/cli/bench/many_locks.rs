@@ -1,4 +1,4 @@
-//! `palisade bench --crowd`: very many locks, each with a session of its own, which are not
+//! `palisade bench --locks`: very many locks, each with a session of its own, which are not
 //! renewed and all expire at the same time. The clients are measured while the locks are held,
 //! while a snapshot is written, while a follower restarts, and while the locks expire.
 
@@ -92,7 +92,7 @@ impl ManyLocks<'_> {
                 }
                 if Instant::now() >= ends {
                     return Err(format!(
-                        "the first locks expired before all were acquired: set --crowd-lasts to more than {:?}",
+                        "the first locks expired before all were acquired: set --locks-last to more than {:?}",
                         self.lasts
                     ));
                 }
@@ -126,10 +126,10 @@ impl ManyLocks<'_> {
         let rest = ends.saturating_duration_since(Instant::now()).as_millis();
         let options = Acquire {
             ttl_ms: u64::try_from(rest).unwrap_or(u64::MAX).max(100),
-            owner: "crowd".to_string(),
+            owner: "bench".to_string(),
             ..Acquire::default()
         };
-        Op::Acquire { keys: format!("crowd/{:016x}", scatter(self.seed, number)).into(), options, number: None }
+        Op::Acquire { keys: format!("locks/{:016x}", scatter(self.seed, number)).into(), options, number: None }
     }
 
     /// Waits until no more locks are held than the clients can hold themselves.

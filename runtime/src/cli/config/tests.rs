@@ -83,7 +83,18 @@ fn printed_options_are_a_file_with_the_same_effect() {
 #[test]
 fn every_option_has_a_key_and_a_variable() {
     let serve = serve();
-    let texts = ["1", "127.0.0.1:7400", "1s", "1=127.0.0.1:7400", "true", "return", "text", "info", "name"];
+    let texts = [
+        "1",
+        "127.0.0.1:7400",
+        "1s",
+        "1=127.0.0.1:7400",
+        "true",
+        "return",
+        "text",
+        "info",
+        "name",
+        "https://a.example",
+    ];
     for (option, arg) in options(&serve) {
         let as_variable = texts.iter().find(|text| of_variable(arg, (*text).into()).is_ok());
         assert!(as_variable.is_some(), "--{option} takes none of these texts");

@@ -6,7 +6,7 @@ use std::ffi::{OsStr, OsString};
 
 use clap::CommandFactory;
 
-use super::super::{Arguments, claim::enclosing};
+use super::super::{Arguments, claim::enclosing, proclaim};
 use super::{FILE_OPTION, options, serve, similar, variable};
 
 /// The variable in which `palisade lock` and `palisade acquire` give a command the name of its lock.
@@ -39,7 +39,8 @@ pub(in super::super) fn unknown_variables(environment: impl Iterator<Item = (OsS
 fn known_variables() -> BTreeSet<String> {
     let serve = serve();
     let of_serve = options(&serve).map(|(option, _)| option).chain([FILE_OPTION]).map(variable);
-    let mut known: BTreeSet<String> = of_serve.chain([KEY, enclosing::VARIABLE].map(str::to_owned)).collect();
+    let mut known: BTreeSet<String> =
+        of_serve.chain([KEY, enclosing::VARIABLE, proclaim::VARIABLE].map(str::to_owned)).collect();
     add_variables_of(&Arguments::command(), &mut known);
     known
 }

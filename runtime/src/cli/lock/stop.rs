@@ -1,4 +1,4 @@
-//! When and how a command is stopped whose lock cannot be held any longer.
+//! Stops a command whose lock cannot be held any longer.
 //!
 //! Three deadlines stand between the last answered renewal and the end of the lease, each earlier
 //! than what it protects. A lease lasts one TTL from the moment at which `palisade lock` sent the

@@ -1,4 +1,4 @@
-//! What is shown of the pictures: which lock is chosen, which are filtered out.
+//! The shown part of the pictures: which lock is chosen, which are filtered out.
 
 use std::collections::HashMap;
 use std::time::Duration;

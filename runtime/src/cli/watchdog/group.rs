@@ -1,4 +1,4 @@
-//! Whether a command or any process of its process group is alive.
+//! Tells whether a command or any process of its process group is alive.
 //!
 //! The command is the process that began the group: its ID is the group's. It counts even if it has
 //! moved to another group.

@@ -1,4 +1,4 @@
-//! What a node logs about leaders. A leader that fails is a warning, on the node that notices it; a
+//! Logs changes of the leader. A leader that fails is a warning, on the node that notices it; a
 //! planned transfer of leadership is not.
 
 use palisade_spec::lock::LockTable;
@@ -32,18 +32,30 @@ impl KnownLeader {
         let led = self.leader == Some(self.node) && after.leader != Some(self.node);
         // Also if the next leader has been heard of in the same iteration.
         if led && timed_out {
-            warn!(term, "this node no longer leads: no majority of the voters has answered it for an election timeout");
+            warn!(
+                term,
+                "this node no longer leads: no majority of the voters has answered it for an election timeout. Requests fail \
+                 until a majority elects a leader: check that the other voters run, and the network between them and this node"
+            );
         } else if led && self.transfers {
             info!(term, "this node no longer leads: it transferred leadership");
         } else if led {
-            warn!(term, "this node no longer leads: another node has begun an election");
+            warn!(
+                term,
+                "this node no longer leads: another node has begun an election. If this repeats, check this node's disk, its \
+                 processor time and its network"
+            );
         }
         match (after.leader, self.leader) {
             (Some(leader), _) if leader == after.node => info!(term, "this node leads now"),
             (Some(leader), _) => info!(term, %leader, "this node follows a leader"),
             (None, Some(_)) if led => {}
             (None, Some(leader)) if timed_out => {
-                warn!(term, %leader, "the leader is lost: nothing was heard from it for an election timeout; starting an election");
+                warn!(
+                    term, %leader,
+                    "the leader is lost: nothing was heard from it for an election timeout; starting an election. If that node \
+                     should run, check it and the network"
+                );
             }
             (None, Some(leader)) => info!(term, %leader, "an election has begun: the leader is being replaced"),
             (None, None) => debug!(term, "no leader is known"),

@@ -255,7 +255,7 @@ fn of_the_node(schemas: &mut Schemas) -> Vec<Operation> {
             .or(&[Code::WrongListener])
             .tagged("administration"),
         operation("get", "/readyz", "ready", "Whether the node can serve clients.")
-            .authenticated()
+            .open()
             .query::<node::Ready>(schemas)
             .answers_text("text/plain", "It can: `ok`, and a second line while its disk is nearly full.")
             .or(&[Code::Invalid, Code::NoLeader]),

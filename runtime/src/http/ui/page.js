@@ -22,6 +22,10 @@ let since = new Date();
 let status;
 /** The last event that was heard, or listing. */
 let after;
+/** The listing with which the history begins, by its entry; the events before it are the past. */
+let listedAt;
+/** What the node keeps of the past of the lock that is shown, once a person has asked for it. */
+let past;
 /** Why the node has not answered the last look. */
 let trouble;
 let isLive = false;
@@ -55,6 +59,8 @@ async function follow() {
     if (after === undefined) {
       since = new Date();
       table.history = [];
+      listedAt = undefined;
+      forgetPast();
     }
     const { lock } = route();
     const query = !isLarge ? "prefix=" : lock ? `key=${encodeURIComponent(lock)}` : undefined;
@@ -96,6 +102,7 @@ function take({ event, data }) {
       // A watch of one key says nothing of the others.
       table.list(isLarge ? { ...data, complete: false } : data);
       isLive = data.complete;
+      if (data.complete) listedAt ??= data.revision;
       break;
     case "compacted":
       table.gap(`the node no longer has the events up to entry ${data.floor} (compacted): some of them are missing here`);
@@ -109,6 +116,48 @@ function take({ event, data }) {
       if (data.key === route().lock) announce(`${data.key}: ${views.sentence(data)}`);
   }
   render();
+}
+
+/** Events of the past that the page keeps: the newest. */
+const PAST = 2_000;
+
+/** Reads what the node keeps of the events before the listing, oldest first, and shows them as they come. */
+async function readPast(key) {
+  forgetPast();
+  const reading = { key, events: [], floor: 0, isRead: false, refusal: undefined, stop: new AbortController() };
+  past = reading;
+  at("main").focus();
+  render();
+  try {
+    // A node that no longer has the first events says which ones it has.
+    for (let from = 0; from !== undefined; ) from = await readPastFrom(from, reading);
+    reading.isRead = true;
+    announce(`${count(reading.events.length, "earlier event")} of ${key}.`);
+  } catch (error) {
+    if (reading.stop.signal.aborted) return;
+    if (!(error instanceof Refusal)) throw error;
+    reading.refusal = error;
+  }
+  render();
+}
+
+/** Reads the events after this entry, up to the listing. Gives the entry to begin after, if this one is compacted. */
+async function readPastFrom(from, reading) {
+  Object.assign(reading, { events: [], floor: from });
+  for await (const { event, data } of watch(`key=${encodeURIComponent(reading.key)}`, `${from}`, reading.stop.signal)) {
+    if (event === "compacted") return data.floor;
+    if (event === "end") throw new Refusal(data.error, data.message);
+    if (event === "quiet" || data.revision > listedAt) return undefined;
+    reading.events.push(data);
+    if (reading.events.length > PAST) reading.floor = reading.events.shift().revision;
+    render();
+  }
+  throw new Refusal("unreachable", "the stream of events ended");
+}
+
+function forgetPast() {
+  past?.stop.abort();
+  past = undefined;
 }
 
 /** Has a screen reader say a sentence. Those before it stay: the answer to a break and its events come in any order. */
@@ -213,7 +262,9 @@ function show() {
   if (lock) {
     const may = rights.key === lock ? rights.may : undefined;
     const found = table.locks.get(lock) ?? { holders: [], queue: [] };
-    views.lock(at("one"), { key: lock, lock: found, history: table.historyOf(lock), since: clock(since), may }, (holder) => askBreak(lock, holder));
+    const shown = { key: lock, lock: found, history: table.historyOf(lock), since: clock(since), past, may };
+    const onPast = listedAt === undefined ? undefined : () => readPast(lock);
+    views.lock(at("one"), shown, (holder) => askBreak(lock, holder), onPast);
   }
   const name = lock ?? shownRecord;
   document.title = `${name ? `${visible(name)} · ` : ""}${status?.cluster_name ?? "Palisade"}`;
@@ -354,6 +405,7 @@ async function showRecord() {
 addEventListener("hashchange", () => {
   if (!location.hash.startsWith("#/")) return;
   fill(at("one"));
+  forgetPast();
   rights = { key: undefined, may: undefined, at: 0 };
   if (isLarge) restart.abort();
   scrollTo(0, 0);

@@ -115,8 +115,13 @@ function recordRow({ key, version, fence, bytes: size }) {
   );
 }
 
-/** The page of one lock. `may` says whether the client may break it: `{ permitted, why }`, if that is known. */
-export function lock(element, { key, lock: { holders, queue }, history, since, may }, onBreak) {
+/**
+ * The page of one lock. `may` says whether the client may break it: `{ permitted, why }`, if that is known. `past` has the
+ * events before the history, if they were asked for; they can be, if there is an `onPast`.
+ */
+export function lock(element, { key, lock: { holders, queue }, history, since, past, may }, onBreak, onPast) {
+  const known = new Set(history.map(({ id }) => id));
+  const before = (past?.events ?? []).filter(({ id }) => !known.has(id)).reverse();
   keep(element, [
     ["back", "", () => h("a", { class: "back", href: "#/" }, "← All locks")],
     ["key", key, () => h("h2", { class: "key" }, key)],
@@ -125,8 +130,9 @@ export function lock(element, { key, lock: { holders, queue }, history, since, m
     ...holders.map((holder) => [`h${holder.session}-${holder.token}`, JSON.stringify([holder, may?.permitted]), () => holderOf(key, holder, may, onBreak)]),
     ["queue-title", `${queue.length > 0}`, () => h("h3", { hidden: queue.length === 0 }, "Waiting, in this order")],
     ["queue", JSON.stringify(queue), () => h("ol", { class: "queue" }, queue.map(waiterOf))],
-    ["history-title", since, () => h("h3", {}, `What has happened since ${since}`)],
-    ["history", `${history.length} ${history[0]?.id ?? ""}`, () => historyOf(history)],
+    ["history-title", `${since} ${!past}`, () => h("h3", {}, past ? "What has happened" : `What has happened since ${since}`)],
+    ["history", `${history.length} ${history[0]?.id ?? ""} ${before.length} ${before[0]?.id ?? ""}`, () => historyOf([...history, ...before])],
+    ["past", JSON.stringify([Boolean(onPast), past?.isRead, past?.floor, past?.refusal?.message]), () => pastOf(past, onPast)],
   ]);
 }
 
@@ -161,8 +167,18 @@ function waiterOf(waiter, index) {
 function historyOf(history) {
   if (history.length === 0) return h("p", { class: "note" }, "Nothing yet. Events appear here as they happen; keeping a session alive is none.");
   const line = (event) =>
-    h("li", { class: event.event === "gap" && "gap" }, h("span", { class: "soft" }, clock(event.at)), h("span", {}, sentence(event)), h("span", { class: "soft" }, event.id && `entry ${event.id}`));
+    h("li", { class: event.event === "gap" && "gap" }, h("span", { class: "soft" }, event.at ? clock(event.at) : "earlier"), h("span", {}, sentence(event)), h("span", { class: "soft" }, event.id && `entry ${event.id}`));
   return h("ol", { class: "history" }, history.map(line));
+}
+
+/** Where the history begins, or how to read what was before it. */
+function pastOf(past, onPast) {
+  const button = onPast && h("button", { type: "button", class: "past", click: onPast }, "Show earlier events");
+  if (!past) return h("div", { class: "act" }, button);
+  if (past.refusal) return h("div", {}, h("p", { class: "note" }, `The earlier events cannot be read: ${past.refusal.message}.`), button);
+  if (!past.isRead) return h("p", { class: "note" }, "Reading the events that this node keeps…");
+  if (past.floor > 0) return h("p", { class: "note" }, `The events up to entry ${past.floor} are not kept any more.`);
+  return h("p", { class: "note" }, "These are all events of this lock since the cluster began.");
 }
 
 const BECAUSE = {

@@ -1,4 +1,4 @@
-//! What one client may take at a node, and what others have meanwhile: requests, connections, waits.
+//! Limits of one client at a node, and service to others meanwhile: requests, connections, waits.
 
 use std::io::Read;
 use std::thread;
@@ -126,8 +126,9 @@ fn connections_of_one_client_leave_room_for_others() {
     assert!((0..5).all(|_| is_closed_at_once(&address)));
     assert_eq!(reached(&address, "connections"), 5.0);
     http::get(&address, "/v1/locks/k").unwrap().ok();
-    let line = "a client has reached a limit";
-    assert!(cluster.log(1).lines().any(|log| log.contains(line) && log.contains(OTHER)), "the operator is told");
+    let parts = ["a client has reached a limit", OTHER, "most=20", "raise --max-connections-per-client"];
+    let is_told = |log: &str| parts.iter().all(|part| log.contains(part));
+    assert!(cluster.log(1).lines().any(is_told), "the operator is told");
     drop(connections);
     eventually("there is room again", || (!is_closed_at_once(&address)).then_some(()));
 }

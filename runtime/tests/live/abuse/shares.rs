@@ -1,5 +1,5 @@
-//! What one client, or one operator's script in a loop, may take from all others: sessions, members,
-//! transfers of leadership.
+//! Limits of what one client, or one operator's script in a loop, takes from all others: sessions,
+//! members, transfers of leadership.
 
 use std::io::{Read, Write};
 use std::time::{Duration, Instant};

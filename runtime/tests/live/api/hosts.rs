@@ -76,3 +76,51 @@ fn allowed_names_are_answered() {
     let shown = String::from_utf8_lossy(&shown.stdout).into_owned();
     assert!(shown.contains(&format!("--allow-host {name}")), "{shown}");
 }
+
+/// Goal: a page of an allowed origin may send every request and read the answers, and its browser is told
+/// so beforehand, without a proof of who the user is; pages of all other origins are refused, and a
+/// refusal names the option that allows them.
+#[test]
+fn allowed_origins_are_answered() {
+    let cluster = Cluster::start_with(
+        1,
+        &["--allow-origin", "https://App.example:443", "--allow-origin", "http://b.example:3000"],
+    );
+    let address = cluster.client_addr(1);
+    let from = |origin: &str| format!("Host: {address}\r\nOrigin: {origin}\r\n");
+    for origin in ["https://app.example", "http://b.example:3000"] {
+        let preflight = format!("{}Access-Control-Request-Method: PUT\r\n", from(origin));
+        let asked = ask(&address, "OPTIONS /v1/kv/report", &preflight);
+        assert_eq!((asked.status, &*asked.body), (204, ""));
+        assert_eq!(asked.header("access-control-allow-origin"), Some(origin));
+        assert!(asked.header("access-control-allow-methods").unwrap().contains("PUT"));
+        assert!(asked.header("access-control-allow-headers").unwrap().contains("x-fence-token"));
+        let answered = ask(&address, "PUT /v1/kv/report", &format!("{}Content-Length: 4\r\n\r\ntext", from(origin)));
+        assert_eq!(answered.status, 200);
+        assert_eq!(answered.header("access-control-allow-origin"), Some(origin));
+        let missing = ask(&address, "GET /v1/kv/none", &from(origin));
+        assert_eq!((missing.status, missing.header("access-control-allow-origin")), (404, Some(origin)));
+        assert_eq!(missing.header("vary"), Some("origin"));
+        // No browser is to present a certificate or a cookie for a page of another origin.
+        assert_eq!(missing.header("access-control-allow-credentials"), None);
+        let mut stream = TcpStream::connect(&address).unwrap();
+        let upgrade = format!("GET /v1/hold HTTP/1.1\r\n{}{UPGRADE}\r\n", from(origin));
+        stream.write_all(upgrade.as_bytes()).unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).unwrap();
+        assert_eq!(&status, b"HTTP/1.1 101");
+    }
+    for origin in ["http://app.example", "https://app.example:8443", "http://b.example", "null", "https://c.example"] {
+        let preflight = format!("{}Access-Control-Request-Method: PUT\r\n", from(origin));
+        for (request, lines) in [("OPTIONS /v1/kv/report", &preflight), ("GET /v1/kv/report", &from(origin))] {
+            let refused = ask(&address, request, lines);
+            assert_eq!(refused.header("access-control-allow-origin"), None, "{origin}");
+            let message = refused.refused(403, "wrong_origin")["message"].to_string();
+            assert_eq!(message.contains(&format!("--allow-origin {origin}")), origin != "null", "{message}");
+        }
+    }
+    let none = ask(&address, "GET /v1/kv/report", &format!("Host: {address}\r\n"));
+    assert_eq!((none.status, none.header("access-control-allow-origin")), (200, None));
+    let wrong = output(palisade().args(["serve", "--allow-origin", "https://app.example/page"]));
+    assert!(String::from_utf8_lossy(&wrong.stderr).contains("is no origin"), "{wrong:?}");
+}

@@ -1,5 +1,5 @@
-//! Who may watch, and what ends a watch: a client that reads too slowly, has too many, has no right to see the
-//! key, or is gone, and a node that stops.
+//! Access to watches, and their ends: a client that reads too slowly, has too many, has no right to see the key, or is
+//! gone, and a node that stops.
 
 use std::io::Write;
 use std::net::TcpStream;

@@ -1,5 +1,5 @@
-//! What a node writes is its user's alone: a directory's files have sessions, which open locks, and
-//! votes.
+//! A node's files are readable by its user alone: a directory's files have sessions, which open
+//! locks, and votes.
 
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt;

@@ -1,4 +1,5 @@
-//! What is refused: frames that are none, requests out of bounds, and clients at their limits.
+//! Refusals on a hold connection: frames that are none, requests out of bounds, and clients at
+//! their limits.
 
 use serde_json::{Value, json};
 use tokio_tungstenite::tungstenite::Message;

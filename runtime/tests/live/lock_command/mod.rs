@@ -2,6 +2,7 @@
 //! as a shell runs them.
 
 mod dev;
+mod electing;
 mod heartbeat;
 mod looking;
 mod losing;

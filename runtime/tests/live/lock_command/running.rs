@@ -78,7 +78,7 @@ fn a_lock_that_is_not_free_in_time_is_75() {
     let at_once = output(&mut fixture.lock("k", &["--wait", "0s"], "touch ran"));
     expect_complaint(&at_once, 75, "the holder");
     let waited = output(&mut fixture.lock("k", &["--wait", "300ms"], "touch ran"));
-    expect_complaint(&waited, 75, "the lock was not granted within");
+    expect_complaint(&waited, 75, "the lock was not granted within 300 ms");
     assert_eq!(fixture.show("k")["queue"], serde_json::json!([]));
     assert!(!fixture.path("ran").exists());
 }

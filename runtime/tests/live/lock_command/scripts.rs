@@ -1,5 +1,5 @@
-//! What shell scripts use: a lock without a command, `--no-wait`, `--shell`, and leases that a script
-//! manages itself.
+//! Commands for shell scripts: a lock without a command, `--no-wait`, `--shell`, and leases that a
+//! script manages itself.
 
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;

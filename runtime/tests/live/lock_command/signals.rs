@@ -42,6 +42,8 @@ fn a_signal_stops_the_command_and_releases_at_once() {
         Signal::IO,
         Signal::XCPU,
         Signal::XFSZ,
+        Signal::POWER,
+        Signal::STKFLT,
     ] {
         let key = format!("signal-{}", signal.as_raw());
         // Some of them would leave a core dump.

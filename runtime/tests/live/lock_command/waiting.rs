@@ -1,4 +1,4 @@
-//! What a waiting `palisade lock` shows on a terminal.
+//! The line that a waiting `palisade lock` shows on a terminal.
 
 use std::process::Stdio;
 use std::sync::Arc;

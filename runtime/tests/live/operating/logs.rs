@@ -1,5 +1,5 @@
-//! What nodes log: warnings for what needs an operator, and nothing every second. With `--log-format
-//! json` every line is JSON, and a field has one type.
+//! The nodes' logs: warnings for what needs an operator, and nothing every second. With
+//! `--log-format json` every line is JSON, and a field has one type.
 
 use std::collections::BTreeMap;
 use std::fs;

@@ -1,4 +1,4 @@
-//! What a new operator meets: first starts that fail and are repeated, commands that show the
+//! A new operator's first steps: first starts that fail and are repeated, commands that show the
 //! cluster, and logs.
 
 mod config;

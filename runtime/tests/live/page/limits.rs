@@ -1,4 +1,4 @@
-//! What the page does when it cannot follow all events: too many keys, no watch, and a gap.
+//! The page when it cannot follow all events: too many keys, no watch, and a gap.
 
 use palisade_client::wire::Acquired;
 use serde_json::json;
@@ -117,6 +117,51 @@ fn history_says_where_events_are_missing() {
     release(&cluster, "nightly", grant.session, grant.token);
     browser.wait_for("#one", "No session holds this lock");
     browser.wait_for("#one .history", "released by session");
+    browser.expect_no_errors();
+}
+
+/// Goal: the page of a lock shows what has happened before it was opened, on request: each event once, in order with those
+/// that come, and of this lock only; where the node no longer has the first events, it says so.
+#[test]
+fn page_of_a_lock_reads_the_past() {
+    let Some(browser) = Browser::start() else { return };
+    let mut cluster = Cluster::start_calm(1);
+    let hold_once = |cluster: &Cluster, owner: &str| {
+        let grant = acquire(cluster, "nightly", &json!({ "owner": owner, "ttl_ms": LONG }));
+        release(cluster, "nightly", grant.session, grant.token);
+        grant.token
+    };
+    let first = hold_once(&cluster, "worker-1");
+    acquire(&cluster, "reports", &json!({ "owner": "worker-2", "ttl_ms": LONG }));
+    browser.open(&page_of_lock(&page(&cluster, 1), "nightly"));
+    browser.wait_for("#live", "live");
+    browser.wait_for("#one", "What has happened since");
+    assert!(!browser.shows("#one .history", "worker-1"));
+    browser.click("#one .past");
+    browser.wait_for("#one .history", "granted to worker-1");
+    let second = hold_once(&cluster, "worker-3");
+    browser.wait_for("#one .note", "These are all events of this lock since the cluster began.");
+    let shown = || browser.texts("#one .history li");
+    let shown = crate::support::eventually("it has all events", || Some(shown()).filter(|shown| shown.len() >= 4));
+    let expected = [("released", second), ("granted", second), ("released", first), ("granted", first)];
+    assert_eq!(shown.len(), expected.len(), "{shown:?}");
+    for (line, (event, token)) in shown.iter().zip(expected) {
+        assert!(line.contains(event) && line.contains(&format!("token {token}")), "{shown:?}");
+        assert_eq!(line.contains("earlier"), token == first, "{shown:?}");
+    }
+
+    http::post(&cluster.client_addr(1), "/v1/snapshot", "").unwrap().ok();
+    cluster.kill(1);
+    cluster.restart(1);
+    cluster.wait_ready();
+    hold_once(&cluster, "worker-4");
+    browser.open("about:blank");
+    browser.open(&page_of_lock(&page(&cluster, 1), "nightly"));
+    browser.wait_for("#live", "live");
+    browser.click("#one .past");
+    browser.wait_for("#one .history", "granted to worker-4");
+    browser.wait_for("#one .note", "are not kept any more.");
+    assert!(!browser.shows("#one .history", "worker-1"));
     browser.expect_no_errors();
 }
 

@@ -4,6 +4,7 @@
 mod browser;
 mod files;
 mod limits;
+mod origins;
 mod screens;
 
 use palisade_client::wire::Acquired;

@@ -1,4 +1,4 @@
-//! How the page looks: on a desktop and on a phone, light and dark.
+//! The page's layout: on a desktop and on a phone, light and dark.
 
 use std::path::PathBuf;
 use std::thread;

@@ -1,5 +1,5 @@
-//! What a node does without what it needs from its machine: file descriptors, and space on the
-//! disk. It serves the clients that it can, says what it lacks, and does not stop.
+//! A node without what it needs from its machine: file descriptors, and space on the disk. It
+//! serves the clients that it can, says what it lacks, and does not stop.
 
 mod descriptors;
 mod disk;

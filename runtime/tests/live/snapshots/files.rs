@@ -1,4 +1,4 @@
-//! What users see of snapshots: the status, the two requests, the command that saves one.
+//! Snapshots as users see them: the status, the two requests, the command that saves one.
 
 use std::fs;
 use std::process::Stdio;

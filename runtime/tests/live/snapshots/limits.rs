@@ -1,5 +1,5 @@
-//! What a client can make a node do for snapshots: no more writes than the log's own, and no file
-//! that stays on the disk for as long as the client likes.
+//! Limits of the work that a client can cause with snapshots: no more writes than the log's own,
+//! and no file that stays on the disk for as long as the client likes.
 
 use std::fs;
 use std::io::{Read, Write};

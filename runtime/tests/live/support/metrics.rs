@@ -1,4 +1,4 @@
-//! What a node counts, read from its `/metrics`.
+//! Reads a node's counters from its `/metrics`.
 
 use super::http;
 

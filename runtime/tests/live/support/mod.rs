@@ -1,5 +1,4 @@
-//! What the tests of real processes share: clusters that clean up after themselves, and HTTP by
-//! hand.
+//! Support for tests of real processes: clusters that clean up after themselves, and HTTP by hand.
 
 #![allow(unreachable_pub, reason = "nothing outside this program can reach it")]
 

@@ -1,4 +1,4 @@
-//! What the system knows of processes.
+//! Processes, as the system shows them.
 
 use std::fs;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
@@ -11,7 +11,7 @@ use super::eventually;
 pub fn palisade() -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade"));
     let names = ["PALISADE_ENDPOINTS", "PALISADE_CA", "PALISADE_CERT", "PALISADE_CERT_KEY", "PALISADE_TOKEN_FILE"];
-    let names = names.into_iter().chain(["PALISADE_SESSION", "PALISADE_TOKEN"]);
+    let names = names.into_iter().chain(["PALISADE_SESSION", "PALISADE_TOKEN", "PALISADE_PROCLAIM"]);
     names.for_each(|name| {
         command.env_remove(name);
     });

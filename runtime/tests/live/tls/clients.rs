@@ -108,8 +108,17 @@ fn client_without_a_valid_identity_is_refused_with_the_reason() {
     let foreign = b"GET /v1/status HTTP/1.1\r\nHost: evil.example\r\nConnection: close\r\n\r\n";
     let foreign = https::exchange(&address, &ours.anonymous(), foreign).unwrap();
     http::parse(&foreign).unwrap().refused(421, "wrong_host");
-    // What tells whether the process lives needs no identity.
+    // What tells whether the process lives, and can serve clients, needs no identity, and tells no more.
     assert_eq!(https::get(&address, &ours.anonymous(), "/healthz").unwrap().status, 200);
+    let leader = cluster.wait_ready();
+    for id in cluster.ids() {
+        let get = |path| https::get(&cluster.client_addr(id), &ours.anonymous(), path).unwrap();
+        eventually("the node knows the leader", || (get("/readyz").status == 200).then_some(()));
+        assert_eq!(get("/readyz").body, "ok\n");
+        let leads = get("/readyz?leader=1");
+        assert_eq!(leads.status, if id == leader { 200 } else { 503 });
+        assert!(!leads.body.contains(&format!("node {leader}")), "{}", leads.body);
+    }
 
     let file = ours.beside("refused.snapshot");
     let saved = run(&address, &ours.anonymous(), &["snapshot", "save", file.to_str().unwrap()]);

@@ -1,19 +1,23 @@
 //! The port for nodes: a program that claims to be a node that it is not is refused with the reason,
 //! before the node believes anything that it says.
 
+use std::io::Write;
+use std::net::TcpStream;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_client::wire::StatusView;
+use palisade::peers::{Answer, Offer};
+use palisade::storage::{Snapshots, SystemDisk, read_snapshot};
+use palisade_client::wire::{SnapshotView, StatusView};
 use palisade_client::{Security, codec};
 use palisade_spec::lock::{Command as LockCommand, Key, LockTable, Principal, Token};
-use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Payload, Position, ReadRound, Stamp, Term};
+use palisade_spec::raft::{Body, Entry, Index, Message, NodeId, Payload, Position, ReadRound, Snapshot, Stamp, Term};
 use parking_lot::Mutex;
 use serde_json::json;
 
-use crate::abuse::peers::{Hello, frame, welcome};
+use crate::abuse::peers::{Hello, frame, read_frame, welcome};
 use crate::abuse::try_send_and_finish;
 use crate::support::certificates::{Certificates, EXPIRED};
 use crate::support::cluster::Cluster;
@@ -170,6 +174,89 @@ fn without_tls_any_program_that_reaches_the_port_acts_as_a_node() {
         (!process::lives(pid)).then_some(())
     });
     assert!(cluster.log(victim).contains("a committed entry is never replaced"), "by the protocol's assertion");
+}
+
+/// A snapshot that no node has taken: as node `victim`'s own, by the same writer, but of a later term and entry, and without a
+/// lock. Returns its offer, and the file.
+fn forged_snapshot(cluster: &Cluster, victim: u16, security: &Security) -> (Vec<u8>, Vec<u8>) {
+    let taken = https::post(&cluster.client_addr(victim), security, "/v1/snapshot", "").unwrap().ok();
+    let taken: SnapshotView = serde_json::from_value(taken).unwrap();
+    let file = |directory: &Path, index: u64, term: u64| {
+        std::fs::read(directory.join(format!("snapshot-{index:020}-{term}.snap"))).unwrap()
+    };
+    let status = cluster.status(victim).unwrap();
+    let cluster_id = u64::from_str_radix(&status.cluster, 16).unwrap();
+    let own = file(&cluster.data(victim), taken.index, taken.term);
+    let (own, _) = read_snapshot::<LockTable>(own.as_slice(), Some(cluster_id)).unwrap();
+    assert!(own.machine.locks().len() == 1, "the lock of the test");
+    let last = Position { term: Term(status.term + 1), index: Index(status.applied + 1_000) };
+    let forged = Snapshot { last, machine: LockTable::default(), ..own };
+    let directory = tempfile::tempdir().unwrap();
+    let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory.path(), cluster_id).unwrap();
+    let info = snapshots.write(&forged).unwrap();
+    let mut offer = Vec::new();
+    codec::encode_into(&Offer { term: last.term, info }, &mut offer);
+    (frame(&offer), file(directory.path(), last.index.0, last.term.0))
+}
+
+/// Goal: a valid snapshot that a stranger has forged is refused with TLS, whoever the stranger is, and changes nothing.
+/// Without TLS the same one replaces the state of a node, so it is valid.
+#[test]
+fn forged_snapshot_replaces_a_state_without_tls_only() {
+    let open = Cluster::start_unrecorded(3, &["--election-timeout", "750ms"], |_, _| {});
+    let leader = open.wait_ready();
+    let victim = open.others(leader)[0];
+    acquire(&open, "k", open_session(&open, "holder", Duration::from_secs(600)));
+    await_applied(&open, leader, victim);
+    let (offer, file) = forged_snapshot(&open, victim, &Security::plain());
+    let hello = Hello { purpose: 1, ..Hello::between(&open.data(leader), leader, victim) };
+    let mut stream = TcpStream::connect(open.peer_addr(victim)).unwrap();
+    stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+    stream.write_all(&[hello.frame(), offer].concat()).unwrap();
+    assert!(welcome(&[vec![0; 8], read_frame(&mut stream)].concat()).is_ok());
+    let answer: Answer = codec::decode(&read_frame(&mut stream)).unwrap();
+    assert!(matches!(answer, Answer::From(0)), "{answer:?}");
+    stream.write_all(&file).unwrap();
+    let verdict: Result<(), String> = codec::decode(&read_frame(&mut stream)).unwrap();
+    assert_eq!(verdict, Ok(()));
+    let held = |cluster: &Cluster, security: &Security| {
+        let view = https::get(&cluster.client_addr(victim), security, "/v1/locks/k?consistency=stale");
+        view.ok().filter(|response| response.status == 200).map(|response| response.ok()["held"] == true)
+    };
+    eventually("the node has the forged state", || (held(&open, &Security::plain()) == Some(false)).then_some(()));
+    drop(open);
+
+    let (ours, others) = (Certificates::of("billing", 3), Certificates::of("other", 3));
+    ours.trust(&others);
+    let unknown = Certificates::of("billing", 3);
+    let cluster = Cluster::start_secured(3, &[], &ours);
+    let (leader, victim) = cluster.roles();
+    let client = ours.client("test");
+    let body = json!({ "ttl_ms": 600_000 }).to_string();
+    https::post(&cluster.client_addr(leader), &client, "/v1/locks/k/acquire", &body).unwrap().ok();
+    await_applied(&cluster, leader, victim);
+    let (offer, file) = forged_snapshot(&cluster, victim, &client);
+    let before = cluster.status(victim).unwrap();
+    let hello = Hello { purpose: 1, ..Hello::between(&cluster.data(leader), leader, victim) };
+    for stranger in strangers(&ours, &others, &unknown, leader) {
+        // Before a byte of the file, and with all of it.
+        for bytes in [[hello.frame(), offer.clone()].concat(), [hello.frame(), offer.clone(), file.clone()].concat()] {
+            match https::exchange(&cluster.peer_addr(victim), &stranger.security, &bytes) {
+                Ok(answer) if stranger.security.is_tls() => {
+                    let refusal = welcome(&answer).expect_err("a stranger is refused");
+                    assert!(refusal.contains(stranger.answer), "{refusal}");
+                }
+                Ok(_) | Err(_) => {}
+            }
+        }
+        eventually(stranger.logged, || cluster.log(victim).contains(stranger.logged).then_some(()));
+    }
+    let after = cluster.status(victim).unwrap();
+    assert_eq!((after.term, &after.snapshot), (before.term, &before.snapshot));
+    assert_eq!(cluster.roles().0, leader);
+    assert_eq!(held(&cluster, &client), Some(true));
+    let left = std::fs::read_dir(cluster.data(victim)).unwrap().map(|entry| entry.unwrap().file_name());
+    assert!(left.into_iter().all(|name| !name.to_string_lossy().starts_with("incoming-")));
 }
 
 /// The hello to node `to` of the server with this data directory, in a generation of its number that it chooses.

@@ -1,4 +1,4 @@
-//! What a node refuses at its start: addresses that others reach without TLS, and files that do not
+//! A node refuses to start with addresses that others reach without TLS, and with files that do not
 //! fit.
 
 use std::process::Command;

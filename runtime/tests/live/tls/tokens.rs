@@ -1,4 +1,4 @@
-//! What a token began ends with it.
+//! The end of a token ends the connections and requests that it began.
 
 use std::thread;
 use std::time::{Duration, Instant};

@@ -1,4 +1,4 @@
-//! What one client, a principal or an address, may have at the leader.
+//! Limits of one client, a principal or an address, at the leader.
 
 use palisade_spec::lock::Principal;
 use tokio::sync::Semaphore;

@@ -1,4 +1,4 @@
-//! Who may use a session: the client that presents its secret, and no other.
+//! Only the client that presents a session's secret may use the session.
 
 use palisade_spec::lock::Principal;
 use palisade_spec::raft::MAX_NUMBER;

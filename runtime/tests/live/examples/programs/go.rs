@@ -11,7 +11,8 @@ use crate::support::cluster::Cluster;
 pub const MODULE: &str = "clients/go/README.md";
 
 /// How the blocks begin, in the order in which the program has them.
-const BEGINS: [&str; 4] = ["import ", "client, err := ", "lock, err := ", "roots := "];
+const BEGINS: [&str; 7] =
+    ["import ", "client, err := ", "lock, err := ", "roots := ", "record, err := ", "view, err := ", "watcher := "];
 
 #[test]
 fn go_examples_run_as_printed() {
@@ -22,15 +23,20 @@ fn go_examples_run_as_printed() {
         blocks.sort_by_key(|block| BEGINS.iter().position(|begins| block.text.starts_with(begins)));
         let begins = blocks.iter().zip(BEGINS).all(|(block, begins)| block.text.starts_with(begins));
         assert!(begins && blocks.len() == BEGINS.len(), "other blocks than {BEGINS:?}");
-        let [import, first, second, third] = &blocks[..] else { unreachable!() };
+        let [import, first, second, third, records, shown, watched] = &blocks[..] else { unreachable!() };
         let program = format!(
-            "package main\n\n{}\nimport (\n\"context\"\n\"crypto/tls\"\n\"crypto/x509\"\n\"fmt\"\n\"log\"\n\"time\"\n)\n\n\
+            "package main\n\n{}\nimport (\n\"context\"\n\"crypto/tls\"\n\"crypto/x509\"\n\"errors\"\n\"fmt\"\n\"log\"\n\"time\"\n)\n\n\
              var tokens []uint64\n\
              func runJob(ctx context.Context, token uint64) error {{\ntokens = append(tokens, token)\nreturn ctx.Err()\n}}\n\
              func first(ctx context.Context) error {{\n{}\nreturn err\n}}\n\
              func second(ctx context.Context, client *palisade.Client) error {{\n{}\n\
              tokens = append(tokens, lock.Token())\nreturn nil\n}}\n\
              func third(endpoints, token string, pem []byte) (*palisade.Client, error) {{\n{}\nreturn client, err\n}}\n\
+             func records(ctx context.Context, client *palisade.Client, lock *palisade.Lock) error {{\n{}\n\
+             if version == 0 {{ log.Fatal(err) }}\nreturn err\n}}\n\
+             func shown(ctx context.Context, client *palisade.Client) error {{\n{}\nreturn nil\n}}\n\
+             func watched(ctx context.Context, client *palisade.Client) {{\n{}\n\
+             if !errors.Is(watcher.Err(), context.DeadlineExceeded) {{ log.Fatal(watcher.Err()) }}\n}}\n\
              func main() {{\n\
              ctx := context.Background()\n\
              if err := first(ctx); err != nil {{ log.Fatal(err) }}\n\
@@ -38,8 +44,14 @@ fn go_examples_run_as_printed() {
              if err != nil {{ log.Fatal(err) }}\n\
              if err := second(ctx, client); err != nil {{ log.Fatal(err) }}\n\
              if _, err := third(\"127.0.0.1:7401\", \"secret\", nil); err != nil {{ log.Fatal(err) }}\n\
+             guarded := func(ctx context.Context, lock *palisade.Lock) error {{ return records(ctx, client, lock) }}\n\
+             if err := client.Do(ctx, \"report\", palisade.LockOptions{{}}, guarded); err != nil {{ log.Fatal(err) }}\n\
+             if err := shown(ctx, client); err != nil {{ log.Fatal(err) }}\n\
+             soon, cancel := context.WithTimeout(ctx, time.Second)\n\
+             defer cancel()\n\
+             watched(soon, client)\n\
              if len(tokens) != 2 || tokens[0] >= tokens[1] {{ log.Fatal(fmt.Sprint(tokens)) }}\n}}\n",
-            import.text, first.text, second.text, third.text
+            import.text, first.text, second.text, third.text, records.text, shown.text, watched.text
         );
         std::fs::write(directory.path().join("main.go"), on(&cluster, &program)).unwrap();
         let module = &blocks_of(MODULE, "sh")[0];

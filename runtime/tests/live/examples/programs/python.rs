@@ -53,6 +53,19 @@ finally:
     assert connection.execute("SELECT body FROM report").fetchall() == [("new",)]
 "#;
 
+/// A lock that another program takes and releases, again and again.
+const WATCHED: &str = r#"
+import palisade, threading
+client = palisade.Client("127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403")
+enough = threading.Event()
+def hold():
+    while not enough.is_set():
+        with client.lock("nightly", wait=60):
+            pass
+holder = threading.Thread(target=hold)
+holder.start()
+"#;
+
 /// What `requests` does with these arguments, so that the package is not needed.
 const REQUESTS: &str = r#"
 import palisade
@@ -233,6 +246,31 @@ const WRAPPERS: &[Wrapper] = &[
         before: "import palisade\nclient = palisade.Client(\"127.0.0.1:7401\")\npages, headed = [1, 2], []\n\
                  def write(page, headers):\n    headed.append(headers)\n",
         after: "assert headed == 2 * [{\"X-Fence-Token\": str(lock.token)}], headed",
+    },
+    Wrapper {
+        begins: "with client.lock(\"nightly\", ttl=30, wait=60) as lock:\n    try:",
+        before: "import palisade\nclient = palisade.Client(\"127.0.0.1:7401\")\npages = [\"one\", \"two\"]",
+        after: "record = client.records.get(\"report\")\n\
+                assert (record.text, record.version, record.fence) == (\"two\", version, lock.token), record",
+    },
+    Wrapper {
+        begins: "from palisade import Append, IfVersion, Put",
+        before: "import palisade\nclient = palisade.Client(\"127.0.0.1:7401\")\nlock = client.lock(\"nightly\").acquire()\n\
+                 version = client.records.put(\"state\", \"begun\", lock=lock)",
+        after: "state, log = client.records.get(\"state\"), client.records.get(\"log\")\n\
+                assert (state.text, state.version, log.text) == (\"done\", log.version, \"report is written\\n\"), (state, log)\n\
+                lock.release()",
+    },
+    Wrapper {
+        begins: "shown = client.show(",
+        before: "import palisade\nclient = palisade.Client(\"127.0.0.1:7401\")\nlock = client.lock([\"jobs/1\", \"nightly\"]).acquire()",
+        after: "assert shown.holders[0].token == page.locks[0].holders[0].token == lock.token, (shown, page)\nlock.release()",
+    },
+    Wrapper {
+        begins: "from palisade import events",
+        before: WATCHED,
+        // The next block takes the lock.
+        after: "enough.set()\nholder.join()\nassert because == \"request\"",
     },
     Wrapper {
         begins: "import palisade.aio",

@@ -81,13 +81,43 @@ const WRAPPERS: &[Wrapper] = &[
                 if (answers !== \"200,200,409,409,200\") throw new Error(answers);",
     },
     Wrapper {
-        begins: "const record = \"http://127.0.0.1:7401/v1/kv/nightly\";",
-        before: "import { Client } from \"palisade-lock\";\nconst client = new Client(\"127.0.0.1:7401\");\n\
-                 const lock = await client.lock(\"nightly\", { waitMs: 10_000 });",
-        after: "const answer = await fetch(record);\nconst stored = await answer.text();\n\
-                const fence = Number(answer.headers.get(\"x-max-fence\"));\n\
-                if (stored !== \"done\" || fence !== lock.token) throw new Error(`${stored} under ${fence}`);\n\
+        begins: "const lock = await client.lock(\"reports\"",
+        before: CLIENT,
+        after: "if (report.text() !== \"page 1, page 2\") throw new Error(report.text());\n\
+                if (report.version !== second || report.fence !== lock.token) throw new Error(`${report.version}`);\n\
+                process.exit(0);",
+    },
+    Wrapper {
+        begins: "const changes = [{ put:",
+        before: "import { Client, OtherVersion } from \"palisade-lock\";\n\
+                 const client = new Client(\"127.0.0.1:7401,7402,7403\");\n\
+                 const lock = await client.lock(\"job\");\n\
+                 const version = await client.records.put(\"state\", \"begun\");",
+        after: "if ((await client.records.get(\"state\")).text() !== \"done\") throw new Error(\"not done\");\n\
+                const again = await client.records.transact(changes, conditions).catch((error) => error);\n\
+                if (!(again instanceof OtherVersion)) throw again;\n\
                 await lock.release();\nprocess.exit(0);",
+    },
+    Wrapper {
+        begins: "const view = await client.show(",
+        before: "import { Client } from \"palisade-lock\";\n\
+                 const client = new Client(\"127.0.0.1:7401,7402,7403\");\n\
+                 const lock = await client.lock([\"jobs/1\", \"jobs/2\", \"nightly\"]);",
+        after: "if (view.holders[0].token !== lock.token) throw new Error(\"the lock is not shown\");\n\
+                if (page.locks.map(({ key }) => key).join() !== \"jobs/1,jobs/2\") throw new Error(\"not listed\");\n\
+                await lock.release();\nprocess.exit(0);",
+    },
+    Wrapper {
+        begins: "for await (const event of client.watch(",
+        before: "import { Client } from \"palisade-lock\";\n\
+                 const client = new Client(\"127.0.0.1:7401,7402,7403\");\n\
+                 const kinds = [];\n\
+                 const isEnough = ({ kind }) => {\n\
+                 if (kind === \"listing\") client.withLock(\"jobs/3\", () => client.records.put(\"jobs/3\", \"x\"));\n\
+                 kinds.push(kind);\n\
+                 return kind === \"released\";\n\
+                 };",
+        after: "if (kinds.join() !== \"listing,granted,put,released\") throw new Error(kinds.join());",
     },
 ];
 
