@@ -1,4 +1,4 @@
-//! What is fuzzed: each target gives any bytes to one decoder, and checks what comes out.
+//! The fuzz targets: each gives any bytes to one decoder, and checks the result.
 //!
 //! A decoder may refuse its input. It must not panic, must not take memory without bound, and what
 //! it accepts must survive being encoded and decoded again. libFuzzer calls the targets from
