@@ -9,9 +9,9 @@
 //!
 //! No table can meet the last expectation and the first at the same time: no server can tell a
 //! client that has crashed from one that is slow, so a client may lose its lock without noticing.
-//! The table cannot prevent that, but it can make it harmless. Every grant has a **fencing token**, a number greater than that of every
-//! earlier grant in the cluster. If a resource refuses every token lower than the greatest it has
-//! seen, no former holder can touch it once its successor has.
+//! The table cannot prevent that, but it can make it harmless. Every grant has a **fencing token**,
+//! a number greater than that of every earlier grant in the cluster. If a resource refuses every
+//! token lower than the greatest it has seen, no former holder can touch it once its successor has.
 //!
 //! # How the parts play together
 //!
