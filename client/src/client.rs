@@ -135,13 +135,14 @@ impl Client {
     /// Changes records, all or none, and returns the version that they have then. The holder of a lock names its token
     /// in a [`wire::Condition::Held`]: the changes are made only if it still holds the lock at that very moment.
     ///
-    /// A transaction has no number: if the connection is lost before the answer, the client sends it again, and an append
-    /// is done twice unless a condition prevents it, such as [`wire::Condition::Version`].
+    /// A transaction has no number. If the connection is lost before the answer, the client sends it again only if it
+    /// compares a version above 0 of a record that it changes ([`wire::Condition::Version`]), for then it is not made
+    /// twice. [`Guard::transact`] numbers its transactions, and so repeats each of them.
     ///
     /// # Errors
     /// [`Error::Refused`] with [`Code::StaleToken`], [`Code::OtherVersion`], [`Code::StoreFull`], [`Code::TooLarge`] or
-    /// [`Code::Denied`]: nothing was changed, unless an attempt whose answer was lost has changed it before.
-    /// [`Error::Unreachable`], [`Error::Closed`].
+    /// [`Code::Denied`], [`Error::Unreachable`] if no node has taken it in time: nothing was changed.
+    /// [`Error::UnknownOutcome`] if an answer was lost. [`Error::Closed`].
     pub async fn transact(&self, transaction: Transaction) -> Result<u64, Error> {
         match self.call(Op::Transact { transaction, number: None }).await? {
             Answer::Written { version } => Ok(version),

@@ -40,6 +40,13 @@ pub enum Error {
         /// What went wrong last, as a sentence.
         trouble: String,
     },
+    /// A change of records was sent, and its answer was lost: it is made, or may be made later, or is not. The client did
+    /// not send it again, because that might make it twice.
+    #[error("it is unknown whether the change was made; read the records before you repeat it: {trouble}")]
+    UnknownOutcome {
+        /// What happened to the answer, as a sentence.
+        trouble: String,
+    },
     /// The wait for a lock ended without a grant; the claim is withdrawn in the background.
     #[error("the lock was not granted within {} ms", after.as_millis())]
     TimedOut {

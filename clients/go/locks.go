@@ -94,18 +94,19 @@ func (c *Client) Show(ctx context.Context, key string, options ReadOptions) (*Lo
 	err := c.do(ctx, call{
 		method: http.MethodGet, path: "/v1/locks/" + escape(key), query: options.query(),
 		read: func(_ http.Header, body []byte) error {
-			var answer struct {
-				LockView
-				age
-			}
+			var answer LockView
+			var old age
 			if err := decodeAnswer(body, &answer); err != nil {
+				return err
+			}
+			if err := decodeAnswer(body, &old); err != nil {
 				return err
 			}
 			if answer.Key != key {
 				return fmt.Errorf("the server shows the lock %q, and was asked for %q", answer.Key, key)
 			}
-			view = &answer.LockView
-			view.Age = answer.age.read(options.Stale)
+			view = &answer
+			view.Age = old.read(options.Stale)
 			return nil
 		},
 	})
@@ -166,6 +167,23 @@ func (a age) read(stale bool) time.Duration {
 		return AgeUnknown
 	}
 	return time.Duration(*a.MS) * time.Millisecond
+}
+
+// UnmarshalJSON reads a lock as the server shows it.
+func (v *LockView) UnmarshalJSON(text []byte) error {
+	type fields LockView
+	lock := struct {
+		*fields
+		Held *bool `json:"held"`
+	}{fields: (*fields)(v)}
+	if err := json.Unmarshal(text, &lock); err != nil {
+		return err
+	}
+	if v.Key == "" || lock.Held == nil || v.Holders == nil || v.Queue == nil {
+		return errors.New("a lock lacks its key, held, holders or queue")
+	}
+	v.Held = *lock.Held
+	return nil
 }
 
 // UnmarshalJSON reads a holder as the server shows it.

@@ -3,11 +3,13 @@ package palisade
 import (
 	"context"
 	"crypto/tls"
+	"crypto/x509"
 	"errors"
 	"fmt"
 	"net"
 	"net/http"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -229,7 +231,7 @@ func TestARequestThatNoNodeAnswersIsGivenUp(t *testing.T) {
 		t.Fatalf("%#v", err)
 	}
 	hang := func(p *peer) { _ = p.body(); p.hang() }
-	c = client(t, Options{Patience: 400 * time.Millisecond}, newHTTPNode(t, hang))
+	c = client(t, Options{Patience: 3 * time.Second}, newHTTPNode(t, hang))
 	if _, err := c.Records.Append(soon(t), "r", nil, WriteOptions{}); !errors.Is(err, ErrUnknownOutcome) || errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("%#v", err)
 	}
@@ -241,11 +243,11 @@ func TestARequestThatNoNodeAnswersIsGivenUp(t *testing.T) {
 }
 
 func TestARequestEndsWithItsContext(t *testing.T) {
-	reached := make(chan struct{})
-	n := newHTTPNode(t, func(p *peer) { _ = p.body(); close(reached); p.hang() }, func(p *peer) { p.hang() })
-	c := client(t, Options{Patience: time.Minute}, n)
 	ctx, cancel := context.WithCancel(context.Background())
-	go func() { <-reached; cancel() }()
+	again, cancelAgain := context.WithCancel(context.Background())
+	n := newHTTPNode(t,
+		func(p *peer) { _ = p.body(); cancel(); p.hang() }, func(p *peer) { cancelAgain(); p.hang() })
+	c := client(t, Options{Patience: time.Minute}, n)
 	_, err := c.Records.Append(ctx, "r", []byte("x"), WriteOptions{})
 	if !errors.Is(err, ErrUnknownOutcome) || !errors.Is(err, context.Canceled) {
 		t.Fatalf("%#v", err)
@@ -253,9 +255,7 @@ func TestARequestEndsWithItsContext(t *testing.T) {
 	if _, err := c.Records.Append(ctx, "r", []byte("x"), WriteOptions{}); err != context.Canceled {
 		t.Fatalf("nothing was sent, and the error is %#v", err)
 	}
-	ctx, cancel = context.WithTimeout(context.Background(), 100*time.Millisecond)
-	defer cancel()
-	if _, err := c.Records.Get(ctx, "r", ReadOptions{}); !errors.Is(err, context.DeadlineExceeded) || errors.Is(err, ErrUnknownOutcome) {
+	if _, err := c.Records.Get(again, "r", ReadOptions{}); !errors.Is(err, context.Canceled) || errors.Is(err, ErrUnknownOutcome) {
 		t.Fatalf("%#v", err)
 	}
 }
@@ -353,10 +353,41 @@ func TestRequestsUseTLSAndTheToken(t *testing.T) {
 			_ = raw.Close()
 		}
 	}()
-	c = clientOf(t, Options{Patience: 300 * time.Millisecond}, listener.Addr().String())
-	_, err = c.Records.Append(soon(t), "r", nil, WriteOptions{})
-	if !errors.Is(err, ErrUnreachable) || !strings.Contains(err.Error(), errTLSRequired.Error()) {
-		t.Fatalf("%v", err)
+	c = clientOf(t, Options{Patience: time.Minute}, listener.Addr().String())
+	if a := c.attempt(soon(t), listener.Addr().String(), aWrite); a.reached || a.err != errTLSRequired {
+		t.Fatalf("%+v", a)
+	}
+}
+
+// aWrite is one that is not sent again.
+var aWrite = call{method: http.MethodPost, path: "/v1/kv", body: []byte("{}"), writes: true}
+
+// Goal: an error says why there is no connection, and the client knows that the write was not done.
+func TestTheReasonForNoConnectionIsTold(t *testing.T) {
+	closed, _ := net.Listen("tcp", "127.0.0.1:0")
+	closed.Close()
+	address := closed.Addr().String()
+	c := clientOf(t, Options{Patience: time.Minute}, address)
+	if a := c.attempt(soon(t), address, aWrite); a.reached || !errors.Is(a.err, syscall.ECONNREFUSED) {
+		t.Errorf("%+v", a)
+	}
+	// The certificate is of a CA that the client does not know.
+	n := startNode(t, true)
+	c = client(t, Options{TLS: &tls.Config{RootCAs: x509.NewCertPool()}, Patience: time.Minute}, n)
+	var foreign x509.UnknownAuthorityError
+	if a := c.attempt(soon(t), n.address(), aWrite); a.reached || !errors.As(a.err, &foreign) {
+		t.Errorf("%+v", a)
+	}
+	// No node accepts the connection in time: the TLS handshake has no answer. It is not the end of the caller's context.
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	c = clientOf(t, Options{TLS: &tls.Config{}, Patience: time.Second}, silent.Addr().String())
+	a := c.attempt(soon(t), silent.Addr().String(), aWrite)
+	if a.reached || errors.Is(a.err, context.Canceled) || !strings.Contains(fmt.Sprint(a.err), "no connection to") {
+		t.Errorf("%+v", a)
 	}
 }
 
@@ -365,8 +396,12 @@ func TestLocksAreShownAndListed(t *testing.T) {
 	const lock = `"key":"a","held":true,"holder":null,"holders":[` + holder + `],"queue":[{"owner":"x","session":5,"mode":"shared","permits":null,"of":null,"keys":[]}]`
 	n := newHTTPNode(t,
 		answered(200, `{`+lock+`}`),
-		// Another lock, and a holder without a token, are no answers; the next node has one.
+		// Another lock, one that lacks a field, and a holder without a token, are no answers; the next node has one.
 		answered(200, `{"key":"b","held":false,"holders":[],"queue":[]}`),
+		answered(200, `{"key":"a"}`),
+		answered(200, `{"key":"a","holders":[],"queue":[]}`),
+		answered(200, `{"key":"a","held":false,"queue":[]}`),
+		answered(200, `{"key":"a","held":false,"holders":[],"queue":null}`),
 		answered(200, strings.Replace(`{`+lock+`}`, `"token":17`, `"token":0`, 1)),
 		answered(200, `{`+lock+`,"age_ms":40}`),
 		func(p *peer) {
@@ -376,9 +411,10 @@ func TestLocksAreShownAndListed(t *testing.T) {
 			p.refuse(200, nil, `{"locks":[{`+lock+`}],"next_after":"a","age_ms":null}`)
 		},
 		answered(200, `{}`),
+		answered(200, `{"locks":[{"key":"a"}],"next_after":null}`),
 		answered(200, `{"locks":[],"next_after":null}`),
 	)
-	c := client(t, Options{}, n)
+	c := client(t, Options{Patience: time.Minute}, n)
 	view, err := c.Show(soon(t), "a", ReadOptions{})
 	if err != nil || !view.Held || len(view.Holders) != 1 || len(view.Queue) != 1 || view.Age != 0 {
 		t.Fatalf("%+v, %v", view, err)
@@ -402,5 +438,18 @@ func TestLocksAreShownAndListed(t *testing.T) {
 	}
 	if page, err = c.List(soon(t), "", ListOptions{}); err != nil || len(page.Locks) != 0 || page.NextAfter != "" {
 		t.Fatalf("%+v, %v", page, err)
+	}
+}
+
+// crowded is the longest lock: it has 1,000 holders, with values of 4 KiB that are long as JSON.
+func crowded() string {
+	holder := `{"token":1,"value":"` + strings.Repeat(`\u0001`, 4096) + `"}`
+	return `{"key":"nightly","held":true,"holders":[` + strings.Repeat(holder+",", 999) + holder + `],"queue":[]}`
+}
+
+func TestTheLongestAnswerIsRead(t *testing.T) {
+	c := client(t, Options{Patience: time.Minute}, newHTTPNode(t, answered(200, crowded())))
+	if view, err := c.Show(soon(t), "nightly", ReadOptions{}); err != nil || len(view.Holders) != 1000 {
+		t.Fatal(err)
 	}
 }

@@ -16,8 +16,9 @@ import (
 // repeated after an answer was lost is the call's own to say.
 
 const (
-	// maxBody bounds the answer to a request, in bytes: a page of locks may have 1 MiB of values, each escaped.
-	maxBody = 16 << 20
+	// maxBody bounds the answer to a request, in bytes. A lock may have 1,000 holders with values of 4 KiB, which are six
+	// times as long as JSON if they are control characters.
+	maxBody = 64 << 20
 	// keepIdle is how long an idle connection is kept for the next request. A node closes it after 10 s, and a request
 	// that is sent at that moment would be lost.
 	keepIdle = 5 * time.Second
@@ -203,14 +204,16 @@ func (c *Client) send(ctx context.Context, address string, what call) (*http.Res
 	}
 	response, err := c.transport.RoundTrip(request)
 	if err != nil {
+		timedOut := dialing.Err() != nil
 		cancel()
 		switch {
 		case c.options.TLS == nil && strings.Contains(err.Error(), `malformed HTTP response "\x15`):
 			return nil, false, errTLSRequired
-		case !connected && ctx.Err() == nil && dialing.Err() != nil:
-			err = fmt.Errorf("no connection to %s in time", address)
+		// The errors of these contexts are not wrapped: they would pass for the end of the caller's context.
 		case ctx.Err() != nil:
 			err = fmt.Errorf("no answer of %s in time", address)
+		case timedOut:
+			err = fmt.Errorf("no connection to %s in time", address)
 		}
 		return nil, connected, err
 	}

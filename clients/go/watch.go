@@ -17,9 +17,8 @@ import (
 const (
 	// watchSilence is how long a watch may be silent: a node sends a comment every 10 s.
 	watchSilence = 25 * time.Second
-	// maxEvent bounds an event, in bytes. The longest is a part of a listing, whose values have 1 MiB before they are
-	// escaped.
-	maxEvent = 16 << 20
+	// maxEvent bounds an event, in bytes. The longest is a part of a listing, which has what an answer has.
+	maxEvent = maxBody
 )
 
 // WatchOptions say what a watch follows: one key, or all keys with a prefix. The zero value follows all keys.
@@ -306,20 +305,30 @@ func (w *Watcher) take(raw rawEvent) bool {
 	return known
 }
 
-// eventKinds are the kinds that the client knows, beside a listing.
-var eventKinds = map[string]bool{
-	"granted": true, "queued": true, "value": true, "released": true, "withdrawn": true, "expired": true, "broken": true,
-	"put": true, "deleted": true,
+// eventKinds are the kinds that the client knows, each with the fields that it must have beside revision and key.
+var eventKinds = map[string][]string{
+	"listing":   {"begins", "complete", "locks", "records"},
+	"granted":   {"session", "owner", "token", "mode"},
+	"queued":    {"session", "owner", "mode", "ahead"},
+	"value":     {"session", "token", "value"},
+	"released":  {"session", "token", "because"},
+	"withdrawn": {"session", "because"},
+	"expired":   {"session"},
+	"broken":    {"session", "token"},
+	"put":       {"version"},
+	"deleted":   {"version"},
 }
 
 // read decodes an event; known is false for one of a newer server.
 func (r rawEvent) read() (event Event, known bool, err error) {
-	switch {
-	case r.kind == "listing":
+	required, known := eventKinds[r.kind]
+	if !known {
+		return event, false, nil
+	}
+	err = requireFields(r.data, required)
+	if err == nil && r.kind == "listing" {
 		event.Listing = new(Listing)
 		err = json.Unmarshal(r.data, event.Listing)
-	case !eventKinds[r.kind]:
-		return event, false, nil
 	}
 	if err == nil {
 		err = json.Unmarshal(r.data, &event)
@@ -333,11 +342,31 @@ func (r rawEvent) read() (event Event, known bool, err error) {
 		err = errors.New("it has no key")
 	case event.Listing != nil && event.Listing.Complete && r.id == "":
 		err = errors.New("it is complete and has no ID")
+	case event.Listing != nil:
+		for _, record := range event.Listing.Records {
+			if record.Key == "" || record.Version == 0 {
+				err = errors.New("a record lacks its key or version")
+			}
+		}
 	}
 	if err != nil {
 		return event, false, fmt.Errorf("the node sent an event %q that the client cannot read: %v", r.kind, err)
 	}
 	return event, true, nil
+}
+
+// requireFields verifies that a JSON object has these fields. A null is no field.
+func requireFields(object []byte, names []string) error {
+	var fields map[string]json.RawMessage
+	if err := json.Unmarshal(object, &fields); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if value, has := fields[name]; !has || string(value) == "null" {
+			return fmt.Errorf("it has no %s", name)
+		}
+	}
+	return nil
 }
 
 // stream reads server-sent events.
@@ -355,10 +384,12 @@ type rawEvent struct {
 	data     []byte
 }
 
-// Read reads from the node, which may be silent for so long.
+// Read reads from the node, which may be silent for so long. The time between two reads is the caller's.
 func (s *stream) Read(into []byte) (int, error) {
 	s.timer.Reset(s.silence)
-	return s.body.Read(into)
+	n, err := s.body.Read(into)
+	s.timer.Stop()
+	return n, err
 }
 
 // next reads the next event that is whole: an empty line follows it.

@@ -2,6 +2,7 @@ package palisade
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -120,17 +121,88 @@ func TestAWatchThatIsSilentIsResumed(t *testing.T) {
 // Goal: comments keep a watch alive, and are no IDs.
 func TestCommentsAreASignOfLife(t *testing.T) {
 	w := watch(t, "40", newHTTPNode(t, streams("40", "", func(p *peer) {
-		for i := 0; i < 10; i++ {
-			time.Sleep(100 * time.Millisecond)
+		for i := 0; i < 8; i++ {
+			time.Sleep(500 * time.Millisecond)
 			_, _ = fmt.Fprintf(p.writer, ": %d\n\n", 60+i)
 			p.writer.(http.Flusher).Flush()
 		}
 		_, _ = io.WriteString(p.writer, queued)
 	})))
-	w.silence = 700 * time.Millisecond
+	w.silence = 3 * time.Second
 	next(t, w, "queued", "44")
 	if w.LastID() != "44" {
 		t.Errorf("the last ID is %q", w.LastID())
+	}
+}
+
+// Goal: a caller may work on an event for longer than a node may be silent.
+func TestTheTimeOfTheCallerIsNoSilence(t *testing.T) {
+	told := make(chan struct{})
+	w := watch(t, "40", newHTTPNode(t, streams("40", queued, func(p *peer) {
+		<-told
+		_, _ = io.WriteString(p.writer, granted)
+		p.writer.(http.Flusher).Flush()
+		p.hang()
+	})))
+	w.silence = time.Second
+	next(t, w, "queued", "44")
+	close(told)
+	time.Sleep(2 * w.silence)
+	next(t, w, "granted", "47")
+}
+
+func TestTheLongestListingIsRead(t *testing.T) {
+	long := "id: 41\nevent: listing\ndata: {\"revision\":41,\"begins\":true,\"locks\":[" + crowded() +
+		"],\"records\":[],\"complete\":true}\n\n"
+	w := watch(t, "", newHTTPNode(t, streams("", long, (*peer).hang)))
+	if e := next(t, w, "listing", "41"); len(e.Listing.Locks[0].Holders) != 1000 {
+		t.Errorf("the lock has %d holders", len(e.Listing.Locks[0].Holders))
+	}
+}
+
+func TestAnEventThatLacksAFieldIsRefused(t *testing.T) {
+	read := func(kind, data string) error {
+		_, known, err := rawEvent{"60", kind, []byte(data)}.read()
+		if err == nil && !known {
+			t.Errorf("%s is not known", kind)
+		}
+		return err
+	}
+	for kind, data := range map[string]string{
+		"listing":   `{"revision":60,"begins":true,"complete":true,"locks":[],"records":[]}`,
+		"granted":   `{"revision":60,"key":"k","session":3,"owner":"w","token":17,"mode":"shared"}`,
+		"queued":    `{"revision":60,"key":"k","session":3,"owner":"w","mode":"shared","ahead":0}`,
+		"value":     `{"revision":60,"key":"k","session":3,"token":17,"value":""}`,
+		"released":  `{"revision":60,"key":"k","session":3,"token":17,"because":"request"}`,
+		"withdrawn": `{"revision":60,"key":"k","session":3,"because":"closed"}`,
+		"expired":   `{"revision":60,"key":"k","session":3}`,
+		"broken":    `{"revision":60,"key":"k","session":3,"token":17}`,
+		"put":       `{"revision":60,"key":"k","version":7}`,
+		"deleted":   `{"revision":60,"key":"k","version":7}`,
+	} {
+		if err := read(kind, data); err != nil {
+			t.Error(err)
+		}
+		var fields map[string]any
+		_ = json.Unmarshal([]byte(data), &fields)
+		for name, value := range fields {
+			fields[name] = nil
+			null, _ := json.Marshal(fields)
+			delete(fields, name)
+			absent, _ := json.Marshal(fields)
+			fields[name] = value
+			if read(kind, string(null)) == nil || read(kind, string(absent)) == nil {
+				t.Errorf("%s is read without %s", kind, name)
+			}
+		}
+	}
+	for _, parts := range []string{
+		`"locks":[{"key":"k"}],"records":[]`, `"locks":[null],"records":[]`,
+		`"locks":[],"records":[{"key":"r","bytes":3}]`, `"locks":[],"records":[{"version":7,"bytes":3}]`,
+	} {
+		if read("listing", `{"revision":60,"begins":true,"complete":true,`+parts+`}`) == nil {
+			t.Errorf("a listing is read with %s", parts)
+		}
 	}
 }
 
@@ -196,10 +268,10 @@ func TestAWatchEndsWithItsContext(t *testing.T) {
 		t.Fatal(w.Err())
 	}
 	// While no node serves it, the error says why.
-	ctx, cancel = context.WithTimeout(context.Background(), 300*time.Millisecond)
-	defer cancel()
-	w = client(t, Options{}, newHTTPNode(t, answered(200, "<html>"))).Watch(ctx, WatchOptions{})
-	if w.Next() || !errors.Is(w.Err(), context.DeadlineExceeded) || !strings.Contains(w.Err().Error(), "in place of a stream") {
+	ctx, cancel = context.WithCancel(context.Background())
+	n = newHTTPNode(t, answered(200, "<html>"), func(p *peer) { cancel(); p.hang() })
+	w = client(t, Options{}, n).Watch(ctx, WatchOptions{})
+	if w.Next() || !errors.Is(w.Err(), context.Canceled) || !strings.Contains(w.Err().Error(), "in place of a stream") {
 		t.Fatal(w.Err())
 	}
 }

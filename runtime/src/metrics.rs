@@ -1,4 +1,4 @@
-//! Counters and histograms, which the parts of the node update as they work. `http::metrics` shows
+//! Counters and histograms, which the parts of the node update as they work. `http::metrics_page` shows
 //! them, beside the node's state. docs/operations.md explains them.
 
 use std::sync::Arc;

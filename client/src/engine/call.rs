@@ -7,7 +7,7 @@ use super::link::{Link, Part};
 use super::{Surroundings, Task};
 use crate::Error;
 use crate::clock::BootInstant;
-use crate::wire::{Answer, Op, Outcome};
+use crate::wire::{Answer, Condition, Op, Outcome, Transaction};
 
 /// Where the answer goes.
 pub(super) type AnswerSender = oneshot::Sender<Result<Answer, Error>>;
@@ -20,13 +20,15 @@ pub(super) struct Call {
     pub(super) began: BootInstant,
     pub(super) fail_at: BootInstant,
     pub(super) exchange: Exchange,
+    /// A connection was lost before the answer: the request may be done, or will be.
+    may_be_done: bool,
     /// When it stands in the engine's timers.
     pub(super) wake: Option<BootInstant>,
 }
 
 impl Call {
     pub(super) fn new(op: Op, reply: Option<AnswerSender>, began: BootInstant, fail_at: BootInstant) -> Call {
-        Call { op, reply, began, fail_at, exchange: Exchange::default(), wake: None }
+        Call { op, reply, began, fail_at, exchange: Exchange::default(), may_be_done: false, wake: None }
     }
 
     /// Sends what is due and says when to come back; `None` when it is over.
@@ -37,8 +39,15 @@ impl Call {
         link: &mut Link,
         around: &Surroundings,
     ) -> Option<BootInstant> {
-        if self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || now >= self.fail_at {
-            self.finish(Err(around.unreachable(self.fail_at - self.began)));
+        let is_late = self.reply.as_ref().is_some_and(oneshot::Sender::is_closed) || now >= self.fail_at;
+        if is_late || self.may_be_done && !may_be_repeated(&self.op) {
+            let is_unknown = is_transaction(&self.op) && (self.may_be_done || self.exchange.is_open());
+            let late = around.unreachable(self.fail_at - self.began);
+            self.finish(Err(match is_unknown {
+                true if is_late => Error::UnknownOutcome { trouble: late.to_string() },
+                true => Error::UnknownOutcome { trouble: "the connection was lost before the answer".to_owned() },
+                false => late,
+            }));
             self.exchange.restart(link, None);
             return None;
         }
@@ -55,8 +64,23 @@ impl Call {
         self.exchange.restart(link, None);
         self.finish(match outcome {
             Outcome::Ok(answer) => Ok(answer),
+            // The refusal is about the repetition alone.
+            Outcome::Error(failure) if is_transaction(&self.op) && self.may_be_done => {
+                Err(Error::UnknownOutcome { trouble: format!("the server refused a repetition: {failure}") })
+            }
             Outcome::Error(failure) => Err(Error::Refused(failure)),
         });
+    }
+
+    /// A node refused the attempt on this connection before it had any effect.
+    pub(super) fn turned_away(&mut self, link: &mut Link) {
+        self.exchange.restart(link, None);
+    }
+
+    /// The connection is gone.
+    pub(super) fn disconnected(&mut self) {
+        self.may_be_done |= self.exchange.is_open();
+        self.exchange.disconnected();
     }
 
     /// It has no use any more to wait for an answer.
@@ -73,9 +97,23 @@ impl Call {
     }
 }
 
+fn is_transaction(op: &Op) -> bool {
+    matches!(op, Op::Transact { number: None, .. })
+}
+
+/// Whether the operation may be sent again after its answer was lost. A transaction without a number may be if it changes
+/// a record whose version it compares: the version does not come back. Version 0, of a record that is not there, does.
+fn may_be_repeated(op: &Op) -> bool {
+    let Op::Transact { transaction: Transaction { conditions, changes, .. }, number: None } = op else { return true };
+    conditions.iter().any(|condition| match condition {
+        Condition::Version { key, version } => *version > 0 && changes.iter().any(|change| change.key() == key),
+        Condition::Held { .. } => false,
+    })
+}
+
 /// Whether the operation may change more when it is done twice: an append adds twice, a release takes two holds of a
 /// reentrant grant, and a write that is done late undoes another client's. While its connection lives, its answer is
-/// only late, and it is not sent again. When the connection is lost, it is: the answer may be lost, too.
+/// only late, and it is not sent again.
 fn counts_twice(op: &Op) -> bool {
     matches!(op, Op::Transact { number: None, .. } | Op::Release { number: None, .. })
 }

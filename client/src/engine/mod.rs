@@ -259,7 +259,7 @@ impl Engine {
         self.link.disconnected();
         self.around.trouble = why;
         self.claims.values_mut().for_each(Claim::disconnected);
-        self.calls.values_mut().for_each(|call| call.exchange.disconnected());
+        self.calls.values_mut().for_each(Call::disconnected);
     }
 
     /// Something came in.
@@ -286,6 +286,13 @@ impl Engine {
         if let Outcome::Error(failure) = &result
             && let Code::NotLeader | Code::NoLeader | Code::LeadershipLost | Code::ShuttingDown = failure.error
         {
+            // The other two may be said of what is done later.
+            if let Code::NotLeader | Code::NoLeader = failure.error
+                && let Some(Task::Call(id)) = flight.as_ref().map(|flight| flight.task)
+                && let Some(call) = self.calls.get_mut(&id)
+            {
+                call.turned_away(&mut self.link);
+            }
             let leader = failure.leader.clone().and_then(|LeaderView { client_addr, .. }| client_addr);
             let leader = leader.filter(|leader| endpoints::check(leader).is_ok());
             return Verdict::Leave { leader, why: failure.message.clone() };

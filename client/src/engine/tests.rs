@@ -106,6 +106,21 @@ impl Fixture {
         answer
     }
 
+    /// Asks for something that concerns no claim.
+    fn call(&mut self, op: &Op) -> oneshot::Receiver<Result<Answer, Error>> {
+        let (reply, answer) = oneshot::channel();
+        let call = Command::Call { op: op.clone(), within: Options::default().request_timeout, reply };
+        self.engine.command(fake::clock(), call);
+        answer
+    }
+
+    /// The requests with this operation that are sent now.
+    fn sent(&mut self, op: &Op) -> Vec<u64> {
+        self.engine.advance(fake::clock());
+        let sent = requests(&mut self.engine).into_iter().filter(|request| request.op == *op);
+        sent.map(|request| request.id).collect()
+    }
+
     fn keep_alive(&mut self, id: u64) {
         let session = self.guard.session();
         let lease = SessionLease { session, ttl_ms: millis(TTL) };
@@ -430,43 +445,89 @@ fn records_are_written_once_and_only_by_the_holder() {
 }
 
 /// Goal: an append or a release without a number is not sent again while its first attempt is only late, because it would
-/// be done twice; it is on another connection, where its answer cannot come any more. A read is sent again at once.
+/// be done twice. On another connection its answer cannot come any more: a release is sent again, and of an append the
+/// caller is told that it may be done. A read is sent again at once.
 #[test]
 fn what_counts_twice_is_sent_once_on_a_connection() {
-    let change = RecordChange::Append { key: "log".into(), value: "line".into() };
-    let transaction = Transaction { changes: vec![change], ..Transaction::default() };
     let grant = wire::Release { session: session(8), token: 1 };
-    let twice =
-        [Op::Transact { transaction, number: None }, Op::Release { keys: "reentrant".into(), grant, number: None }];
-    for (op, counts_twice) in twice.map(|op| (op, true)).into_iter().chain([(Op::ShowAccess, false)]) {
+    let release = Op::Release { keys: "reentrant".into(), grant, number: None };
+    for (op, counts_twice) in [(append(&[]), true), (release, true), (Op::ShowAccess, false)] {
         let mut fixture = Fixture::with_guard(TTL);
-        let options = Options::default();
-        let (reply, mut answer) = oneshot::channel();
-        let call = Command::Call { op: op.clone(), within: options.request_timeout, reply };
-        fixture.engine.command(fake::clock(), call);
-        let sent = |fixture: &mut Fixture| {
-            fixture.engine.advance(fake::clock());
-            requests(&mut fixture.engine)
-                .into_iter()
-                .filter(|request| request.op == op)
-                .map(|request| request.id)
-                .collect()
-        };
-        let first: Vec<u64> = sent(&mut fixture);
-        assert_eq!(first.len(), 1);
-        fake::suspend(options.attempt_timeout * 2);
-        let again: Vec<u64> = sent(&mut fixture);
-        assert_eq!(again.is_empty(), counts_twice, "{op:?}");
+        let mut answer = fixture.call(&op);
+        assert_eq!(fixture.sent(&op).len(), 1);
+        fake::suspend(Options::default().attempt_timeout * 2);
+        assert_eq!(fixture.sent(&op).is_empty(), counts_twice, "{op:?}");
         fixture.engine.disconnected("cut".into());
         fixture.engine.connected(fake::clock(), "another node");
-        let anew: Vec<u64> = sent(&mut fixture);
-        assert_eq!(anew.len(), 1, "{op:?}");
-        assert!(answer.try_recv().is_err(), "{op:?}");
-        fake::suspend(options.request_timeout);
-        sent(&mut fixture);
-        assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "{op:?}");
+        let is_unknown = matches!(op, Op::Transact { .. });
+        assert_eq!(fixture.sent(&op).len(), usize::from(!is_unknown), "{op:?}");
+        if is_unknown {
+            assert!(matches!(answer.try_recv(), Ok(Err(Error::UnknownOutcome { .. }))), "{op:?}");
+        } else {
+            assert!(answer.try_recv().is_err(), "{op:?}");
+            fake::suspend(Options::default().request_timeout);
+            fixture.sent(&op);
+            assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "{op:?}");
+        }
         assert_eq!(fixture.engine.link.under_way(), 0, "{op:?}");
     }
+}
+
+/// An append to a record, with these conditions on versions.
+fn append(versions: &[(&str, u64)]) -> Op {
+    let condition = |&(key, version): &(&str, u64)| Condition::Version { key: key.to_owned(), version };
+    let conditions = versions.iter().map(condition).collect();
+    let changes = vec![RecordChange::Append { key: "log".into(), value: "line".into() }];
+    Op::Transact { transaction: Transaction { session: None, conditions, changes }, number: None }
+}
+
+/// Goal: a transaction without a number is sent again after its connection was lost only if it compares a version of a
+/// record that it changes, and not version 0, which comes back. The refusal of its repetition says nothing about the
+/// first attempt, and neither does the end of the call's time; a node that does not lead has done nothing.
+#[test]
+fn a_write_whose_answer_is_lost_is_not_made_twice() {
+    let reconnect = |fixture: &mut Fixture| {
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+    };
+    let other_version = || Outcome::Error(Failure::new(Code::OtherVersion, "it has another version"));
+    for (versions, is_repeated) in [(vec![("log", 4)], true), (vec![("log", 0)], false), (vec![("other", 4)], false)] {
+        let op = append(&versions);
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.call(&op);
+        assert_eq!(fixture.sent(&op).len(), 1);
+        reconnect(&mut fixture);
+        let again = fixture.sent(&op);
+        assert_eq!(again.len(), usize::from(is_repeated), "{op:?}");
+        if let Some(&id) = again.first() {
+            receive(&mut fixture.engine, id, other_version());
+        }
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::UnknownOutcome { .. }))), "{op:?}");
+
+        let mut refused = fixture.call(&op);
+        let only = fixture.sent(&op);
+        receive(&mut fixture.engine, only[0], other_version());
+        assert!(matches!(refused.try_recv(), Ok(Err(Error::Refused(_)))), "{op:?}");
+    }
+
+    let op = append(&[]);
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.call(&op);
+    let turned_away = fixture.sent(&op);
+    let not_leader = Failure::new(Code::NotLeader, "another node leads");
+    receive(&mut fixture.engine, turned_away[0], Outcome::Error(not_leader));
+    reconnect(&mut fixture);
+    assert_eq!(fixture.sent(&op).len(), 1, "no node has done it");
+    fake::suspend(Options::default().request_timeout);
+    fixture.sent(&op);
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::UnknownOutcome { .. }))));
+
+    let mut fixture = Fixture::with_guard(TTL);
+    fixture.engine.disconnected("cut".into());
+    let mut answer = fixture.call(&op);
+    fake::suspend(Options::default().request_timeout);
+    fixture.sent(&op);
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "it was never sent");
 }
 
 impl LockSpec {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use super::settled;
 use crate::wire::{Change, Code, Event, Failure, ListRecords, RecordChange, Transaction, Watch, Watched};
 use crate::{Client, Error};
 
@@ -41,8 +42,9 @@ impl Barrier {
     /// The participant of this name has arrived: not empty and without a slash, with the key at most 511 bytes.
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`Code::Invalid`] for a name that is none. [`Error::Unreachable`] if no leader answered in
-    /// time: it may have arrived, and may arrive again. [`Error::Closed`].
+    /// [`Error::Refused`] with [`Code::Invalid`] for a name that is none. [`Error::Unreachable`] or
+    /// [`Error::UnknownOutcome`] if no leader answered in time: it may have arrived, and may arrive again.
+    /// [`Error::Closed`].
     pub async fn arrive(&self, name: impl AsRef<str>) -> Result<(), Error> {
         let name = name.as_ref();
         if name.is_empty() || name.contains('/') {
@@ -50,7 +52,7 @@ impl Barrier {
             return Err(Error::Refused(Failure::new(Code::Invalid, message)));
         }
         let changes = vec![RecordChange::Put { key: format!("{}{name}", self.prefix), value: "arrived".into() }];
-        self.client.transact(Transaction { changes, ..Transaction::default() }).await.map(drop)
+        settled(&self.client, Transaction { changes, ..Transaction::default() }).await.map(drop)
     }
 
     /// Waits until all have arrived, as long as that takes; a `tokio::time::timeout` around it gives up. Everything that a
@@ -109,7 +111,7 @@ impl Barrier {
         for names in self.arrived().await?.chunks(CHANGES) {
             let delete = |name: &String| RecordChange::Delete { key: format!("{}{name}", self.prefix) };
             let changes = names.iter().map(delete).collect();
-            self.client.transact(Transaction { changes, ..Transaction::default() }).await?;
+            settled(&self.client, Transaction { changes, ..Transaction::default() }).await?;
         }
         Ok(())
     }

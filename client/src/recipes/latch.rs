@@ -1,5 +1,6 @@
 //! Open once.
 
+use super::settled;
 use crate::wire::{Change, Code, Condition, Consistency, Event, Failure, RecordChange, Transaction, Watch, Watched};
 use crate::{Client, Error};
 
@@ -29,8 +30,8 @@ impl Latch {
     /// Opens it. To open it again changes nothing.
     ///
     /// # Errors
-    /// [`Error::Unreachable`] if no leader answered in time: it may be open, and may be opened again. [`Error::Refused`],
-    /// [`Error::Closed`].
+    /// [`Error::Unreachable`] or [`Error::UnknownOutcome`] if no leader answered in time: it may be open, and may be opened
+    /// again. [`Error::Refused`], [`Error::Closed`].
     pub async fn open(&self) -> Result<(), Error> {
         let key = || self.key.clone();
         let transaction = Transaction {
@@ -38,7 +39,7 @@ impl Latch {
             conditions: vec![Condition::Version { key: key(), version: 0 }],
             changes: vec![RecordChange::Put { key: key(), value: "open".into() }],
         };
-        match self.client.transact(transaction).await {
+        match settled(&self.client, transaction).await {
             Ok(_) | Err(Error::Refused(Failure { error: Code::OtherVersion, .. })) => Ok(()),
             Err(error) => Err(error),
         }
@@ -74,6 +75,6 @@ impl Latch {
     /// As those of [`Client::transact`].
     pub async fn remove(&self) -> Result<(), Error> {
         let changes = vec![RecordChange::Delete { key: self.key.clone() }];
-        self.client.transact(Transaction { changes, ..Transaction::default() }).await.map(drop)
+        settled(&self.client, Transaction { changes, ..Transaction::default() }).await.map(drop)
     }
 }

@@ -13,3 +13,20 @@ mod latch;
 
 pub use barrier::Barrier;
 pub use latch::Latch;
+
+use crate::wire::Transaction;
+use crate::{Client, Error};
+
+/// How often changes are asked for whose outcome is unknown.
+const ATTEMPTS: usize = 5;
+
+/// Makes changes that may as well be made twice: asks for them again when an answer was lost.
+async fn settled(client: &Client, transaction: Transaction) -> Result<u64, Error> {
+    for _ in 1..ATTEMPTS {
+        match client.transact(transaction.clone()).await {
+            Err(Error::UnknownOutcome { .. }) => {}
+            settled => return settled,
+        }
+    }
+    client.transact(transaction).await
+}

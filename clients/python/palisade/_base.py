@@ -43,7 +43,8 @@ class BaseClient:
         - `owner`: the name that operators see; the default is `host:pid`.
         - `timeout`: how many seconds an acquire that does not wait (`wait=0`), a read, a write or
           the beginning of a watch looks for a node that serves it. It is also the time that a node
-          has to answer at the end of a wait.
+          has to answer at the end of a wait. A write that has to look at the record afterwards
+          may take twice as long.
         """
         nodes, demands_tls = parse_endpoints(endpoints)
         context = ssl_context or _context(ca, cert, key)

@@ -82,9 +82,9 @@ class Link:
         self._connect_at = now
         self._give_up_at = now
         self._looked_at = now
-        # Nodes in a row whose certificate was not trusted.
+        # Endpoints in a row whose certificate was not trusted.
         self._distrusted = 0
-        self._last_failure = "none was asked"
+        self._last_failure = "no node was asked"
 
     # What the kinds of links differ in.
 
@@ -119,6 +119,7 @@ class Link:
     # Reports of the driver.
 
     def connected(self, number: int, now: float) -> None:
+        self._look(now)
         if self.target is None or self.target.number != number or self._wire is not None:
             return
         try:
@@ -135,6 +136,7 @@ class Link:
         self.tick(now)
 
     def received(self, number: int, data: bytes, now: float) -> None:
+        self._look(now)
         if self._wire is None or self.target is None or self.target.number != number:
             return
         try:
@@ -146,16 +148,8 @@ class Link:
         self.tick(now)
 
     def ended(self, number: int, reason: str, now: float) -> None:
-        if self.target is None or self.target.number != number:
-            return
-        try:
-            if self._wire is not None:
-                self._handle(self._wire.end(), now)
-        except Garbage as error:
-            reason = str(error)
-        if self.target is not None and self.target.number == number:
-            self._drop(reason, now)
-        self.tick(now)
+        # No answer is complete because its connection ends.
+        self.failed(number, reason, now)
 
     def outgoing(self, number: int) -> bytes:
         if self._wire is not None and self.target is not None and self.target.number == number:
@@ -165,9 +159,7 @@ class Link:
     # Time.
 
     def tick(self, now: float) -> None:
-        if now - self._looked_at > STANDSTILL:
-            self._stood_still(now - self._looked_at)
-        self._looked_at = max(self._looked_at, now)
+        self._look(now)
         if not self.is_finished and self.target is not None and now >= self._give_up_at:
             self._drop("the node did not answer in time", now)
         if not self.is_finished:
@@ -182,6 +174,12 @@ class Link:
         own = self._connect_at if self.target is None else self._give_up_at
         return min(own, self._deadline())
 
+    def _look(self, now: float) -> None:
+        """Credits a standstill, before anything sets a limit that begins now."""
+        if now - self._looked_at > STANDSTILL:
+            self._stood_still(now - self._looked_at)
+        self._looked_at = max(self._looked_at, now)
+
     def _stood_still(self, seconds: float) -> None:
         self._give_up_at += seconds
 
@@ -195,6 +193,9 @@ class Link:
             match event:
                 case Head():
                     self._head = event
+                    self._distrusted = 0
+                    # The head shows that the node serves: the first event of a watch may be far.
+                    self._data(b"", now)
                 case Data(data):
                     self._data(data, now)
                 case End() if self._head is not None:
@@ -217,7 +218,8 @@ class Link:
         self._dropped(was_sent)
 
     def _distrust(self, error: ssl.SSLCertVerificationError, now: float) -> None:
-        self._distrusted += 1
+        if not self._route.is_on_detour:
+            self._distrusted += 1
         reason = f"the node's certificate is not trusted: {error.verify_message}"
         name = self._name
         self._drop(reason, now)
@@ -306,6 +308,7 @@ class Call(Link, Generic[T]):
             self._route.answered()
             self._finish()
             return
+        self._slowed = None
         failure = self._refusal_of(answer)
         if 300 <= answer.status < 400:
             self._leave("the node redirects")

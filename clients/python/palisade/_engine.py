@@ -96,7 +96,7 @@ class Engine:
         # Without a target: when to connect. With one: when to give it up if nothing comes.
         self._connect_at = now
         self._give_up_at = now
-        # Nodes in a row whose certificate was not trusted.
+        # Endpoints in a row whose certificate was not trusted.
         self._distrusted = 0
         self._is_releasing = False
         self.tick(now)
@@ -203,9 +203,10 @@ class Engine:
     @property
     def _attempt_limit(self) -> float:
         """A lease must survive a node that does not answer, if another one does. A network may be
-        slow, too: so each round of failures gives the nodes more time."""
+        slow, too: so each round of failures gives the endpoints more time."""
         first = max(self.hold.ttl / 6, SHORTEST_ATTEMPT) if self.hold.has_session else FIRST_ATTEMPT
-        return min(first * 1.5 ** min(self._route.rounds, 10), LONGEST_ATTEMPT)
+        longest = max(self.hold.ttl / 3, first) if self.hold.has_session else LONGEST_ATTEMPT
+        return min(first * 1.5 ** min(self._route.rounds, 10), longest, LONGEST_ATTEMPT)
 
     @property
     def _quiet_limit(self) -> float:
@@ -291,7 +292,8 @@ class Engine:
         self._connect_at = now + self._route.failed()
 
     def _distrust(self, error: ssl.SSLCertVerificationError, now: float) -> None:
-        self._distrusted += 1
+        if not self._route.is_on_detour:
+            self._distrusted += 1
         reason = f"the node's certificate is not trusted: {error.verify_message}"
         if self._distrusted >= self._count:
             self.hold.unusable(f"{self._name}: {reason}")

@@ -71,13 +71,7 @@ class HttpWire:
 
     def feed(self, data: bytes) -> list[HttpEvent]:
         """What the bytes from the node mean. Raises `Garbage` and `ssl.SSLError`."""
-        plain, at_end = (data, False) if self._tls is None else self._tls.feed(data)
-        events = self._reader.feed(plain)
-        return events + self._reader.end() if at_end else events
-
-    def end(self) -> list[HttpEvent]:
-        """The node sends nothing any more."""
-        return self._reader.end()
+        return self._reader.feed(data if self._tls is None else self._tls.feed(data)[0])
 
     def outgoing(self) -> bytes:
         """The bytes to send to the node."""
@@ -110,13 +104,6 @@ class Reader:
             elif (state, before) == (self._state, len(self._buffer)):
                 return events
 
-    def end(self) -> list[HttpEvent]:
-        """The bytes end. An answer that is not complete gives no `End`."""
-        if self._state != "close":
-            return []
-        self._state = "done"
-        return [End()]
-
     def _next(self) -> HttpEvent | None:
         """Takes the next part from the buffer. None if there is none, or if it means nothing."""
         match self._state:
@@ -126,9 +113,7 @@ class Reader:
                 self._state = "done"
                 return End()
             case "length" | "chunk" if self._left > 0:
-                return self._body(self._left)
-            case "close":
-                return self._body(len(self._buffer))
+                return self._body()
             case "chunk":
                 line = self._line("the end of a chunk")
                 if line:
@@ -177,17 +162,16 @@ class Reader:
                 raise Garbage(f"the node's answer has the coding {coding!r}")
             self._state = "size"
         elif length is None:
-            self._state = "close"
+            raise Garbage("the node's answer has no length, so its end could not be told")
         elif re.fullmatch(r"[0-9]{1,15}", length):
             self._state, self._left = "length", int(length)
         else:
             raise Garbage(f"the node's answer has the length {length!r}")
 
-    def _body(self, most: int) -> Data | None:
-        data = bytes(self._buffer[:most])
-        del self._buffer[:most]
-        if self._state != "close":
-            self._left -= len(data)
+    def _body(self) -> Data | None:
+        data = bytes(self._buffer[: self._left])
+        del self._buffer[: len(data)]
+        self._left -= len(data)
         return Data(data) if data else None
 
     def _size(self) -> None:

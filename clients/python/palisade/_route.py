@@ -105,9 +105,15 @@ class Route:
         return self._detour or self._directory.endpoints[self._index]
 
     @property
+    def is_on_detour(self) -> bool:
+        """Whether the current node was named by another one."""
+        return self._detour is not None
+
+    @property
     def rounds(self) -> int:
-        """How many times all endpoints have failed since the last renewal."""
-        return self._failures // len(self._directory.endpoints)
+        """How many times all endpoints have failed since the last renewal. The time that they get
+        grows with it; that of a named node does not, for it may be dead."""
+        return 0 if self._detour else self._failures // len(self._directory.endpoints)
 
     def answered(self) -> None:
         """The current node has opened or resumed the session. It is the first that others ask.

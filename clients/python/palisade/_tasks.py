@@ -42,7 +42,7 @@ class Carrier:
             while not self._advance() and not is_done():
                 await self._sleep(_clock.LONGEST_SLEEP)
         finally:
-            # Nobody takes what the node would send now.
+            # The caller takes no events now, so the node may send no more of them.
             if self._pipe is not None:
                 self._pipe.hold_back()
 

@@ -18,7 +18,7 @@ from ._engine import LONGEST_ATTEMPT, LONGEST_SILENCE
 from ._hold import SLOW_RETRY, TRANSIENT
 from ._http import HttpRequest
 from ._messages import Failure, Garbage
-from ._route import Directory
+from ._route import Directory, Endpoint
 from ._wire import Security
 from .errors import Compacted, Refused, Unreachable
 from .events import Event, Listing
@@ -104,8 +104,9 @@ class WatchLink(Link):
         self._until = now + patience
         self._stream: EventStream | None = None
         self._began_at = now
-        # Nodes in a row that have refused the watch.
-        self._refusals = 0
+        self._endpoints = set(directory.endpoints)
+        # Nodes that have refused the watch since one has served it.
+        self._refusals: dict[Endpoint, Refused] = {}
         self.tick(now)
 
     @property
@@ -140,8 +141,7 @@ class WatchLink(Link):
         if self._stream is None:
             self._stream, self._began_at = EventStream(), now
             self._until = float("inf")
-            self._refusals = 0
-            self._distrusted = 0
+            self._refusals.clear()
         if now - self._began_at > SERVES:
             self._route.served()
         for event in self._stream.feed(data):
@@ -181,22 +181,27 @@ class WatchLink(Link):
     def _ended_by(self, failure: Failure | None, now: float, pause: float = SLOW_RETRY) -> None:
         """The node does not serve the watch, or no longer."""
         said = f"{failure.code}: {failure.message}" if failure else "the node ends the watch"
+        endpoint = self.target.endpoint if self.target else self._route.current
         self._drop(said, now)
         if failure is None or failure.code in AGAIN:
             if failure is not None and failure.code == "too_soon":
                 self._connect_at = now + pause
             return
-        self._refusals += 1
-        if self._refusals >= self._count:
-            message = failure.message or failure.code
-            self._finish(Refused(f"{self.name}: {message}", failure.code))
+        refused = Refused(f"{self.name}: {failure.message or failure.code}", failure.code)
+        self._refusals[endpoint] = refused
+        if self._endpoints <= self._refusals.keys():
+            self._finish(refused)
 
     def _unusable(self, reason: str) -> None:
         if self._until != float("inf"):
             self._finish(Unreachable(f"no node can serve {self.name}: {reason}"))
 
     def _check_deadline(self, now: float) -> None:
-        if now >= self._until:
-            last = self._last_failure
-            within = f"within {self._patience} s; the last failure was: {last}"
+        if now < self._until:
+            return
+        if self._refusals:
+            # The other nodes cannot be reached.
+            self._finish(list(self._refusals.values())[-1])
+        else:
+            within = f"within {self._patience} s; the last failure was: {self._last_failure}"
             self._finish(Unreachable(f"no node served {self.name} {within}"))

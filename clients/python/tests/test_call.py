@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import ssl
 import unittest
 from collections.abc import Sequence
 from typing import Any
@@ -120,6 +121,14 @@ class World:
         assert self.link.target is not None
         self.link.ended(self.link.target.number, "reset", self.now)
 
+    def distrust(self, host: str) -> None:
+        """The node's certificate is not trusted."""
+        self.connect(host)
+        error = ssl.SSLCertVerificationError()
+        error.verify_message = "unknown CA"
+        self.link._distrust(error, self.now)
+        self.link.tick(self.now)
+
     def refuse(self) -> None:
         """The connection cannot be made."""
         self.host()
@@ -146,13 +155,6 @@ class Reading(unittest.TestCase):
                 self.assertIsInstance(found[0], Head)
                 self.assertEqual(found[-1], End())
                 self.assertEqual(json.loads(self.body(found)), {"version": 17})
-                self.assertEqual(reader.end(), [])
-
-    def test_answer_without_a_length_ends_with_the_connection(self) -> None:
-        reader = Reader()
-        found = reader.feed(b"HTTP/1.0 200 OK\r\n\r\nabc")
-        self.assertEqual(self.body(found), b"abc")
-        self.assertEqual(reader.end(), [End()])
 
     def test_answer_that_is_cut_off_has_no_end(self) -> None:
         for answer in (
@@ -160,8 +162,7 @@ class Reading(unittest.TestCase):
             STREAM + chunked(b"a"),
             STREAM + b"5\r\nab",
         ):
-            reader = Reader()
-            self.assertNotIn(End(), reader.feed(answer) + reader.end())
+            self.assertNotIn(End(), Reader().feed(answer))
 
     def test_garbage_is_refused(self) -> None:
         head = b"HTTP/1.1 200 OK\r\n"
@@ -170,6 +171,7 @@ class Reading(unittest.TestCase):
             b"HTTP/1.1 200 OK" + b"x" * 70_000,
             head + b"no colon\r\n\r\n",
             head + b"Content-Length: -1\r\n\r\n",
+            head + b"X-Version: 3\r\n\r\nhalf of the va",  # without a length
             head + b"Transfer-Encoding: gzip\r\n\r\n",
             STREAM + b"xyz\r\n",
             STREAM + b"-1\r\n",
@@ -333,6 +335,18 @@ class Writing(unittest.TestCase):
             call.value()
         self.assertEqual(raised.exception.code, "too_soon")
 
+    def test_last_answer_says_why_the_time_was_over(self) -> None:
+        call = self.world.write(may_repeat=False)
+        self.world.connect("a")
+        self.world.arrive(http(429, failure("too_soon"), **{"Retry-After": "1"}))
+        self.world.sleep(1.1)
+        while not call.is_finished:
+            if call.target is not None:
+                self.world.connect(self.world.host())
+                self.world.arrive(http(503, failure("no_leader")))
+            self.world.sleep(0.05)
+        self.assertIsInstance(call.error, Unreachable)
+
     def test_time_in_which_the_process_stood_still_does_not_count(self) -> None:
         call = self.world.write(may_repeat=False)
         self.world.now += 60
@@ -390,6 +404,28 @@ class ReadingRecords(unittest.TestCase):
         world.arrive(http(503, failure("leadership_lost")))
         world.connect("c")
         world.arrive(http(200, {"version": "a text"}))
+        world.connect("a")
+        world.arrive(http(200, {"version": 17}))
+        self.assertEqual(call.value(), 17)
+
+    def test_certificates_that_are_not_trusted_end_a_call_if_all_are(self) -> None:
+        world = World()
+        call = world.read()
+        world.distrust("a")
+        world.connect("b")
+        world.arrive(http(503, failure("no_leader")))
+        world.distrust("a")
+        self.assertFalse(call.is_finished, "b is trusted")
+        world.distrust("b")
+        self.assertIsInstance(call.error, Unreachable)
+
+    def test_certificate_of_a_named_leader_is_no_endpoints(self) -> None:
+        world = World("a:1")
+        call = world.read()
+        world.connect("a")
+        world.arrive(http(307, failure("not_leader"), Location="http://c:3/v1/kv/k"))
+        world.distrust("c")
+        self.assertFalse(call.is_finished)
         world.connect("a")
         world.arrive(http(200, {"version": 17}))
         self.assertEqual(call.value(), 17)
@@ -532,6 +568,28 @@ class Watching(unittest.TestCase):
         self.assertEqual(self.serve("b"), "/v1/watch?key=k&after=6")
         self.assertFalse(link.is_finished)
 
+    def test_watch_of_a_quiet_key_stays_at_its_node(self) -> None:
+        link = self.world.watch(after="5")
+        self.serve("a")
+        for _ in range(3):
+            self.world.sleep(9.9)  # a node that has nothing to tell sends a comment after 10 s
+            assert link.target is not None, link.error
+            self.assertEqual(link.target.number, 1)
+            self.say(b": 51\n\n")
+
+    def test_standstill_is_credited_once(self) -> None:
+        link = self.world.watch(after="5")
+        self.serve("a", written(6))
+        self.world.now += 3600
+        self.say(b": 51\n\n")
+        self.world.sleep(31)
+        self.assertEqual(self.world.host(), "b")
+        self.world.now += 3600
+        self.serve("b")
+        self.world.sleep(31)
+        self.assertEqual(self.world.host(), "a")
+        self.assertFalse(link.is_finished)
+
     def test_reader_that_takes_its_time_does_not_blame_the_node(self) -> None:
         link = self.world.watch(after="5")
         self.serve("a", written(6))
@@ -567,6 +625,24 @@ class Watching(unittest.TestCase):
         self.world.arrive(http(403, failure("denied")))
         assert isinstance(link.error, Refused)
         self.assertEqual((link.error.code, len(link.items)), ("denied", 1))
+
+    def test_refusals_of_one_node_do_not_end_a_watch(self) -> None:
+        for was_served in (False, True):
+            self.world = World()
+            link = self.world.watch(after="5")
+            if was_served:
+                self.serve("a", written(6))
+                self.world.cut()
+                self.world.refuse()
+            for _ in range(3):
+                self.world.connect("a")
+                self.world.arrive(http(429, failure("limit")))
+                self.world.refuse()
+            self.assertFalse(link.is_finished, "b only starts again")
+            if not was_served:
+                self.world.sleep(6)
+                assert isinstance(link.error, Refused)
+                self.assertEqual(link.error.code, "limit", "b could not be reached in time")
 
     def test_nodes_that_end_the_watch_at_once_are_not_asked_without_pauses(self) -> None:
         link = self.world.watch()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import ssl
 import unittest
 from collections.abc import Callable
 from typing import Any
@@ -261,6 +262,51 @@ class Holding(unittest.TestCase):
         self.world.accept()
         self.world.say("granted", granted())
         self.assertTrue(self.world.engine.hold.is_valid(self.world.now))
+
+    def test_lock_survives_a_named_leader_that_is_dead_after_an_election(self) -> None:
+        leader = {"id": 2, "client_addr": "dead:9"}
+        # The node names the dead leader, or is itself silent at the second fault.
+        for last_words in (failure("shutting_down", leader=leader), None):
+            world = World("lb:1", ttl=6)
+            world.connect()
+            world.accept()
+            world.say("waiting", waiting(ttl_ms=6000))
+            world.say("granted", granted(ttl_ms=6000))
+            world.break_connection()
+            for _ in range(5):
+                world.connect("lb")
+                world.arrive(http(503, failure("no_leader")))
+            world.connect("lb")
+            world.accept()
+            world.say("granted", granted(ttl_ms=6000))
+            world.sleep(1)
+            if last_words is not None:
+                world.say("interrupted", last_words)
+                self.assertEqual(world.target.endpoint.host, "dead")
+                self.assertLessEqual(world.engine.wake_at() - world.now, 1, "a sixth of the TTL")
+            else:
+                world.break_connection()
+                world.sleep(0.6)
+            silent = world.target.number
+            while not world.engine.is_finished and (
+                world.engine.target is None or world.target.number == silent
+            ):
+                world.now = max(world.now, world.engine.wake_at())
+                world.engine.tick(world.now)
+            self.assertFalse(world.engine.hold.lost, last_words)
+            self.assertEqual(world.target.endpoint.host, "lb")
+
+    def test_certificate_of_a_named_leader_is_no_endpoints(self) -> None:
+        world = World("lb:1", wait=60)
+        world.queue(3000)
+        world.say("interrupted", failure("not_leader", leader={"id": 2, "client_addr": "c:3"}))
+        self.assertEqual(world.target.endpoint.host, "c")
+        error = ssl.SSLCertVerificationError()
+        error.verify_message = "no such name"
+        world.engine._distrust(error, world.now)
+        self.assertIsNone(world.engine.hold.error)
+        self.assertIs(world.engine.hold.phase, Phase.ACQUIRING)
+        world.connect("lb")
 
     def test_nodes_that_answer_once_and_end_the_connection_are_asked_with_pauses(self) -> None:
         pauses = 0

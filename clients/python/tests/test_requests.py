@@ -326,10 +326,10 @@ class RequestTest(unittest.TestCase):
             self.assertEqual(self.do(lambda: records.append("k", "x", if_version=4)), 17)
             self.assertEqual(first.asked[0].body, second.asked[0].body)
 
-    def unsure(self, refusal: bytes, found: bytes | None, *, under: bool = True, **how: Any) -> Any:
+    def unsure(self, refusal: bytes, found: bytes, *, under: bool = True, **how: Any) -> Any:
         """A write whose answer is lost, whose repetition is refused, and what a read finds then."""
         with ScriptedNode(good) as holder, Node(None, refusal, found) as node:
-            client = self.client(node, timeout=1)
+            client = self.client(node)
             held = self.face.lock(holder.address)
             held.acquire()
             lock = held.lock if under else None
@@ -349,7 +349,7 @@ class RequestTest(unittest.TestCase):
             record(b"new", 6, **{"X-Max-Fence": "18"}),  # by the next holder
             record(b"later", 6, **{"X-Max-Fence": "17"}),
             http(404, failure("no_record")),
-            None,
+            http(403, failure("denied")),
         ):
             with self.assertRaises(palisade.UnknownOutcome) as raised:
                 self.unsure(other, found)

@@ -18,10 +18,10 @@ const endpoints = process.env["PALISADE_ENDPOINTS"] ?? "127.0.0.1:7401,127.0.0.1
 const client = new Client(endpoints, { reachMs: 60_000 });
 
 /** The record `nightly`; version 0 if there is none. */
-async function stored(): Promise<{ version: number; text: string }> {
+async function stored(): Promise<{ version: number; text: string; fence?: number | undefined }> {
   try {
     const record = await client.records.get("nightly");
-    return { version: record.version, text: record.text() };
+    return { version: record.version, text: record.text(), fence: record.fence };
   } catch (error) {
     if (error instanceof NoRecord) return { version: 0, text: "" };
     throw error;
@@ -35,9 +35,10 @@ async function write(text: string, lock: Lock, version: number): Promise<number>
   } catch (error) {
     if (!(error instanceof UnknownOutcome || error instanceof OtherVersion)) throw error;
     // A node died, and the answer with it; the write may even have been done late. Only the holder writes, so the
-    // record tells what happened.
+    // record tells what happened; the next holder may write the same text, under another token.
     const found = await stored();
-    return found.text === text ? found.version : write(text, lock, found.version);
+    const isOurs = found.text === text && found.fence === lock.token;
+    return isOurs ? found.version : write(text, lock, found.version);
   }
 }
 

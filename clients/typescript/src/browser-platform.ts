@@ -35,6 +35,7 @@ export const browserPlatform: Platform = {
   secure: "location" in globalThis && globalThis.location.protocol === "https:",
   // A browser answers pings by itself, and tells the page nothing about them.
   silenceMs: Infinity,
+  usesFetch: true,
   afterArrivals: (work) => void setTimeout(work, 0),
   connect(address, handlers) {
     const socket = new WebSocket(holdUrl(address));

@@ -129,8 +129,9 @@ export class CoreClient {
    *
    * @throws {@link Unreachable}, {@link Refused}.
    */
-  show(key: string, options: ReadOptions = {}): Promise<LockView> {
-    return this.#read(`/v1/locks/${encodeURIComponent(key)}`, {}, options, `the lock "${key}"`, lockView);
+  async show(key: string, options: ReadOptions = {}): Promise<LockView> {
+    const path = this.#requests.pathOfKey("/v1/locks", key);
+    return this.#read(path, {}, options, `the lock "${key}"`, lockView);
   }
 
   /**
@@ -166,15 +167,14 @@ export class CoreClient {
     what: string,
     read: (fields: Fields) => T,
   ): Promise<T> {
-    const isStale = stale === true;
     return this.#requests.ask(
-      { method: "GET", path: pathOf(path, { ...query, consistency: isStale ? "stale" : undefined }) },
+      { method: "GET", path: pathOf(path, { ...query, consistency: stale === true ? "stale" : undefined }) },
       {
         what,
         kind: "read",
         read: ({ body }) => read(parseObject(new TextDecoder().decode(body))),
         signal,
-        memory: isStale ? undefined : this.#memory,
+        stale,
       },
     );
   }

@@ -102,7 +102,8 @@ export class NoRecord extends Refused {
 
 /**
  * The answer to a write was lost, and the client may not send the write again, or was refused when it did: the write is
- * done, or not, or will be done by a node that has it still. `cause` is the refusal of a repetition, if there was one.
+ * done, or not, or will be done by a node that has it still. In a browser, which may send a write twice, so is each
+ * write that was refused. `cause` is the refusal, if there was one.
  */
 export class UnknownOutcome extends PalisadeError {
   constructor(message: string, options?: ErrorOptions) {

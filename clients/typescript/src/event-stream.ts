@@ -34,7 +34,9 @@ export class EventParser {
 
   #line(line: string): StreamEvent | undefined {
     if (line === "") return this.#dispatch();
-    const [, name = "", value = ""] = /^([^:]*):? ?(.*)$/.exec(line) ?? [];
+    const colon = line.indexOf(":");
+    const name = colon === -1 ? line : line.slice(0, colon);
+    const value = colon === -1 ? "" : line.slice(colon + 1).replace(/^ /, "");
     if (name === "id") this.#id = value;
     else if (name === "event") this.#kind = value;
     else if (name === "data") this.#data.push(value);

@@ -2,7 +2,9 @@
  * Requests over HTTP, at any server: a follower forwards what only the leader can answer.
  *
  * A request that no server has executed is sent to the next one. So is a read whose answer was lost, and a write that
- * cannot be done twice. Any other write whose answer was lost has an unknown outcome, and is never sent again.
+ * cannot be done twice. Any other write whose answer was lost has an unknown outcome, and is never sent again: not by
+ * this client, but a browser may have sent any request twice, so there a write that is not answered with success has an
+ * unknown outcome.
  */
 
 import { type Address, redirectTarget } from "./endpoints.js";
@@ -41,8 +43,8 @@ export interface Sending<T> {
   /** Reads the answer; throws {@link WireError} if it is malformed. */
   read(answer: Answer): T;
   readonly signal?: AbortSignal | undefined;
-  /** The servers that the client prefers; absent for a read that any server answers. */
-  readonly memory?: RouteMemory | undefined;
+  /** Whether any server answers: a read that may lag behind. */
+  readonly stale?: boolean | undefined;
 }
 
 type Attempt<T> =
@@ -56,13 +58,15 @@ export class Requests {
   readonly platform: Platform;
   readonly addresses: readonly Address[];
   /** The server that answered last as the leader. */
-  readonly memory: RouteMemory;
+  readonly #leader: RouteMemory;
+  /** The server that answered the last stale read. */
+  readonly #any: RouteMemory = {};
   readonly #reachMs: number;
 
-  constructor(platform: Platform, addresses: readonly Address[], memory: RouteMemory, reachMs: number) {
+  constructor(platform: Platform, addresses: readonly Address[], leader: RouteMemory, reachMs: number) {
     this.platform = platform;
     this.addresses = addresses;
-    this.memory = memory;
+    this.#leader = leader;
     this.#reachMs = reachMs;
   }
 
@@ -74,10 +78,12 @@ export class Requests {
    * @throws the error that a server's refusal is to the user, and the reason of `signal`.
    */
   async ask<T>(request: HttpRequest, sending: Sending<T>): Promise<T> {
-    const { what, kind, signal, memory } = sending;
-    const { clock } = this.platform;
-    const route = new Route(this.addresses, memory ?? {}, Math.random);
+    const { what, kind, signal, stale } = sending;
+    const { clock, usesFetch } = this.platform;
+    const route = new Route(this.addresses, stale === true ? this.#any : this.#leader, Math.random);
     const until = clock.now() + this.#reachMs;
+    // Whether a browser may have sent a write that was done, and told the answer to the second one.
+    const isRepeated = usesFetch && kind !== "read";
     let maybeDone = false;
     const unknown = (why: string, options?: ErrorOptions) =>
       new UnknownOutcome(`it is not known whether ${what} was done: ${why}`, options);
@@ -95,9 +101,9 @@ export class Requests {
           return attempt.value;
         case "refused":
           route.succeeded(address);
-          if (!maybeDone) throw attempt.error;
+          if (!maybeDone && !isRepeated) throw attempt.error;
           // The refusal of a repetition: the attempt whose answer was lost may be the reason.
-          throw unknown(`an answer was lost, and the repetition is refused: ${attempt.error.message}`, {
+          throw unknown(`it is refused, maybe because it was sent before: ${attempt.error.message}`, {
             cause: attempt.error,
           });
         case "redirected":
@@ -109,11 +115,21 @@ export class Requests {
           pause = route.failed(address, attempt.reached);
       }
       if (clock.now() + pause >= until) {
-        if (maybeDone) throw unknown(`no server has answered in time; the last failure: ${attempt.why}`);
+        if (maybeDone || isRepeated) throw unknown(`no server has answered in time; the last failure: ${attempt.why}`);
         throw new Unreachable(`no server could serve ${what} in time; the last failure: ${attempt.why}`);
       }
       await sleep(pause, signal);
     }
+  }
+
+  /**
+   * The path of a key.
+   * @throws TypeError if it cannot be asked for in a browser, whose URLs have no parts `.` and `..`.
+   */
+  pathOfKey(folder: string, key: string): string {
+    if (key !== "." && key !== "..") return `${folder}/${encodeURIComponent(key)}`;
+    if (this.platform.usesFetch) throw new TypeError(`no URL of a browser can name the key "${key}"`);
+    return `${folder}/${key.replaceAll(".", "%2E")}`;
   }
 
   async #attempt<T>(

@@ -99,6 +99,7 @@ export function nodePlatform(tls: TlsOptions | undefined): Platform {
     defaultOwner: `${hostname()}:${process.pid}`,
     secure: tls !== undefined,
     silenceMs: SILENCE_MS,
+    usesFetch: false,
     afterArrivals: (work) => void setImmediate(work),
     connect(address, handlers) {
       return connect(address, handlers, secureContext, tls?.token);

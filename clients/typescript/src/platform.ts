@@ -56,10 +56,17 @@ export interface Platform {
    * not show pings.
    */
   readonly silenceMs: number;
+  /**
+   * Whether `fetch` of a browser sends the requests. It sends them over connections that it has open, and if one of
+   * them ends before an answer has come, it sends the request again by itself, a write too. Nor can it ask for a path
+   * that ends with `.` or `..`.
+   */
+  readonly usesFetch: boolean;
   connect(address: Address, handlers: SocketHandlers): Socket;
   /**
-   * Sends a request over a connection of its own. Calls `sending` before the first byte of it may leave: a request that
-   * fails before, or with {@link Unread}, was not executed. The connection ends when `signal` is aborted.
+   * Sends a request; without `fetch`, over a connection of its own, and once. Calls `sending` before the first byte of
+   * it may leave: a request that fails before, or with {@link Unread}, was not executed. It ends when `signal` is
+   * aborted.
    */
   request(address: Address, request: HttpRequest, signal: AbortSignal, sending: () => void): Promise<HttpResponse>;
   /** Runs `work` after the messages that have arrived already. */

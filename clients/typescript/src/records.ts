@@ -7,6 +7,8 @@ import { WireError } from "./wire.js";
 
 /** The longest content of a record, in bytes. */
 const MOST_BYTES = 65_536;
+/** The longest transaction that a server reads, in bytes of its JSON. */
+const MOST_JSON_BYTES = 256 * 1024;
 
 /** A lock and the token with which it is held: a `Lock` is one. */
 export interface HeldLock {
@@ -16,7 +18,7 @@ export interface HeldLock {
 
 /** How current an answer must be. */
 export interface ReadOptions {
-  /** Read what the next server has applied, at once: it may lag behind. Linearizable if absent. */
+  /** Read what any server has applied, at once: it may lag behind. Linearizable if absent. */
   readonly stale?: boolean;
   /** Gives up the request when it is aborted; the promise rejects with its reason. */
   readonly signal?: AbortSignal;
@@ -62,7 +64,7 @@ export class StoredRecord {
     this.key = key;
     this.value = body;
     const version = number(header, "x-version");
-    if (version === undefined) throw new WireError("the header X-Version is missing");
+    if (version === undefined || version === 0) throw new WireError(`the header X-Version is ${version ?? "missing"}`);
     this.version = version;
     this.fence = number(header, "x-max-fence");
     this.ageMs = number(header, "x-age-ms");
@@ -82,10 +84,14 @@ export class StoredRecord {
  * repetition is refused if the first attempt was done. Any other write is not sent again, and throws
  * {@link UnknownOutcome}; so does a repetition that is refused. All other errors mean that nothing was changed.
  *
+ * **In a browser**, `fetch` may send any write again by itself, and tells nobody. So there every write that is refused
+ * throws {@link UnknownOutcome}, and an append that could be done twice is not sent at all.
+ *
  * @throws {@link StaleToken} if the lock is not held with the token, or a holder has written the record.
  * @throws {@link OtherVersion} if the record has another version.
  * @throws {@link StoreFull} if all records together would be too large.
  * @throws {@link UnknownOutcome} if the write may have been done.
+ * @throws TypeError in a browser: for an append without the version of a record that exists, and for a key `.` or `..`.
  * @throws {@link Unreachable} if no server could be reached in time.
  * @throws {@link Refused} if a server refuses the request; `code` says why.
  */
@@ -101,8 +107,8 @@ export class Records {
    * Reads a record.
    * @throws {@link NoRecord} if there is none.
    */
-  get(key: string, { stale, signal }: ReadOptions = {}): Promise<StoredRecord> {
-    const path = pathOf(recordPath(key), { consistency: stale === true ? "stale" : undefined });
+  async get(key: string, { stale, signal }: ReadOptions = {}): Promise<StoredRecord> {
+    const path = pathOf(this.#path(key), { consistency: stale === true ? "stale" : undefined });
     return this.#requests.ask(
       { method: "GET", path },
       {
@@ -110,25 +116,26 @@ export class Records {
         kind: "read",
         read: (answer) => new StoredRecord(key, answer),
         signal,
-        memory: stale === true ? undefined : this.#requests.memory,
+        stale,
       },
     );
   }
 
   /** Gives a record this content, whether or not it exists. Resolves with its version. */
   async put(key: string, value: string | Uint8Array, options: WriteOptions = {}): Promise<number> {
-    return this.#change("PUT", recordPath(key), `the write of the record "${key}"`, options, content(value));
+    return this.#change("PUT", this.#path(key), `the write of the record "${key}"`, options, content(value));
   }
 
   /** Adds to the content of a record; one that does not exist begins empty. Resolves with its version. */
   async append(key: string, value: string | Uint8Array, options: WriteOptions = {}): Promise<number> {
-    const path = `${recordPath(key)}/append`;
+    this.#checkAppend(neverComesBack(options.ifVersion ?? 0));
+    const path = `${this.#path(key)}/append`;
     return this.#change("POST", path, `the append to the record "${key}"`, options, content(value));
   }
 
   /** Deletes a record; that there is none is no error. Resolves with the version of the transaction. */
   async delete(key: string, options: WriteOptions = {}): Promise<number> {
-    return this.#change("DELETE", recordPath(key), `the deletion of the record "${key}"`, options);
+    return this.#change("DELETE", this.#path(key), `the deletion of the record "${key}"`, options);
   }
 
   /**
@@ -140,22 +147,20 @@ export class Records {
     conditions: readonly Condition[] = [],
     { signal }: { readonly signal?: AbortSignal } = {},
   ): Promise<number> {
+    for (const one of conditions) if ("version" in one) checkVersion("version", one.version.version);
     const changed = new Set(changes.map(keyOf));
     const isGuarded = conditions.some(
       (one) => "version" in one && neverComesBack(one.version.version) && changed.has(one.version.key),
     );
-    const body = JSON.stringify({
+    if (changes.some((change) => "append" in change)) this.#checkAppend(isGuarded);
+    const json = JSON.stringify({
       conditions: conditions.map((one) =>
         "held" in one ? { held: { lock: one.held.key, token: one.held.token } } : { version: one.version },
       ),
       changes: changes.map(changeOf),
     });
-    const request = {
-      method: "POST",
-      path: "/v1/kv",
-      headers: { "Content-Type": "application/json" },
-      body: new TextEncoder().encode(body),
-    };
+    const body = bounded(new TextEncoder().encode(json), MOST_JSON_BYTES, "the transaction, as JSON,");
+    const request = { method: "POST", path: "/v1/kv", headers: { "Content-Type": "application/json" }, body };
     return this.#write(request, "the transaction", isGuarded, signal);
   }
 
@@ -166,9 +171,7 @@ export class Records {
     { lock, ifVersion, signal }: WriteOptions,
     body?: Uint8Array,
   ): Promise<number> {
-    if (ifVersion !== undefined && !(Number.isSafeInteger(ifVersion) && ifVersion >= 0)) {
-      throw new RangeError(`\`ifVersion\` is ${ifVersion}; it must be an integer from 0`);
-    }
+    if (ifVersion !== undefined) checkVersion("ifVersion", ifVersion);
     const request = {
       method,
       path: pathOf(path, { lock: lock?.key, if_version: ifVersion }),
@@ -191,8 +194,17 @@ export class Records {
       kind,
       read: ({ body }) => count(parseObject(new TextDecoder().decode(body)), "version"),
       signal,
-      memory: this.#requests.memory,
     });
+  }
+
+  #path(key: string): string {
+    return this.#requests.pathOfKey("/v1/kv", key);
+  }
+
+  /** In a browser, only an append that cannot be done twice is sent. */
+  #checkAppend(isGuarded: boolean): void {
+    if (isGuarded || !this.#requests.platform.usesFetch) return;
+    throw new TypeError("a browser may send an append twice: give it the version of the record, from 1");
   }
 }
 
@@ -204,17 +216,19 @@ function neverComesBack(version: number): boolean {
   return version > 0;
 }
 
-function recordPath(key: string): string {
-  return `/v1/kv/${encodeURIComponent(key)}`;
+function checkVersion(name: string, version: number): void {
+  if (Number.isSafeInteger(version) && version >= 0) return;
+  throw new RangeError(`\`${name}\` is ${version}; it must be an integer from 0`);
 }
 
 function content(value: string | Uint8Array): Uint8Array {
-  const bytes = typeof value === "string" ? new TextEncoder().encode(value) : value;
-  // A server would refuse it before it has read all, and the answer could be lost with the connection.
-  if (bytes.length > MOST_BYTES) {
-    throw new Refused("too_large", `the content has ${bytes.length} bytes; a record has at most ${MOST_BYTES}`);
-  }
-  return bytes;
+  return bounded(typeof value === "string" ? new TextEncoder().encode(value) : value, MOST_BYTES, "the content");
+}
+
+/** A server would refuse what is longer before it has read all, and the answer could be lost with the connection. */
+function bounded(bytes: Uint8Array, most: number, what: string): Uint8Array {
+  if (bytes.length <= most) return bytes;
+  throw new Refused("too_large", `${what} has ${bytes.length} bytes; a server reads at most ${most}`);
 }
 
 function keyOf(change: RecordChange): string {
@@ -237,6 +251,8 @@ function number(header: Answer["header"], name: string): number | undefined {
   const text = header(name);
   if (text === undefined || text === "null") return undefined;
   const value = Number(text);
-  if (!Number.isSafeInteger(value) || value < 0) throw new WireError(`the header ${name} is ${text} and not a number`);
+  if (!/^\d+$/.test(text) || !Number.isSafeInteger(value)) {
+    throw new WireError(`the header ${name} is "${text}" and not a number`);
+  }
   return value;
 }

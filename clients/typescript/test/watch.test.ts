@@ -115,6 +115,13 @@ describe("a watch", () => {
     assert.deepEqual(server.asked, ["/v1/watch?key=%C3%BC&after=6.1"]);
   });
 
+  it("reads a text with the line separators of Unicode", async () => {
+    const grant = { revision: 7, key: "k", session: 5, owner: "a\u2028b\u2029c", mode: "exclusive", token: 18 };
+    await using server = await watched(blocks([block("granted", grant, "7"), put("8", 1)]));
+    const [event] = await first(1, new Client(server.endpoint).watch({ key: "k", after: "6" }));
+    assert.deepEqual(event, { kind: "granted", id: "7", keys: [], ...grant });
+  });
+
   it("goes on at another server after the last event, whatever ends it", async () => {
     const half = 'id: 8\nevent: put\ndata: {"rev';
     for (const how of ["cut", "end"] as const) {

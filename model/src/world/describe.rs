@@ -1,4 +1,4 @@
-//! Descriptions of an environment and its moves, for tables, sentences and diagrams.
+//! What an environment tells of itself and its moves, for tables, sentences and diagrams.
 
 use crate::diagram::Tone;
 use crate::state_table::StateTable;

@@ -68,7 +68,7 @@ impl Endpoints {
 /// deny it.
 pub(super) fn exit_code(error: &Error) -> u8 {
     match error {
-        Error::Unreachable { .. } | Error::Closed => 69,
+        Error::Unreachable { .. } | Error::UnknownOutcome { .. } | Error::Closed => 69,
         Error::Held { .. } | Error::TimedOut { .. } => 75,
         Error::Lost => 76,
         Error::Unauthenticated { .. } => 77,

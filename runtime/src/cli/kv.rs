@@ -18,7 +18,8 @@ use super::{block_on, output_failed, print_error};
 ///
 /// A change with --token is made only if the lock is held with this token at that very moment: so a
 /// command under `palisade lock` writes with --token "$PALISADE_TOKEN" --lock KEY, and never after its
-/// lock has passed on. The exit code is 65 if the change is refused, and 69 if no leader could be reached.
+/// lock has passed on. The exit code is 65 if the change is refused, and 69 if no leader could
+/// be reached, or the answer was lost: then the message says that the outcome is unknown.
 #[derive(Debug, Args)]
 pub(super) struct Kv {
     #[command(subcommand)]
@@ -50,7 +51,7 @@ enum KvCommand {
     },
     /// Write a record
     Put(Written),
-    /// Add to a record: twice if an answer is lost, unless --if-version is given
+    /// Add to a record
     Append(Written),
     /// Delete a record
     Delete {

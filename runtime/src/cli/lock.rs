@@ -235,7 +235,7 @@ impl Lock {
             // A variable without a value is removed: an enclosing `palisade lock` may have set it.
             ("PALISADE_SIGNED_TOKEN", guard.signed_token().map(|_| guard.signed_tokens().join("\n"))),
             (enclosing::VARIABLE, Some(enclosing.with(guard.session().number()))),
-            (proclaim::VARIABLE, proclamations.as_ref().map(|proclamations| proclamations.name().to_owned())),
+            (proclaim::VARIABLE, proclamations.as_ref().map(|proclamations| proclamations.variable())),
         ];
         // Start the watchdog first, so that it watches the command from the beginning.
         let watchdog = self.start_watchdog(&guard).await;
@@ -301,13 +301,12 @@ impl Lock {
         signals: &mut StopSignals,
         proclamations: Option<Proclamations>,
     ) -> End {
-        let proclaim = async {
-            match &proclamations {
+        let mut proclaim = Box::pin(async {
+            match proclamations {
                 Some(proclamations) => proclamations.serve(guard).await,
                 None => pending().await,
             }
-        };
-        tokio::pin!(proclaim);
+        });
         let mut children = signal(SignalKind::child()).ok();
         // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose
         // the lock.
@@ -354,6 +353,8 @@ impl Lock {
                 None => {}
             }
         };
+        // The command's handler of SIGTERM would wait for an answer.
+        drop(proclaim);
         let end = match status {
             // SIGKILL after the end of the lease: the watchdog killed the command while this
             // process was stopped.

@@ -29,8 +29,11 @@ use super::{block_on, connect, print_error};
 pub(super) const VARIABLE: &str = "PALISADE_PROCLAIM";
 /// Exit code: no `palisade lock` has started this process.
 const EXIT_OUTSIDE: u8 = 64;
+/// Exit codes: the other end runs as another user, or the socket cannot be used for another reason.
+const EXIT_OTHER_USER: u8 = 77;
+const EXIT_SOCKET: u8 = 71;
 /// How long a process may take to send a value.
-const READ_TIMEOUT: Duration = Duration::from_secs(2);
+const READ_TIMEOUT: Duration = Duration::from_secs(10);
 /// The most bytes that are read of a value: more than one word of a command line may have. The cluster refuses a value
 /// that is too long.
 const READ_BYTES: u64 = 1 << 18;
@@ -42,8 +45,9 @@ const ACCEPT_PAUSE: Duration = Duration::from_millis(100);
 /// For the command of a `palisade elect`, or of a `palisade lock`: what the leader says, for instance its new address.
 /// `palisade show` and `palisade watch` print it. The value takes effect once, and only while the lock is held. Under
 /// several `palisade lock`s it is the value of the innermost one. The exit code is 64 if the command runs under none,
-/// 65 if the cluster refuses the value (more than 4,096 bytes), 69 if no leader could be reached, 76 if the lock is lost,
-/// and 77 if the access rules deny it.
+/// 65 if the cluster refuses the value (more than 4,096 bytes), 69 if no leader could be reached, 71 if `palisade lock`
+/// cannot be reached although it may hold the lock, 76 if the lock is lost, and 77 if the access rules deny it, or if the
+/// command runs as another user than `palisade lock`.
 #[derive(Debug, Args)]
 pub(super) struct Proclaim {
     /// The new value, for other clients; at most 4,096 bytes
@@ -77,7 +81,14 @@ impl Proclaim {
                     "{key}: cannot reach the `palisade lock` that started this command: {error}; if it has ended, the lock is \
                      lost or released"
                 ));
-                ExitCode::from(EXIT_LOST)
+                ExitCode::from(match error.kind() {
+                    // No process listens any more, or it has ended before its answer.
+                    io::ErrorKind::ConnectionRefused
+                    | io::ErrorKind::UnexpectedEof
+                    | io::ErrorKind::ConnectionReset => EXIT_LOST,
+                    io::ErrorKind::PermissionDenied => EXIT_OTHER_USER,
+                    _ => EXIT_SOCKET,
+                })
             }
         }
     }
@@ -85,11 +96,13 @@ impl Proclaim {
 
 /// Sends a value to the `palisade lock` that listens at this name, and waits for its answer.
 async fn ask(name: &str, value: &str) -> io::Result<Reply> {
+    let (name, secret) =
+        name.split_once(':').ok_or_else(|| io::Error::other(format!("{VARIABLE} is no name of a socket")))?;
     let stream = std::os::unix::net::UnixStream::connect_addr(&address(name)?)?;
     stream.set_nonblocking(true)?;
     let mut stream = UnixStream::from_std(stream)?;
     check_user(&stream)?;
-    stream.write_all(value.as_bytes()).await?;
+    stream.write_all(&[secret.as_bytes(), value.as_bytes()].concat()).await?;
     stream.shutdown().await?;
     let mut reply = Vec::new();
     stream.read_to_end(&mut reply).await?;
@@ -101,7 +114,10 @@ async fn ask(name: &str, value: &str) -> io::Result<Reply> {
 
 /// The socket at which `palisade lock` takes the values of its command.
 pub(super) struct Proclamations {
+    /// The name, and what a process sends to show that it has the variable: every process of the network namespace can
+    /// list the names of sockets.
     name: String,
+    secret: String,
     listener: UnixListener,
 }
 
@@ -110,12 +126,13 @@ impl Proclamations {
         let name = format!("palisade-proclaim-{:032x}", rand::random::<u128>());
         let listener = std::os::unix::net::UnixListener::bind_addr(&address(&name)?)?;
         listener.set_nonblocking(true)?;
-        Ok(Proclamations { name, listener: UnixListener::from_std(listener)? })
+        let secret = format!("{:032x}", rand::random::<u128>());
+        Ok(Proclamations { name, secret, listener: UnixListener::from_std(listener)? })
     }
 
     /// The value of [`VARIABLE`].
-    pub(super) fn name(&self) -> &str {
-        &self.name
+    pub(super) fn variable(&self) -> String {
+        format!("{}:{}", self.name, self.secret)
     }
 
     /// Proclaims the values that come, one after the other.
@@ -123,18 +140,19 @@ impl Proclamations {
         loop {
             match self.listener.accept().await {
                 // A process that has gone or sends no value needs no answer.
-                Ok((stream, _)) => drop(answer(stream, guard).await),
+                Ok((stream, _)) => drop(answer(stream, &self.secret, guard).await),
                 Err(_) => sleep(ACCEPT_PAUSE).await,
             }
         }
     }
 }
 
-async fn answer(mut stream: UnixStream, guard: &Guard) -> io::Result<()> {
+async fn answer(mut stream: UnixStream, secret: &str, guard: &Guard) -> io::Result<()> {
     check_user(&stream)?;
     let mut value = Vec::new();
     timeout(READ_TIMEOUT, (&mut stream).take(READ_BYTES).read_to_end(&mut value)).await??;
     let value = String::from_utf8(value).map_err(io::Error::other)?;
+    let value = value.strip_prefix(secret).ok_or(io::ErrorKind::PermissionDenied)?.to_owned();
     let error = proclaim(guard, value).await.err();
     let code = error.as_ref().map_or(0, connect::exit_code);
     let error = error.map(|error| format!("{}: {error}", guard.keys().join(", ")));

@@ -74,7 +74,7 @@ pub(super) async fn health() -> &'static str {
 /// `GET /readyz`: ready while the node knows a leader, as it can then serve clients or forward their
 /// requests; with `?leader=1`, while it leads. A node whose disk is nearly full reports that and stays
 /// ready: holders of locks must be able to reach it. With TLS a client without an identity, such as a
-/// balancer, learns only whether the node is ready.
+/// balancer, learns only whether the node is ready, or leads.
 pub(super) async fn ready(Caller(app): Caller, uri: Uri) -> Response {
     let asked: Ready = match body::query(&uri) {
         Ok(asked) => asked,
@@ -85,7 +85,7 @@ pub(super) async fn ready(Caller(app): Caller, uri: Uri) -> Response {
         Ok(_) if is_stranger => READY.into_response(),
         Ok(detail) => format!("{READY}{detail}").into_response(),
         Err(_) if is_stranger => {
-            let message = "this node is not ready; a client with an identity is told why";
+            let message = if asked.leader == 1 { "this node does not lead" } else { "this node is not ready" };
             reply::response(Err(Failure::new(Code::NoLeader, message)), &uri)
         }
         Err(why) => reply::response(Err(Failure::new(Code::NoLeader, why)), &uri),

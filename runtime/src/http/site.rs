@@ -12,7 +12,8 @@
 //! [own](super::ui). So it refuses a request of any other page: one whose `Origin` is not the scheme of
 //! the connection and the request's own `Host`, which by then is known to name the node,
 //! nor one of the origins that the operator has allowed. An answer to a page of such an origin says that
-//! the page may read it (CORS), but not that the browser may present a certificate of its own.
+//! the page may read it (CORS). A browser may present its user's certificate with a request of any page, so
+//! such a page proves by a bearer token who its user is ([`ForeignPage`]).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -52,6 +53,10 @@ pub struct Site {
     hosts: Arc<BTreeSet<String>>,
     origins: Arc<BTreeSet<String>>,
 }
+
+/// Marks a request of a page of an allowed origin.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ForeignPage;
 
 /// The page that has made a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -114,13 +119,15 @@ impl Site {
         let own = [scheme.start().as_bytes(), host].concat();
         let mut origins = headers.get_all(ORIGIN).iter();
         let Some(first) = origins.next() else { return Ok(Page::Own) };
-        if origins.next().is_none() {
-            if first.as_bytes().eq_ignore_ascii_case(&own) {
-                return Ok(Page::Own);
-            }
-            if first.to_str().is_ok_and(|origin| self.origins.contains(origin)) {
-                return Ok(Page::Allowed(first));
-            }
+        if origins.next().is_some() {
+            let message = "the request has several Origin headers, and a browser sends one";
+            return Err(Failure::new(Code::WrongOrigin, message));
+        }
+        if first.as_bytes().eq_ignore_ascii_case(&own) {
+            return Ok(Page::Own);
+        }
+        if first.to_str().is_ok_and(|origin| self.origins.contains(origin)) {
+            return Ok(Page::Allowed(first));
         }
         let text = String::from_utf8_lossy(first.as_bytes());
         let shown: String = text.chars().take(SHOWN).collect();
@@ -148,13 +155,22 @@ pub fn origin(text: &str) -> Result<String, String> {
     let wrong =
         || format!("`{text}` is no origin: give http://HOST or https://HOST, with :PORT if it is not the usual one");
     let text = text.to_ascii_lowercase();
-    let (scheme, usual) = if text.starts_with("https://") { ("https://", ":443") } else { ("http://", ":80") };
+    let (scheme, usual) = if text.starts_with("https://") { ("https://", 443) } else { ("http://", 80) };
     let authority = text.strip_prefix(scheme).ok_or_else(wrong)?;
     let host = host_of(authority).ok_or_else(wrong)?;
-    if host.parse::<IpAddr>().is_err() && host_name(&host).is_err() || authority.ends_with(':') {
-        return Err(wrong());
+    let host = match host.parse::<IpAddr>() {
+        Ok(IpAddr::V6(address)) => format!("[{address}]"),
+        Ok(IpAddr::V4(address)) => address.to_string(),
+        Err(_) => host_name(&host).map_err(|_| wrong())?,
+    };
+    // Of the brackets around an IPv6 address none is behind the last colon that stands before a port.
+    let port = authority.rsplit_once(':').map(|(_, port)| port).filter(|port| !port.ends_with(']'));
+    match port.map(str::parse::<u16>) {
+        None => Ok(format!("{scheme}{host}")),
+        Some(Ok(port)) if port == usual => Ok(format!("{scheme}{host}")),
+        Some(Ok(port)) if port > 0 => Ok(format!("{scheme}{host}:{port}")),
+        Some(_) => Err(wrong()),
     }
-    Ok([scheme, authority.strip_suffix(usual).unwrap_or(authority)].concat())
 }
 
 /// How a browser names the kind of a connection.
@@ -181,7 +197,7 @@ impl Scheme {
 
 /// Passes on only requests that are meant for this node, and that no other site's page has made. A
 /// browser takes no answer for something else than it is: a record must not become a script of the page.
-pub(super) async fn check(State(app): State<App>, request: Request, next: Next) -> Response {
+pub(super) async fn check(State(app): State<App>, mut request: Request, next: Next) -> Response {
     let (mut allowed, mut is_preflight) = (None, false);
     let checked = app.site.check(request.uri(), request.headers(), Scheme::of(&request)).map(|page| {
         if let Page::Allowed(origin) = page {
@@ -201,7 +217,12 @@ pub(super) async fn check(State(app): State<App>, request: Request, next: Next) 
             headers.insert(ACCESS_CONTROL_MAX_AGE, MAX_AGE);
             response
         }
-        Ok(()) => next.run(request).await,
+        Ok(()) => {
+            if allowed.is_some() {
+                request.extensions_mut().insert(ForeignPage);
+            }
+            next.run(request).await
+        }
         Err(failure) => {
             app.metrics.frames_rejected.inc();
             reply::response(Err(failure), request.uri())
@@ -358,6 +379,8 @@ mod tests {
             ("http://localhost:3000", "http://localhost:3000"),
             ("https://10.0.0.1:8443", "https://10.0.0.1:8443"),
             ("http://[::1]:3000", "http://[::1]:3000"),
+            ("http://[0:0:0:0:0:0:0:1]", "http://[::1]"),
+            ("https://app.example:08443", "https://app.example:8443"),
         ] {
             assert_eq!(origin(given).as_deref(), Ok(written));
         }
@@ -366,7 +389,7 @@ mod tests {
         {
             assert!(origin(wrong).unwrap_err().contains("is no origin"), "{wrong}");
         }
-        for rest in ["/", ":", ":x", "/path", "?query", ":443:443"] {
+        for rest in ["/", ":", ":x", ":0", ":99999", "/path", "?query", ":443:443"] {
             assert!(origin(&format!("https://app.example{rest}")).is_err(), "{rest}");
         }
         assert!(origin("https://user@app.example").is_err());

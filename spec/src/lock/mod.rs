@@ -7,11 +7,11 @@
 //! only clients that may share it. Clients that come later get it in the order in which they came.
 //! And a client that crashes while it holds the lock does not keep it for ever.
 //!
-//! No table can meet the last expectation and the first at the same time: no server can tell a
-//! client that has crashed from one that is slow, so a client may lose its lock without noticing.
-//! The table cannot prevent that, but it can make it harmless. Every grant has a **fencing token**,
-//! a number greater than that of every earlier grant in the cluster. If a resource refuses every
-//! token lower than the greatest it has seen, no former holder can touch it once its successor has.
+//! The last wish contradicts the first: no server can tell a client that has crashed from one that
+//! is slow, so a client may lose its lock without noticing. The table cannot prevent that, but it
+//! can make it harmless. Every grant has a **fencing token**, a number greater than that of every
+//! earlier grant in the cluster. If a resource refuses every token lower than the greatest it has
+//! seen, no former holder can touch it once its successor has.
 //!
 //! # How the parts play together
 //!

@@ -1,4 +1,4 @@
-//! The part of a lock that a claim takes.
+//! How much of a lock a claim takes.
 
 use core::fmt;
 

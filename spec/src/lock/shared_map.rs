@@ -472,4 +472,4 @@ impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Visito
 }
 
 #[cfg(test)]
-pub(super) mod tests;
+mod tests;

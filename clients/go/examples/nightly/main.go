@@ -27,7 +27,7 @@ func main() {
 	if named := os.Getenv("PALISADE_ENDPOINTS"); named != "" {
 		endpoints = named
 	}
-	client, err := palisade.NewClient(endpoints, palisade.Options{})
+	client, err := palisade.NewClient(endpoints, palisade.Options{Patience: time.Minute})
 	if err != nil {
 		log.Fatal(err)
 	}
@@ -70,22 +70,27 @@ func job(records palisade.Records, lock *palisade.Lock) error {
 
 // write writes the record, and returns its new version.
 //
-// With the version of the page before, a page is never written late over the next one. If its answer is lost, the record
-// tells whether it was written: while this job holds the lock, no other one writes.
+// With the version of the page before, a page is never written late over the next one. If its answer is lost, or if an
+// earlier attempt was done late and this one finds another version, the record tells whether the page was written: while
+// this job holds the lock, no other one writes.
 func write(records palisade.Records, text string, version uint64, lock *palisade.Lock) (uint64, error) {
 	ctx := context.Background()
 	for {
 		options := palisade.WriteOptions{Lock: lock, IfVersion: palisade.Version(version)}
 		written, err := records.Put(ctx, key, []byte(text), options)
-		if !errors.Is(err, palisade.ErrUnknownOutcome) {
+		if !errors.Is(err, palisade.ErrUnknownOutcome) && !errors.Is(err, palisade.ErrOtherVersion) {
 			return written, err
 		}
 		record, err := records.Get(ctx, key, palisade.ReadOptions{})
 		switch {
-		case err == nil && record.Fence == lock.Token() && string(record.Value) == text:
-			return record.Version, nil
-		case err != nil && !errors.Is(err, palisade.ErrNoRecord):
+		case errors.Is(err, palisade.ErrNoRecord):
+			version = 0
+		case err != nil:
 			return 0, err
+		case record.Fence == lock.Token() && string(record.Value) == text:
+			return record.Version, nil
+		default:
+			version = record.Version
 		}
 	}
 }

@@ -120,17 +120,23 @@ function take({ event, data }) {
 
 /** Events of the past that the page keeps: the newest. */
 const PAST = 2_000;
+/** How often the page begins to read them: a busy node may drop the first ones meanwhile. */
+const PAST_ATTEMPTS = 5;
 
 /** Reads what the node keeps of the events before the listing, oldest first, and shows them as they come. */
 async function readPast(key) {
   forgetPast();
-  const reading = { key, events: [], floor: 0, isRead: false, refusal: undefined, stop: new AbortController() };
+  const reading = { key, events: [], floor: 0, isCut: false, isRead: false, refusal: undefined, stop: new AbortController() };
   past = reading;
   at("main").focus();
   render();
   try {
-    // A node that no longer has the first events says which ones it has.
-    for (let from = 0; from !== undefined; ) from = await readPastFrom(from, reading);
+    // A node that no longer has the first events says which ones it has. Each attempt begins further from the end of those.
+    for (let from = 0, attempt = 0; from !== undefined; attempt++) {
+      if (attempt === PAST_ATTEMPTS) throw new Refusal("compacted", "the node drops events faster than this page reads them");
+      const floor = await readPastFrom(from, reading);
+      from = floor === undefined ? undefined : floor + Math.floor(((listedAt - floor) * attempt) / PAST_ATTEMPTS);
+    }
     reading.isRead = true;
     announce(`${count(reading.events.length, "earlier event")} of ${key}.`);
   } catch (error) {
@@ -143,13 +149,13 @@ async function readPast(key) {
 
 /** Reads the events after this entry, up to the listing. Gives the entry to begin after, if this one is compacted. */
 async function readPastFrom(from, reading) {
-  Object.assign(reading, { events: [], floor: from });
+  Object.assign(reading, { events: [], floor: from, isCut: false });
   for await (const { event, data } of watch(`key=${encodeURIComponent(reading.key)}`, `${from}`, reading.stop.signal)) {
     if (event === "compacted") return data.floor;
     if (event === "end") throw new Refusal(data.error, data.message);
     if (event === "quiet" || data.revision > listedAt) return undefined;
     reading.events.push(data);
-    if (reading.events.length > PAST) reading.floor = reading.events.shift().revision;
+    if (reading.events.length > PAST) reading.isCut = Boolean(reading.events.shift());
     render();
   }
   throw new Refusal("unreachable", "the stream of events ended");

@@ -132,7 +132,7 @@ export function lock(element, { key, lock: { holders, queue }, history, since, p
     ["queue", JSON.stringify(queue), () => h("ol", { class: "queue" }, queue.map(waiterOf))],
     ["history-title", `${since} ${!past}`, () => h("h3", {}, past ? "What has happened" : `What has happened since ${since}`)],
     ["history", `${history.length} ${history[0]?.id ?? ""} ${before.length} ${before[0]?.id ?? ""}`, () => historyOf([...history, ...before])],
-    ["past", JSON.stringify([Boolean(onPast), past?.isRead, past?.floor, past?.refusal?.message]), () => pastOf(past, onPast)],
+    ["past", JSON.stringify([Boolean(onPast), past?.isRead, past?.floor, past?.isCut, past?.refusal?.message]), () => pastOf(past, onPast)],
   ]);
 }
 
@@ -177,6 +177,7 @@ function pastOf(past, onPast) {
   if (!past) return h("div", { class: "act" }, button);
   if (past.refusal) return h("div", {}, h("p", { class: "note" }, `The earlier events cannot be read: ${past.refusal.message}.`), button);
   if (!past.isRead) return h("p", { class: "note" }, "Reading the events that this node keeps…");
+  if (past.isCut) return h("p", { class: "note" }, "Events before these are not shown.");
   if (past.floor > 0) return h("p", { class: "note" }, `The events up to entry ${past.floor} are not kept any more.`);
   return h("p", { class: "note" }, "These are all events of this lock since the cluster began.");
 }

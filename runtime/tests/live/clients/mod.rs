@@ -51,23 +51,13 @@ pub fn unless_missing<T>(tool: Result<T, String>, test: impl FnOnce(T)) {
 /// The tests of one client: every scenario, in the module that has the client's name.
 macro_rules! client {
     ($client:ident, $kind:expr) => {
-        client! { @unguarded $client, $kind;
+        client! { @with $client, $kind;
             clocks::setting_the_wall_clock_changes_nothing,
         }
     };
     // Those scenarios alone whose tools reach every program.
     (@portable $client:ident, $kind:expr) => {
-        client! { @unguarded $client, $kind; }
-    };
-    // Without the rule about writes that no lock guards.
-    (@guarded $client:ident, $kind:expr) => {
-        client! { @with $client, $kind; clocks::setting_the_wall_clock_changes_nothing, }
-    };
-    (@unguarded $client:ident, $kind:expr; $($file:ident::$scenario:ident,)*) => {
-        client! { @with $client, $kind;
-            $($file::$scenario,)*
-            records::a_lost_answer_to_a_write_is_one_write,
-        }
+        client! { @with $client, $kind; }
     };
     (@with $client:ident, $kind:expr; $($file:ident::$scenario:ident,)*) => {
         mod $client {
@@ -104,6 +94,7 @@ macro_rules! client {
                 records::a_former_holder_writes_nothing,
                 records::of_two_writes_to_one_version_one_is_done,
                 records::a_lost_answer_to_a_write_of_a_holder_is_one_write,
+                records::a_lost_answer_to_a_write_is_one_write,
                 watching::locks_are_shown_and_listed,
                 watching::a_watch_goes_on_when_nodes_are_killed,
                 watching::a_compacted_past_is_told,
@@ -121,8 +112,7 @@ macro_rules! client {
     };
 }
 
-// The Rust client sends a transaction without a guard again when its answer is lost, and says so.
-client!(@guarded rust, Kind::Rust);
+client!(rust, Kind::Rust);
 client!(python, Kind::Python);
 client!(python_asyncio, Kind::PythonAsyncio);
 client!(typescript, Kind::TypeScript);

@@ -14,7 +14,7 @@ use crate::support::eventually;
 
 const KEY: &str = "nightly";
 /// A TTL within which a client finds that an address leads nowhere, and a new leader.
-const KEPT: Duration = Duration::from_secs(6);
+const KEPT: Duration = Duration::from_secs(12);
 
 /// Goal: where the address that the leader advertises leads nowhere, a client lets the nodes behind its one
 /// address forward what it asks. It takes a lock and writes under its token, keeps both when the leader

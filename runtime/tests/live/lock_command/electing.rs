@@ -157,11 +157,16 @@ fn proclamation_without_the_lock_is_refused() {
     expect_code(&output(palisade().arg("proclaim")), 2);
 
     // A process that has left the command's group outlives the lock.
-    let late = format!("{}; '{PROGRAM}' proclaim late 2> late.said; echo $? > late", until(&fixture.path("is-lost")));
+    let late = format!(
+        "touch left; {}; '{PROGRAM}' proclaim late 2> late.said; echo $? > late",
+        until(&fixture.path("is-lost"))
+    );
     std::fs::write(fixture.path("late.sh"), late).unwrap();
     let mut holder = fixture.start_lock("k", &["--value", "mine"], "setsid sh late.sh & wait");
+    fixture.wait_for_file("left");
     fixture.break_lock("k");
     assert_eq!(holder.exit_code(), 76);
+    std::fs::remove_file(fixture.path("k.started")).unwrap();
     let mut next = fixture.start_lock("k", &["--value", "next"], &until(&fixture.path("ends")));
     touch(&fixture, "is-lost");
     assert_eq!(exit_code_in(&fixture, "late"), "76");

@@ -1,4 +1,4 @@
-//! Crashes: the writes under way that they may leave, and their effect on messages.
+//! What a crash may leave of the writes under way, and what it changes about messages.
 
 use super::*;
 use crate::checker::disk::may_hold;

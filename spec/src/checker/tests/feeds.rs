@@ -1,4 +1,4 @@
-//! A feeder's events and its budget decide what the checker judges, and how often.
+//! What a feeder tells and can afford decides what is judged, and how often.
 
 use super::*;
 use crate::checker::Agreed;

@@ -1,4 +1,4 @@
-//! A node's behaviour at a single input.
+//! What a node does at a single input.
 
 use super::*;
 use crate::checker::inputs::{covers_the_snapshot, limits_are_kept};

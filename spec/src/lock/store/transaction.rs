@@ -1,4 +1,4 @@
-//! A client's request to the store: changes, and the conditions under which they are made.
+//! What a client asks of the store: changes, and the conditions under which they are made.
 
 use alloc::vec::Vec;
 

@@ -14,6 +14,26 @@ pub const MODULE: &str = "clients/go/README.md";
 const BEGINS: [&str; 7] =
     ["import ", "client, err := ", "lock, err := ", "roots := ", "record, err := ", "view, err := ", "watcher := "];
 
+/// A client whose watches end with their first event.
+const WATCHING: &str = "
+type watching struct {
+	*palisade.Client
+	end context.CancelFunc
+}
+type watcher struct {
+	*palisade.Watcher
+	end context.CancelFunc
+}
+func (w watching) Watch(ctx context.Context, options palisade.WatchOptions) watcher {
+	return watcher{w.Client.Watch(ctx, options), w.end}
+}
+func (w watcher) Next() bool {
+	told := w.Watcher.Next()
+	if told { w.end() }
+	return told
+}
+";
+
 #[test]
 fn go_examples_run_as_printed() {
     unless_missing(go(), |_| {
@@ -35,8 +55,9 @@ fn go_examples_run_as_printed() {
              func records(ctx context.Context, client *palisade.Client, lock *palisade.Lock) error {{\n{}\n\
              if version == 0 {{ log.Fatal(err) }}\nreturn err\n}}\n\
              func shown(ctx context.Context, client *palisade.Client) error {{\n{}\nreturn nil\n}}\n\
-             func watched(ctx context.Context, client *palisade.Client) {{\n{}\n\
-             if !errors.Is(watcher.Err(), context.DeadlineExceeded) {{ log.Fatal(watcher.Err()) }}\n}}\n\
+             func watched(ctx context.Context, client watching) {{\n{}\n\
+             if !errors.Is(watcher.Err(), context.Canceled) {{ log.Fatal(watcher.Err()) }}\n}}\n\
+             {WATCHING}\
              func main() {{\n\
              ctx := context.Background()\n\
              if err := first(ctx); err != nil {{ log.Fatal(err) }}\n\
@@ -47,9 +68,9 @@ fn go_examples_run_as_printed() {
              guarded := func(ctx context.Context, lock *palisade.Lock) error {{ return records(ctx, client, lock) }}\n\
              if err := client.Do(ctx, \"report\", palisade.LockOptions{{}}, guarded); err != nil {{ log.Fatal(err) }}\n\
              if err := shown(ctx, client); err != nil {{ log.Fatal(err) }}\n\
-             soon, cancel := context.WithTimeout(ctx, time.Second)\n\
+             soon, cancel := context.WithTimeout(ctx, 30*time.Second)\n\
              defer cancel()\n\
-             watched(soon, client)\n\
+             watched(soon, watching{{client, cancel}})\n\
              if len(tokens) != 2 || tokens[0] >= tokens[1] {{ log.Fatal(fmt.Sprint(tokens)) }}\n}}\n",
             import.text, first.text, second.text, third.text, records.text, shown.text, watched.text
         );

@@ -55,14 +55,19 @@ finally:
 
 /// A lock that another program takes and releases, again and again.
 const WATCHED: &str = r#"
-import palisade, threading
+import os, palisade, threading, traceback
 client = palisade.Client("127.0.0.1:7401,127.0.0.1:7402,127.0.0.1:7403")
 enough = threading.Event()
 def hold():
-    while not enough.is_set():
-        with client.lock("nightly", wait=60):
-            pass
-holder = threading.Thread(target=hold)
+    try:
+        while not enough.is_set():
+            with client.lock("nightly", wait=60):
+                pass
+    except BaseException:
+        # The example would wait for a grant for ever.
+        traceback.print_exc()
+        os._exit(1)
+holder = threading.Thread(target=hold, daemon=True)
 holder.start()
 "#;
 
