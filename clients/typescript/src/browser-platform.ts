@@ -6,7 +6,8 @@
  */
 
 import type { Clock } from "./clock.js";
-import { type HttpResponse, type Platform, holdUrl } from "./platform.js";
+import type { Address } from "./endpoints.js";
+import { type HttpRequest, type HttpResponse, type Platform, checkToken, holdUrl, identity } from "./platform.js";
 
 /**
  * `performance.now()`. Whether it goes on while the machine sleeps differs between browsers and systems: where it does
@@ -28,8 +29,17 @@ async function* chunks(body: ReadableStream<Uint8Array> | null): AsyncGenerator<
   }
 }
 
-/** The one platform of a page. */
-export const browserPlatform: Platform = {
+/**
+ * The platform of a page, with this bearer token for everything but locks: a WebSocket of a browser sends none.
+ * @throws TypeError if it is no bearer token.
+ */
+export function browserPlatform(token: string | undefined): Platform {
+  checkToken(token);
+  return { ...page, request: (address, request, signal, sending) => send(address, request, signal, sending, token) };
+}
+
+/** What every page has. */
+const page: Omit<Platform, "request"> = {
   clock,
   defaultOwner: "",
   secure: "location" in globalThis && globalThis.location.protocol === "https:",
@@ -53,19 +63,26 @@ export const browserPlatform: Platform = {
       },
     };
   },
-  async request(address, { method, path, headers, body }, signal, sending): Promise<HttpResponse> {
-    sending();
-    const response = await fetch(`${address.secure ? "https" : "http"}://${address.host}${path}`, {
-      method,
-      signal,
-      cache: "no-store",
-      ...(headers !== undefined && { headers }),
-      ...(body !== undefined && { body: new Blob([Uint8Array.from(body)]) }),
-    });
-    return {
-      status: response.status,
-      header: (name) => response.headers.get(name) ?? undefined,
-      body: chunks(response.body),
-    };
-  },
 };
+
+async function send(
+  address: Address,
+  { method, path, headers, body }: HttpRequest,
+  signal: AbortSignal,
+  sending: () => void,
+  token: string | undefined,
+): Promise<HttpResponse> {
+  sending();
+  const response = await fetch(`${address.secure ? "https" : "http"}://${address.host}${path}`, {
+    method,
+    signal,
+    cache: "no-store",
+    headers: { ...headers, ...identity(address, token) },
+    ...(body !== undefined && { body: new Blob([Uint8Array.from(body)]) }),
+  });
+  return {
+    status: response.status,
+    header: (name) => response.headers.get(name) ?? undefined,
+    body: chunks(response.body),
+  };
+}

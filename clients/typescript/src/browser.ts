@@ -10,16 +10,22 @@ import { CoreClient, type CoreOptions } from "./core-client.js";
 
 export * from "./exports.js";
 
-/** What holds for all locks of a client. */
-export type ClientOptions = CoreOptions;
+/** What holds for all locks and requests of a client. */
+export interface ClientOptions extends CoreOptions {
+  /**
+   * The bearer token of the client, for everything but locks. Servers with TLS demand it of a page of another origin: a
+   * browser presents its user's certificate also where the user has not asked for anything. It is sent with TLS only.
+   */
+  readonly token?: string;
+}
 
 /** A client of a cluster. */
 export class Client extends CoreClient {
   /**
    * @param endpoints the servers, `HOST:PORT`, separated by commas or as a list; a bare port takes the host before it
-   * @throws TypeError if an endpoint is unusable.
+   * @throws TypeError if an endpoint or the token is unusable.
    */
   constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {
-    super(endpoints, options, browserPlatform);
+    super(endpoints, options, browserPlatform(options.token));
   }
 }

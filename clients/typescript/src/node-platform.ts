@@ -13,13 +13,15 @@ import { WebSocket } from "ws";
 import { SuspendClock } from "./clock.js";
 import type { Address } from "./endpoints.js";
 import {
+  checkToken,
+  holdUrl,
+  identity,
+  Unread,
   type HttpRequest,
   type HttpResponse,
   type Platform,
   type Socket,
   type SocketHandlers,
-  Unread,
-  holdUrl,
 } from "./platform.js";
 
 /** The identity of the client, and the servers that it trusts. Contents, not names of files. */
@@ -88,11 +90,7 @@ export function nodePlatform(tls: TlsOptions | undefined): Platform {
   if (tls !== undefined && (tls.cert === undefined) !== (tls.key === undefined)) {
     throw new TypeError("`cert` and `key` belong together: give both, or neither of them");
   }
-  if (tls?.token !== undefined && !/^[\x21-\x7e]+$/.test(tls.token)) {
-    throw new TypeError(
-      "`token` is not a bearer token: it is empty, or has a space, a line break or another character",
-    );
-  }
+  checkToken(tls?.token);
   const secureContext = tls === undefined ? undefined : makeContext(tls);
   return {
     clock,
@@ -145,11 +143,6 @@ function connect(
       socket.terminate();
     },
   };
-}
-
-/** The header with the bearer token. A token is a secret: it is never sent without TLS. */
-function identity(address: Address, token: string | undefined): Record<string, string> {
-  return address.secure && token !== undefined ? { Authorization: `Bearer ${token}` } : {};
 }
 
 /**

@@ -73,6 +73,23 @@ export interface Platform {
   afterArrivals(work: () => void): void;
 }
 
+/**
+ * Checks a bearer token.
+ * @throws TypeError if it is none.
+ */
+export function checkToken(token: string | undefined): void {
+  if (token !== undefined && !/^[\x21-\x7e]+$/.test(token)) {
+    throw new TypeError(
+      "`token` is not a bearer token: it is empty, or has a space, a line break or another character",
+    );
+  }
+}
+
+/** The header with the bearer token. A token is a secret: it is never sent without TLS. */
+export function identity(address: Address, token: string | undefined): Record<string, string> {
+  return address.secure && token !== undefined ? { Authorization: `Bearer ${token}` } : {};
+}
+
 /** The URL at which a server's hold protocol is. */
 export function holdUrl(address: Address): string {
   return `${address.secure ? "wss" : "ws"}://${address.host}${HOLD_PATH}`;

@@ -84,8 +84,8 @@ export class StoredRecord {
  * repetition is refused if the first attempt was done. Any other write is not sent again, and throws
  * {@link UnknownOutcome}; so does a repetition that is refused. All other errors mean that nothing was changed.
  *
- * **In a browser**, `fetch` may send any write again by itself, and tells nobody. So there every write that is refused
- * throws {@link UnknownOutcome}, and an append that could be done twice is not sent at all.
+ * **In a browser**, `fetch` may send any write again by itself, and does not tell the page. So there every write that is
+ * refused throws {@link UnknownOutcome}, and an append that could be done twice is not sent at all.
  *
  * @throws {@link StaleToken} if the lock is not held with the token, or a holder has written the record.
  * @throws {@link OtherVersion} if the record has another version.

@@ -97,8 +97,28 @@ describe("the platform", () => {
     await pinged;
   });
 
+  it("of a browser sends its bearer token with TLS alone", async () => {
+    const sent: (string | null)[] = [];
+    const { fetch } = globalThis;
+    globalThis.fetch = (_, init) => {
+      sent.push(new Headers(init?.headers).get("authorization"));
+      return Promise.resolve(new Response());
+    };
+    try {
+      for (const secure of [true, false]) {
+        const address = { host: "127.0.0.1:1", secure };
+        const request = { method: "GET", path: "/", headers: { "X-Forward": "never" } };
+        await browserPlatform("secret").request(address, request, new AbortController().signal, () => undefined);
+      }
+    } finally {
+      globalThis.fetch = fetch;
+    }
+    assert.deepEqual(sent, ["Bearer secret", null]);
+    assert.throws(() => browserPlatform("no token"), TypeError);
+  });
+
   it("of a browser sees no pings, so their absence says nothing", () => {
-    assert.equal(browserPlatform.silenceMs, Infinity);
+    assert.equal(browserPlatform(undefined).silenceMs, Infinity);
   });
 });
 

@@ -60,7 +60,7 @@ const LOCK = { key: "nightly", token: 17 };
 /** A client as in a page, with the connections of Node. */
 class Page extends CoreClient {
   constructor(endpoints: string | readonly string[], options: CoreOptions = {}) {
-    super(endpoints, options, { ...nodePlatform(undefined), usesFetch: browserPlatform.usesFetch });
+    super(endpoints, options, { ...nodePlatform(undefined), usesFetch: browserPlatform(undefined).usesFetch });
   }
 }
 

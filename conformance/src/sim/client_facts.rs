@@ -8,15 +8,17 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::Duration;
 
-use palisade_history::{self as history, Call};
+use palisade_history::Call;
 use palisade_spec::checker::{Agreed, Reference};
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::lock::{
-    Bytes, Change, Command, Condition, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Revision, Rules,
-    Sequence, SessionId, Token, Transaction, Value, Version,
+    Command, Event, Key, Keys, Lock, LockTable, Mode, Proof, Reply, Revision, Rules, Sequence, SessionId, Token,
+    Transaction, Value,
 };
 use palisade_spec::raft::{Index, Payload, Stamp};
 use palisade_spec::violated;
+
+use crate::transactions::as_proposed;
 
 /// Number of committed entries kept, with their states. A node that lags further is sent a snapshot
 /// long before.
@@ -346,7 +348,7 @@ impl ClientFacts {
                  has it"
             );
         };
-        let wanted = transaction(asked);
+        let wanted = as_proposed(asked);
         if (&done.conditions, &done.changes) != (&wanted.conditions, &wanted.changes) {
             let detail = format!("a client asked for {wanted:?}, and entry {entry} has {done:?}");
             return violated!(Property::AnswersMatchRequests, "{detail}");
@@ -631,22 +633,6 @@ impl ClientFacts {
             known.from = known.from.max(asked);
         }
     }
-}
-
-/// The transaction that a call asks for; its limit is the server's.
-fn transaction(asked: &Call) -> Transaction {
-    let key = |key: &history::Key| Key::from(&*key.0);
-    let held = asked.must_hold().map(|(lock, token)| Condition::Held { lock: key(lock), token: Token(token) });
-    let compared = asked.must_have().map(|(record, version)| {
-        let version = (version > 0).then_some(Version(version));
-        Condition::Version { record: key(record), version }
-    });
-    let changes = asked.changes().map(|(record, change)| match (key(record), change) {
-        (record, history::Change::Put(text)) => Change::Put { record, bytes: Bytes::from(&**text) },
-        (record, history::Change::Append(text)) => Change::Append { record, bytes: Bytes::from(&**text) },
-        (record, history::Change::Delete) => Change::Delete { record },
-    });
-    Transaction { conditions: held.chain(compared).collect(), changes: changes.collect(), limit: 0 }
 }
 
 fn key_of(event: &Event) -> Option<&Key> {

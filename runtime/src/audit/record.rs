@@ -1,6 +1,5 @@
 //! The records, and their lines.
 
-use std::borrow::Cow;
 use std::fmt::Display;
 use std::io::Write;
 
@@ -260,7 +259,7 @@ impl Record {
     pub(super) fn write(&self, n: u64, time: &str, node: &str, text: &mut Vec<u8>) {
         text.push(b'{');
         let mut line = Line { text };
-        line.first_number("n", n).text("time", time).text("node", node).text("event", self.event());
+        line.first_number("n", n).word("time", time).word("node", node).word("event", self.event());
         match self {
             Record::File { number, cluster, position, prev } => {
                 line.number("format", FORMAT).text("cluster", &cluster.name).text("cluster_id", &cluster.id);
@@ -329,13 +328,20 @@ impl Line<'_> {
 
     /// A name or a sentence: an operator reads the file on a terminal, so what a terminal obeys is an escape of JSON.
     fn text(&mut self, name: &str, value: &str) -> &mut Self {
-        let start = self.name(name).text.len();
-        self.value(value);
-        let json = String::from_utf8_lossy(&self.text[start..]);
-        if let Cow::Owned(escaped) = escaped_json(&json) {
-            self.text.truncate(start);
-            self.text.extend_from_slice(escaped.as_bytes());
+        if value.bytes().all(|byte| matches!(byte, b' '..=b'~') && !matches!(byte, b'"' | b'\\')) {
+            return self.word(name, value);
         }
+        self.name(name);
+        let json = serde_json::to_string(value).expect("every text has a JSON form");
+        self.text.extend_from_slice(escaped_json(&json).as_bytes());
+        self
+    }
+
+    /// A text that needs no escape.
+    fn word(&mut self, name: &str, value: &str) -> &mut Self {
+        self.name(name).text.push(b'"');
+        self.text.extend_from_slice(value.as_bytes());
+        self.text.push(b'"');
         self
     }
 

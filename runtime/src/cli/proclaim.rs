@@ -83,7 +83,8 @@ impl Proclaim {
                 ));
                 ExitCode::from(match error.kind() {
                     // No process listens any more, or it has ended before its answer.
-                    io::ErrorKind::ConnectionRefused
+                    io::ErrorKind::BrokenPipe
+                    | io::ErrorKind::ConnectionRefused
                     | io::ErrorKind::UnexpectedEof
                     | io::ErrorKind::ConnectionReset => EXIT_LOST,
                     io::ErrorKind::PermissionDenied => EXIT_OTHER_USER,

@@ -7,7 +7,6 @@ use axum::http::Uri;
 use axum::http::header::CONTENT_TYPE;
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Code, DiskView, Failure, LeaderView, StatusView};
-use palisade_spec::lock::Principal;
 use palisade_spec::raft::NodeId;
 use serde::Deserialize;
 use tokio::task::{JoinError, spawn_blocking};
@@ -80,7 +79,7 @@ pub(super) async fn ready(Caller(app): Caller, uri: Uri) -> Response {
         Ok(asked) => asked,
         Err(failure) => return reply::response(Err(failure), &uri),
     };
-    let is_stranger = app.peers.roster().tls.is_some() && app.principal == Principal::default();
+    let is_stranger = app.peers.roster().tls.is_some() && app.principal.is_none();
     match app.readiness(asked.leader == 1) {
         Ok(_) if is_stranger => READY.into_response(),
         Ok(detail) => format!("{READY}{detail}").into_response(),

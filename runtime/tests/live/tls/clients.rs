@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_client::tls::Stream;
 use palisade_client::{Client, Error, LockOptions, Options, Security};
-use tokio::io::AsyncWriteExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
 use crate::support::certificates::{Certificates, EXPIRED, cert};
@@ -245,4 +245,51 @@ fn node_stops_without_waiting_for_handshakes() {
     let log = cluster.log(1);
     assert!(log.contains("closed connections that had not finished"), "{log}");
     drop(unfinished);
+}
+
+/// Goal: a browser may present its user's certificate with the request of a page of an allowed origin that may not read the
+/// answer: the node refuses it, and changes nothing. With a bearer token the page may do what the token's client may, and a
+/// WebSocket, which has no such header in a browser, is accepted with the certificate.
+#[test]
+fn page_of_another_origin_needs_a_token() {
+    let ours = Certificates::of("billing", 1);
+    let (page, line) = token(&ours, "page");
+    let tokens = ours.beside("tokens");
+    std::fs::write(&tokens, line).unwrap();
+    let flags = ["--allow-origin", "https://app.example", "--client-tokens", tokens.to_str().unwrap()];
+    let cluster = Cluster::start_secured(1, &flags, &ours);
+    let address = cluster.client_addr(1);
+    cluster.wait_ready();
+    let ask = |security: &Security, request: &str| {
+        let origin =
+            format!("{request} HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nOrigin: https://app.example\r\n");
+        let bytes = format!("{origin}Content-Type: text/plain\r\nContent-Length: 2\r\n\r\n{{}}");
+        http::parse(&https::exchange(&address, security, bytes.as_bytes()).unwrap()).unwrap()
+    };
+    let user = ours.client("test");
+    let refused = ask(&user, "POST /v1/locks/k/acquire").refused(401, "unauthenticated");
+    assert!(refused["message"].as_str().unwrap().contains("by a bearer token"), "{refused}");
+    let lock = https::get(&address, &user, "/v1/locks/k").unwrap().ok();
+    assert_eq!(lock["held"], false, "it changed nothing");
+    assert_eq!(ask(&user, "GET /readyz").status, 200);
+    let upgrade = format!(
+        "GET /v1/ws HTTP/1.1\r\nHost: {address}\r\nOrigin: https://app.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
+         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
+    );
+    let status = https::block_on(async {
+        let mut stream = user.dial(&address).await.unwrap();
+        stream.write_all(upgrade.as_bytes()).await.unwrap();
+        stream.flush().await.unwrap();
+        let mut status = [0; 12];
+        stream.read_exact(&mut status).await.unwrap();
+        status
+    });
+    assert_eq!(&status, b"HTTP/1.1 101");
+
+    let bytes = format!(
+        "POST /v1/locks/k/acquire HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nOrigin: https://app.example\r\n\
+         Authorization: Bearer {}\r\nContent-Length: 2\r\n\r\n{{}}",
+        page.token().unwrap().expect("it has one")
+    );
+    http::parse(&https::exchange(&address, &ours.anonymous(), bytes.as_bytes()).unwrap()).unwrap().ok();
 }

@@ -199,7 +199,7 @@ fn forged_snapshot(cluster: &Cluster, victim: u16, security: &Security) -> (Vec<
     (frame(&offer), file(directory.path(), last.index.0, last.term.0))
 }
 
-/// Goal: a valid snapshot that a stranger has forged is refused with TLS, whoever the stranger is, and changes nothing.
+/// Goal: with TLS a node refuses a valid snapshot that a stranger has forged, of each kind of stranger, and nothing changes.
 /// Without TLS the same one replaces the state of a node, so it is valid.
 #[test]
 fn forged_snapshot_replaces_a_state_without_tls_only() {
