@@ -39,16 +39,18 @@ impl Program {
         Some(text)
     }
 
-    /// Scrapes it until each of these counters is above zero, and returns what it served last.
-    fn until(&mut self, counters: &[&str]) -> String {
+    /// Scrapes it until each of these counters is above zero, and returns what it served last; an error if it ends before.
+    fn until(&mut self, counters: &[&str]) -> Result<String, String> {
         let (begin, mut last) = (Instant::now(), String::new());
         while begin.elapsed() < Duration::from_secs(60) {
             last = self.scrape().unwrap_or(last);
             if counters.iter().all(|name| counter(&last, name) > 0) {
-                return last;
+                return Ok(last);
             }
             let ended = self.child.try_wait().unwrap();
-            assert!(ended.is_none(), "it ended before {counters:?} were above zero ({ended:?}):\n{last}");
+            if let Some(status) = ended {
+                return Err(format!("it ended before {counters:?} were above zero ({status}):\n{last}"));
+            }
             std::thread::sleep(Duration::from_millis(20));
         }
         panic!("{counters:?} are not above zero after a minute:\n{last}");
@@ -80,7 +82,9 @@ const ACQUIRES: [&str; 3] = ["lock_acquire_attempts_total", "lock_acquire_succes
 async fn scraped(arguments: Vec<String>, counters: Vec<&'static str>) -> String {
     let scrape = move || {
         let arguments: Vec<_> = arguments.iter().map(String::as_str).collect();
-        Program::start(&arguments).until(&counters)
+        let attempt = || Program::start(&arguments).until(&counters);
+        // Another process may have taken the port that was free.
+        attempt().or_else(|_| attempt()).or_else(|_| attempt()).unwrap_or_else(|error| panic!("{error}"))
     };
     tokio::task::spawn_blocking(scrape).await.unwrap()
 }

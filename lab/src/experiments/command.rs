@@ -358,7 +358,7 @@ impl Run {
         servers::Options { palisade, replicas, fake_clock, ..servers::Options::default() }
     }
 
-    /// The command of one experiment on one backend: with the flags that it takes, and always with the seed.
+    /// The command of one experiment on one backend: with those of the flags that it takes, and the seed if it takes one.
     fn command(&self, name: Name, backend: Backend, signed: bool) -> String {
         let mut command = format!("palisade-lab run {} --backend {backend}", name.text());
         if name.takes("seed") {

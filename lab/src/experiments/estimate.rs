@@ -11,6 +11,9 @@ use crate::dlock::tokens::Tokens;
 /// A load average above which other programs are in the way.
 pub(super) const BUSY: f64 = 1.0;
 
+/// No experiment is said to take longer, in seconds: sums of such times fit a [`Duration`].
+const LONGEST_S: f64 = 1e15;
+
 /// What of the command line changes how long an experiment takes.
 #[derive(Debug, Clone, Copy, Default)]
 pub(super) struct Asked {
@@ -60,7 +63,7 @@ pub(super) fn time(name: Name, backend: Backend, asked: &Asked) -> Duration {
         }
         Name::Contention => {
             let cases = if asked.contenders > 0 { asked.contenders } else { contention::CONTENDERS.len() };
-            let open = or(asked.duration, contention::open::DURATION).max(contention::open::DURATION.as_secs_f64());
+            let open = contention::open::DURATION.as_secs_f64();
             let closed = or(asked.duration, contention::DURATION) + 4.0;
             cases as f64 * closed + contention::open::LOADS.len() as f64 * (open + 3.0) + 5.0
         }
@@ -109,7 +112,7 @@ pub(super) fn time(name: Name, backend: Backend, asked: &Asked) -> Duration {
         Backend::Etcd | Backend::EtcdLock => 5.0,
         Backend::ZooKeeper => 8.0,
     };
-    Duration::from_secs_f64(seconds + start)
+    Duration::from_secs_f64((seconds + start).min(LONGEST_S))
 }
 
 /// A time in whole seconds, or in whole minutes if it is long.
@@ -153,6 +156,8 @@ mod tests {
                 assert!(seconds(*name, backend, &more) >= time, "{} on {backend}: --{flag}", name.text());
             }
         }
+        let endless = Asked { rounds: Some(u64::MAX), keys: Some(u64::MAX), ..asked };
+        assert!(Name::value_variants().iter().all(|name| seconds(*name, Backend::Redlock, &endless) >= 5));
         let (rounds, window) = (Some(10), Some(Duration::from_secs(3)));
         let time = |asked| seconds(Name::Peers, Backend::Palisade, &asked);
         assert!(time(Asked { rounds, ..asked }) > time(asked) && time(Asked { window, ..asked }) > time(asked));

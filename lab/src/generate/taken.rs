@@ -16,6 +16,7 @@ use crate::metrics::Metrics;
 #[derive(Debug)]
 pub struct Taken {
     locks: AtomicU64,
+    refused: AtomicU64,
     metrics: Arc<Metrics>,
     sample: Option<Sample>,
 }
@@ -26,6 +27,8 @@ pub struct Sample {
     pub every: u64,
     /// The clients' names begin with it: one client for each key.
     pub owner: &'static str,
+    /// Whether other clients hold the locks, so that a lock that is found held is never this client's own.
+    pub rival: bool,
     /// Where they are recorded.
     pub recorder: Recorder,
     /// Numbers the grants whose tokens the client does not get. Fills of the same keys share it.
@@ -44,13 +47,19 @@ impl Taken {
     /// Counts in these metrics, and records a sample, if there is one.
     #[must_use]
     pub fn new(metrics: &Arc<Metrics>, sample: Option<Sample>) -> Arc<Taken> {
-        Arc::new(Taken { locks: AtomicU64::new(0), metrics: metrics.clone(), sample })
+        Arc::new(Taken { locks: AtomicU64::new(0), refused: AtomicU64::new(0), metrics: metrics.clone(), sample })
     }
 
     /// Locks that were acquired.
     #[must_use]
     pub fn count(&self) -> u64 {
         self.locks.load(Ordering::Relaxed)
+    }
+
+    /// Acquires that found the lock held by another owner.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
     }
 
     /// The locks with these numbers are about to be asked for.
@@ -74,8 +83,11 @@ impl Taken {
         pending.ok(Answer::Granted { session: Session::from(sample.client(number).as_str()), token });
     }
 
-    /// A lock is held, by an earlier attempt of this client whose answer was lost.
+    /// A lock is held, by an earlier attempt of this client whose answer was lost, unless the client is a rival.
     pub(super) fn find(&self, number: u64) {
+        if self.sample.as_ref().is_some_and(|sample| sample.rival) {
+            return self.refuse(number);
+        }
         self.add();
         if let Some((_, pending)) = self.pending(number) {
             pending.info("the answer was lost");
@@ -84,6 +96,7 @@ impl Taken {
 
     /// A lock is held by another owner.
     pub(super) fn refuse(&self, number: u64) {
+        self.refused.fetch_add(1, Ordering::Relaxed);
         self.metrics.timeouts.inc();
         if let Some((_, pending)) = self.pending(number) {
             // An acquire that does not wait would have to name the holder's token, which backends do not tell.
@@ -132,27 +145,34 @@ mod tests {
         }
     }
 
-    /// Every tenth key is recorded; the second client asks for these alone. `granted`: what the second one is told.
-    fn judged(granted: bool) -> (usize, usize, u64) {
+    /// Every tenth key is recorded; the second client asks for these alone. `tell`: what the second one is told of each.
+    fn judged(tell: fn(&Taken, u64)) -> (usize, usize, u64) {
         let (metrics, recorder, grants) = (Arc::default(), Recorder::in_memory(), Arc::new(AtomicU64::new(1)));
         let taken = |owner, every| {
             let (recorder, grants, pending) = (recorder.clone(), grants.clone(), Mutex::default());
-            Taken::new(&metrics, Some(Sample { every, owner, recorder, grants, pending }))
+            let rival = owner == "second";
+            Taken::new(&metrics, Some(Sample { every, owner, rival, recorder, grants, pending }))
         };
         let (first, second) = (taken("first", 10), taken("second", 1));
         first.ask(&fill(1), 5..30);
         (5..30).for_each(|number| first.grant(number, None));
         assert_eq!((first.count(), metrics.attempts.get(), metrics.acquired.get()), (25, 25, 25));
         second.ask(&fill(10), 1..3);
-        (1..3).for_each(|number| if granted { second.grant(number, None) } else { second.refuse(number) });
+        (1..3).for_each(|number| tell(&second, number));
+        assert_eq!(second.count() + second.refused(), 2);
         let keys = by_key(recorder.history().unwrap());
         let found = keys.values().map(|history| Judgement::without_search(history).service.len()).sum();
-        (keys.len(), found, metrics.timeouts.get())
+        (keys.len(), found, second.refused())
     }
 
     #[test]
     fn second_grant_of_a_held_key_of_the_sample_is_found() {
-        assert_eq!(judged(false), (2, 0, 2));
-        assert_eq!(judged(true), (2, 2, 0));
+        assert_eq!(judged(Taken::refuse), (2, 0, 2));
+        assert_eq!(judged(|taken, number| taken.grant(number, None)), (2, 2, 0));
+    }
+
+    #[test]
+    fn lock_that_a_rival_finds_held_is_never_its_own() {
+        assert_eq!(judged(Taken::find), (2, 0, 2));
     }
 }

@@ -11,18 +11,20 @@ use crate::contend::attempt::Attempt;
 use crate::contend::load::{Load, Model};
 use crate::contend::schedule::Gaps;
 use crate::contend::summary::Summary;
-use crate::dlock::Locks;
+use crate::dlock::{Backend, Locks};
 use crate::event::micros;
 
 /// Arrivals a second, in hundredths of the measured ceiling.
 pub(in super::super) const LOADS: [u64; 3] = [50, 90, 120];
-/// How long attempts arrive at least.
+/// How long attempts arrive: `--duration` is of the other cases, because a longer queue would reach the bound.
 pub(in super::super) const DURATION: Duration = Duration::from_secs(10);
 /// How long an attempt waits: as long as a lock lasts.
 pub(super) const WAIT: Duration = contenders::TTL;
-/// Attempts in flight at most: with Redlock each of them has five sockets, and a process has 20,000 or so. It is no part of
-/// the model, so an arrival beyond it is a prediction that failed.
+/// Attempts in flight at most, because a process has 20,000 sockets or so. It is no part of the model, so an arrival beyond it
+/// is a prediction that failed.
 pub(super) const BOUND: usize = 3_000;
+/// The same with Redlock: an attempt keeps its connections to five servers while it undoes a split vote over five others.
+pub(super) const REDLOCK_BOUND: usize = 1_900;
 /// Time between two looks at the queue.
 const STEP_US: u64 = 250_000;
 
@@ -66,14 +68,14 @@ pub(super) async fn run(
     ceiling: f64,
     work: Duration,
 ) -> Result<Vec<OpenCase>, String> {
-    let duration = context.duration.unwrap_or(DURATION).max(DURATION);
+    let contenders = if context.backend == Backend::Redlock { REDLOCK_BOUND } else { BOUND };
     let mut cases = Vec::new();
     for load in LOADS {
         let rate = (ceiling * load as f64 / 100.0).max(0.1);
         eprintln!("contention: {}: open, {load} % of the ceiling: {rate:.1} arrivals a second", context.backend);
         let model = Model::Open { rate };
         let gaps = Gaps::Exponential;
-        let plan = Load { model, gaps, contenders: BOUND, keys: 1, duration, seed: context.seed };
+        let plan = Load { model, gaps, contenders, keys: 1, duration: DURATION, seed: context.seed };
         let name = format!("contention-open-{load}");
         let (attempts, judgement) = contenders::case(context, locks, &name, (work, WAIT), &plan).await?;
         let summary = Summary::of(&attempts, context.backend.name(), &context.endpoints);
@@ -81,7 +83,7 @@ pub(super) async fn run(
         let (operations, violations) = (judgement.operations, judgement.service);
         // JSON with more digits may read back as a neighbouring number.
         let rate = (rate * 1e3).round() / 1e3;
-        let duration_us = micros(duration);
+        let duration_us = micros(DURATION);
         cases.push(OpenCase { load, rate, duration_us, summary, queue: queue(&attempts), operations, violations });
     }
     Ok(cases)

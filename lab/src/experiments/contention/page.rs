@@ -75,8 +75,9 @@ granted did not wait.
 
 - A wait is the queue's length divided by the hand-overs a second. Once the throughput stays, a
   queue that is five times as long is a wait that is five times as long.
-- Below the ceiling a queue comes and goes. Above it, the queue grows for as long as attempts arrive:
-  then the percentiles say how long the load lasted, and little about the lock.
+- The measured ceiling is that of a lock with that queue. A lock without a queue may serve less, and
+  then its queue grows below that ceiling too. Above the ceiling, the queue grows for as long as
+  attempts arrive: then the percentiles say how long the load lasted, and little about the lock.
 - The column `enough` names the lowest number of contenders that reaches 90 % of the highest
   throughput of the backend. From there on, more contenders buy only waiting: shorten the work,
   or split the key.
@@ -159,13 +160,15 @@ fn open_cases(results: &Results<Figures>) -> String {
     let mut text = String::new();
     if missing.len() < results.runs.len() {
         let loads = open::LOADS.map(|load| format!("{load} %")).join(", ");
-        let (seconds, wait, bound) = (open::DURATION.as_secs(), open::WAIT.as_secs(), open::BOUND);
+        let (seconds, wait) = (open::DURATION.as_secs(), open::WAIT.as_secs());
+        let (bound, redlock) = (open::BOUND, open::REDLOCK_BOUND);
         text += &format!(
             "**Open cases.** Each arrival is a task of its own, at {loads} of the measured ceiling: of the most\n\
-             hand-overs a second in the table above. Attempts arrive for {seconds} s at least, and each waits for {wait} s\n\
-             at most. Nothing but memory and sockets bounds their number: the bound is {bound} in flight, and an arrival\n\
-             beyond it would be counted as *not started*. Where that column is 0, no delay is left out because the load\n\
-             generator had to wait (coordinated omission). An attempt waits from its intended start to its grant:\n\n\
+             hand-overs a second in the table above. Attempts arrive for {seconds} s, and each waits for {wait} s at most.\n\
+             Nothing but memory and sockets bounds their number: the bound is {bound} in flight, and {redlock} with\n\
+             Redlock, whose attempts have ten sockets each. An arrival beyond it is counted as *not started*. Where that\n\
+             column is 0, no delay is left out because the load generator had to wait (coordinated omission). An attempt\n\
+             waits from its intended start to its grant:\n\n\
              {}\n{plots}",
             table.markdown()
         );
@@ -276,23 +279,25 @@ fn errors(results: &Results<Figures>) -> String {
     let mut table = Table::of("backend | contenders | server | times | error");
     let mut none = true;
     for run in &results.runs {
-        for case in &run.figures.cases {
-            let failures = &case.summary.failures;
+        let closed = run.figures.cases.iter().map(|case| (case.contenders.to_string(), &case.summary));
+        let open = run.figures.open.iter().map(|case| (format!("open, {} %", case.load), &case.summary));
+        for (contenders, summary) in closed.chain(open) {
+            let failures = &summary.failures;
             let (listed, others) = failures.split_at(LISTED.min(failures.len()));
             for failure in listed {
                 none = false;
                 table.row([
                     run.backend.clone(),
-                    case.contenders.to_string(),
+                    contenders.clone(),
                     failure.server.clone().unwrap_or_default(),
                     failure.count.to_string(),
                     failure.error.clone(),
                 ]);
             }
             if !others.is_empty() {
-                let (backend, contenders) = (run.backend.clone(), case.contenders.to_string());
                 let times = others.iter().map(|failure| failure.count).sum::<u64>().to_string();
-                table.row([backend, contenders, String::new(), times, format!("{} other texts", others.len())]);
+                let texts = format!("{} other texts", others.len());
+                table.row([run.backend.clone(), contenders, String::new(), times, texts]);
             }
         }
     }
@@ -359,7 +364,7 @@ mod tests {
     use std::path::Path;
 
     use super::*;
-    use crate::contend::summary::Summary;
+    use crate::contend::summary::{Failure, Summary};
     use crate::report::Run;
     use crate::report::setup::Setup;
 
@@ -383,15 +388,21 @@ mod tests {
 
     #[test]
     fn open_cases_have_figures_and_a_plot_of_the_queue() {
-        let summary = Summary { granted: 7, overflow: 2, ..Summary::default() };
+        let failures =
+            vec![Failure { backend: "redis".to_owned(), server: None, error: "no answer".to_owned(), count: 3 }];
+        let summary = Summary { granted: 7, overflow: 2, failures, ..Summary::default() };
         let (queue, violations) = (vec![0, 3, 2, 0], Vec::new());
         let open = OpenCase { load: 120, rate: 24.0, duration_us: 500_000, summary, queue, operations: 14, violations };
         let results = Results { runs: vec![run("old", Vec::new()), run("redis", vec![open])] };
         let page = page(&results);
         let row = "| redis | 120 % | 24.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 3 | 2 | 7 | 0 | 0 | 2 | 0.0 | 0 |";
-        for text in
-            [row, "(contention/queue-redis.svg)", "older than the open cases, and have none: old.", "50 %, 90 %, 120 %"]
-        {
+        for text in [
+            row,
+            "| redis | open, 120 % |  | 3 | no answer |",
+            "(contention/queue-redis.svg)",
+            "older than the open cases, and have none: old.",
+            "50 %, 90 %, 120 %",
+        ] {
             assert!(page.markdown.contains(text), "{text} is missing in\n{}", page.markdown);
         }
         let file = |name: &str| page.files.iter().find(|(file, _)| file == name).map(|(_, text)| text.as_str());

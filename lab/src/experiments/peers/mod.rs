@@ -89,8 +89,8 @@ struct Turn {
     figures: Vec<Figures>,
 }
 
-/// Measures all systems in turns: each round in the reverse order of the one before. `save` is called after each round with
-/// all rounds so far, so that an error later loses none of them.
+/// Measures all systems in turns: each round in the reverse order of the one before. `save` is called after each round, and
+/// after each judged window, with all that there is so far, so that an error later loses none of it.
 ///
 /// # Errors
 /// Servers do not start, clients cannot connect, or `save` fails.
@@ -124,10 +124,10 @@ pub async fn run(
         }
         save(runs(&turns))?;
     }
-    for turn in &mut turns {
-        turn.judge(plan.window).await?;
+    for index in 0..turns.len() {
+        turns[index].judge(plan.window).await;
+        save(runs(&turns))?;
     }
-    save(runs(&turns))?;
     Ok(runs(&turns))
 }
 
@@ -188,17 +188,26 @@ impl Turn {
         self.pause()
     }
 
-    /// Records and judges a window of the hot lock of each system whose clients can wait.
-    async fn judge(&mut self, window: Duration) -> Result<(), String> {
-        let target = self.resume().await?;
+    /// Records and judges a window of the hot lock of each system whose clients can wait. A window that failed has no
+    /// operations, which is not as predicted, and discards no other window.
+    async fn judge(&mut self, window: Duration) {
+        let target = self.resume().await;
         for figures in self.figures.iter_mut().filter(|figures| figures.system.hands_over()) {
-            let judged = window::judged(&target, figures.system, window).await;
-            let judged = judged.map_err(|error| format!("{}: {error}", figures.system.name()))?;
+            let judged = match &target {
+                Ok(target) => window::judged(target, figures.system, window).await,
+                Err(error) => Err(error.clone()),
+            };
+            let judged = judged.unwrap_or_else(|error| {
+                eprintln!("peers: {}: the history of its window was not judged: {error}", figures.system.name());
+                Judgement::default()
+            });
             let (operations, found) = (judged.operations, judged.service.len());
             eprintln!("peers: {}: {found} violations in {operations} operations", figures.system.name());
             figures.judged = Some(judged);
         }
-        self.pause()
+        if let Err(error) = self.pause() {
+            eprintln!("peers: {} were not stopped: {error}", self.servers.kind);
+        }
     }
 
     /// Measures windows of all systems of these servers, or warms up (round 0), on one thread of its own: the other

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::Case;
-use super::sample::Record;
+use super::sample::{RIVAL, Record};
 use super::watch::Watch;
 use crate::dlock::Backend;
 use crate::event::micros;
@@ -16,9 +16,9 @@ use crate::servers::Cluster;
 /// How long the locks of the calibration run may take to end.
 const CALIBRATION_ENDS: Duration = Duration::from_secs(5);
 /// Time between the estimated end of the fill and the end of all TTLs.
-const SLACK: Duration = Duration::from_secs(6);
-/// How long a sample may be under way, in milliseconds.
-const ASKED_MS: u64 = 500;
+const SLACK: Duration = Duration::from_secs(15);
+/// How long the waiters of the second client may count as locks.
+const WAITERS_END: Duration = Duration::from_secs(5);
 
 /// What to fill.
 #[derive(Debug, Clone, Copy)]
@@ -108,13 +108,17 @@ impl Plan<'_> {
             because(&filled.ended)
         );
         let in_time = Instant::now() < passed;
-        let asked_from_ms = watch.elapsed_ms();
-        let rivals = if in_time { Some(record.ask("rival", &fill, filled.keys).await?) } else { None };
-        // Waiters of the second client count as locks with some backends: no sample of that time is kept.
-        let asked = asked_from_ms..watch.elapsed_ms() + ASKED_MS;
         // A fill that was slower than its calibration run ends after its first locks: the moment at which all have ended is
         // later.
-        let passed = passed.max(Instant::now() + Duration::from_secs(1));
+        let all_passed = passed.max(Instant::now() + Duration::from_secs(1));
+        let asked_from_ms = watch.elapsed_ms();
+        let rivals = if in_time { Some(record.ask(RIVAL, &fill, filled.keys).await?) } else { None };
+        // A lock whose TTL was over is no answer to the question.
+        let rivals = rivals.filter(|_| Instant::now() < passed);
+        let passed = all_passed;
+        // Waiters of the second client count as locks with some backends: no sample of that time is kept.
+        watch.until_left(filled.keys, WAITERS_END.min(passed.saturating_duration_since(Instant::now()))).await;
+        let asked = asked_from_ms..=watch.elapsed_ms();
         tokio::time::sleep_until(passed.into()).await;
         let passed_ms = micros(passed - begin) / 1_000;
         let at_passed = watch.sample().await;
@@ -134,7 +138,7 @@ impl Plan<'_> {
         samples.sort_by_key(|sample| sample.at_ms);
         let mut again = None;
         if gone_ms.is_some() {
-            again = Some(record.ask("next", &fill, filled.keys).await?);
+            again = Some(record.ask("next", &fill, filled.keys).await?.0);
             watch.until_left(0, self.expiry_limit).await;
         }
         let sampled = Some(record.judge(rivals, again, filled.keys)?);

@@ -138,16 +138,16 @@ pub(super) fn seconds(backend: Backend, keys: Option<u64>, duration: Option<Dura
     let part = keys.unwrap_or(KEYS) as f64 / KEYS as f64;
     let fill = |seconds: f64, limit: Duration| (seconds * part).min(duration.unwrap_or(limit).as_secs_f64());
     match backend {
-        Backend::Redis => fill(41.0, Duration::from_secs(300)) + 60.0 * part + 45.0,
-        Backend::Redlock => fill(11.0, redlock::LIMIT) + 15.0,
+        Backend::Redis => fill(41.0, Duration::from_secs(300)) + 60.0 * part + 63.0,
+        Backend::Redlock => fill(11.0, redlock::LIMIT) + 24.0,
         Backend::ZooKeeper => {
-            fill(19.0, zookeeper::LIMIT) + 20.0 + zookeeper::LATER.iter().sum::<Duration>().as_secs_f64()
+            fill(19.0, zookeeper::LIMIT) + 29.0 + zookeeper::LATER.iter().sum::<Duration>().as_secs_f64()
         }
-        Backend::Palisade => fill(456.0, palisade::LIMIT) + fill(12.0, palisade::LIMIT) + 600.0 * part + 50.0,
+        Backend::Palisade => fill(456.0, palisade::LIMIT) + fill(12.0, palisade::LIMIT) + 600.0 * part + 68.0,
         Backend::Etcd | Backend::EtcdLock => {
             let (each, shared) = (fill(28.0, etcd::EACH_LIMIT), fill(860.0, etcd::SHARED_LIMIT));
             // As many locks end a second as are acquired.
-            each + 50.0 * part + 1.2 * shared + shared + 60.0
+            each + 50.0 * part + 1.2 * shared + shared + 78.0
         }
     }
 }

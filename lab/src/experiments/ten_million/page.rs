@@ -213,8 +213,8 @@ fn worse(results: &Results<Figures>) -> String {
 /// What the checkers say of the samples.
 fn sampled(results: &Results<Figures>) -> String {
     let mut table = Table::of(
-        "backend | case | keys of the sample | granted to a second client while held | granted again later | \
-         operations | violations",
+        "backend | case | keys of the sample | granted to a second client while held | refused to it | \
+         granted again later | operations | violations",
     );
     let mut some = false;
     for (backend, case) in cases(results) {
@@ -226,6 +226,7 @@ fn sampled(results: &Results<Figures>) -> String {
             case.name.clone(),
             sampled.keys.to_string(),
             count(sampled.rivals),
+            sampled.refused.to_string(),
             count(sampled.again),
             sampled.operations.to_string(),
             sampled.violations.len().to_string(),
@@ -416,10 +417,10 @@ mod tests {
 
     #[test]
     fn samples_have_a_table_and_older_runs_are_named() {
-        let sampled = Sampled { keys: 10, rivals: Some(0), operations: 30, ..Sampled::default() };
+        let sampled = Sampled { keys: 10, rivals: Some(0), refused: 10, operations: 30, ..Sampled::default() };
         let new = Case { sampled: Some(sampled), ..case(100, 1) };
         let results = results([("etcd", case(100, 1)), ("redis", new)]);
-        assert!(self::sampled(&results).contains("| redis | each | 10 | 0 | not asked | 30 | 0 |"));
+        assert!(self::sampled(&results).contains("| redis | each | 10 | 0 | 10 | not asked | 30 | 0 |"));
         assert!(judged(&results).ends_with("older than the histories, and have none: etcd, each.\n"));
     }
 }

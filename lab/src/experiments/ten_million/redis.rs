@@ -119,8 +119,8 @@ pub(super) fn held(cases: &[&Case]) -> Prediction {
 pub(super) fn sound(cases: &[&Case]) -> Prediction {
     let sampled: Vec<_> = cases.iter().map(|case| case.sampled.clone().unwrap_or_default()).collect();
     one(
-        "a sample of keys: none is granted to a second client while it is held, each is granted again when it has ended, \
-         and the checkers of histories find no violation",
+        "a sample of keys: each is refused to a second client while it is held, and granted again when it has ended, and \
+         the checkers of histories find no violation",
         sampled.iter().map(Sampled::words).collect::<Vec<_>>().join("; "),
         sampled.iter().all(Sampled::sound),
     )
@@ -156,12 +156,14 @@ mod tests {
 
     #[test]
     fn sample_without_a_refusal_or_with_a_violation_is_not_as_predicted() {
-        let sampled = Sampled { keys: 3, rivals: Some(0), again: Some(3), operations: 9, violations: Vec::new() };
+        let violations = Vec::new();
+        let sampled = Sampled { keys: 3, rivals: Some(0), refused: 3, again: Some(3), operations: 9, violations };
         let holds = |sampled: Sampled| sound(&[&Case { sampled: Some(sampled), ..Case::default() }]).holds;
         assert!(holds(sampled.clone()));
         assert!(holds(Sampled { again: None, ..sampled.clone() }), "locks of lazy expiry never end by themselves");
         assert!(!holds(Sampled { rivals: Some(1), ..sampled.clone() }));
         assert!(!holds(Sampled { rivals: None, ..sampled.clone() }));
+        assert!(!holds(Sampled { refused: 2, ..sampled.clone() }), "a rival got no answer");
         assert!(!holds(Sampled { again: Some(2), ..sampled.clone() }));
         assert!(!holds(Sampled { violations: vec![String::new()], ..sampled }));
         assert!(!sound(&[&Case::default()]).holds, "no history was recorded");

@@ -17,6 +17,8 @@ use crate::metrics::Metrics;
 
 /// Keys of a sample.
 pub(super) const KEYS: u64 = 100;
+/// The second client, which asks for the keys while they are held.
+pub(super) const RIVAL: &str = "rival";
 /// How long the locks of the second client and the later one last.
 const TTL: Duration = Duration::from_secs(1);
 
@@ -25,8 +27,11 @@ const TTL: Duration = Duration::from_secs(1);
 pub struct Sampled {
     /// Keys of the sample that were locked.
     pub keys: u64,
-    /// Those that were granted to a second client while they were held; none: all had ended too early to ask.
+    /// Those that were granted to a second client while they were held; none: locks had ended before all were asked for.
     pub rivals: Option<u64>,
+    /// Those that were refused to the second client because they were held.
+    #[serde(default)]
+    pub refused: u64,
     /// Those that were granted again when all locks had ended; none: not all had.
     pub again: Option<u64>,
     /// Operations that were judged.
@@ -39,16 +44,18 @@ impl Sampled {
     /// Whether the sample shows that its keys were held until they ended.
     pub(super) fn sound(&self) -> bool {
         let again = self.again.is_none_or(|again| again == self.keys);
-        self.keys > 0 && self.operations > 0 && self.rivals == Some(0) && again && self.violations.is_empty()
+        let rivals = self.rivals == Some(0) && self.refused == self.keys;
+        self.keys > 0 && self.operations > 0 && rivals && again && self.violations.is_empty()
     }
 
     /// In words.
     pub(super) fn words(&self) -> String {
         let count = |count: Option<u64>| count.map_or_else(|| "not asked".to_owned(), |count| count.to_string());
         format!(
-            "{} keys: to a second client {}, again {}; {} violations in {} operations",
+            "{} keys: to a second client {}, refused {}, again {}; {} violations in {} operations",
             self.keys,
             count(self.rivals),
+            self.refused,
             count(self.again),
             self.violations.len(),
             self.operations
@@ -81,23 +88,30 @@ impl Record {
 
     fn taken(&self, owner: &'static str, every: u64) -> Arc<Taken> {
         let (recorder, grants, pending) = (self.recorder.clone(), self.grants.clone(), Mutex::default());
-        Taken::new(&self.metrics, Some(Sample { every, owner, recorder, grants, pending }))
+        let rival = owner == RIVAL;
+        Taken::new(&self.metrics, Some(Sample { every, owner, rival, recorder, grants, pending }))
     }
 
-    /// Asks for the sample's keys among the first `keys` of a fill; returns how many were granted.
-    pub(super) async fn ask(&self, owner: &'static str, fill: &Fill, keys: u64) -> Result<u64, String> {
+    /// Asks for the sample's keys among the first `keys` of a fill; returns how many were granted, and how many refused
+    /// because they are held.
+    pub(super) async fn ask(&self, owner: &'static str, fill: &Fill, keys: u64) -> Result<(u64, u64), String> {
         let keys = keys.div_ceil(self.every);
         let fill = Fill { keys, step: self.every, lasts: Lasts::For(TTL), share: 1, until: None, ..fill.clone() };
-        Ok(fill.run(&self.taken(owner, 1)).await?.keys)
+        let taken = self.taken(owner, 1);
+        if let Some(reason) = fill.run(&taken).await?.ended {
+            eprintln!("ten-million: {}: the client {owner} got no answer for some keys: {reason}", fill.backend);
+        }
+        Ok((taken.count(), taken.refused()))
     }
 
     /// What the checkers say.
-    pub(super) fn judge(&self, rivals: Option<u64>, again: Option<u64>, keys: u64) -> Result<Sampled, String> {
+    pub(super) fn judge(&self, rivals: Option<(u64, u64)>, again: Option<u64>, keys: u64) -> Result<Sampled, String> {
         let history = self.recorder.history().map_err(text)?;
         let judged: Vec<_> = by_key(history).values().map(Judgement::without_search).collect();
         Ok(Sampled {
             keys: keys.div_ceil(self.every),
-            rivals,
+            rivals: rivals.map(|(granted, _)| granted),
+            refused: rivals.map_or(0, |(_, refused)| refused),
             again,
             operations: judged.iter().map(|judgement| judgement.operations).sum(),
             violations: judged.into_iter().flat_map(|judgement| judgement.service).collect(),
