@@ -34,6 +34,7 @@ const UNIQUE: &[(&str, usize)] = &[
     ("store-repeated", 332_375),
     ("store-whole", 30_460),
     ("store-sizes", 100),
+    ("store-hostile", 2_434),
     ("cluster-cut", 7_049_858),
     ("cluster-retries", 1_410_446),
     ("raft-votes", 10_710),

@@ -286,6 +286,23 @@ pub(crate) const STORE_NUMBERS: locks::Bounds = locks::Bounds {
     ..LOCKS
 };
 
+/// Two sessions that acquire a lock, and write a record at any moment; strangers that know all but a session's
+/// proof.
+pub(crate) const STORE_HOSTILE: locks::Bounds = locks::Bounds {
+    sessions: 2,
+    opened: 2,
+    unnumbered: &[Operation::Wait, Operation::Release, Operation::Write],
+    grants: 2,
+    writes: &[
+        Write { changes: &[(0, What::Put(1))], held: &[0], ..WRITE },
+        Write { changes: &[(0, What::Append(1))], ..WRITE },
+        Write { changes: &[(0, What::Delete)], compared: Some((0, Compared::Any)), ..WRITE },
+    ],
+    versions: 3,
+    strangers: true,
+    ..UNNUMBERED
+};
+
 /// Operations of every kind on claims without values.
 pub(crate) const WITHOUT_WRITES: [Operation; 5] =
     [Operation::Wait, Operation::Try, Operation::Release, Operation::Withdraw, Operation::Leave];

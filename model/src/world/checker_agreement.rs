@@ -2,8 +2,9 @@
 //!
 //! The models check the functions of `spec::invariants` over states that they intern; the checker
 //! is fed events. These tests walk through a model at random and feed each step to both. Then a
-//! message that no server sent reaches a server of the same cluster: both must find the same
-//! property violated.
+//! message that no server sent reaches a server of the same cluster, or a server goes back to an
+//! earlier state: both must find the same property violated. There are three clusters: of consensus
+//! alone, of changes of the members, and of reads.
 //!
 //! What an entry does to a lock table needs no such test: the models and the checker judge it by the
 //! same function ([`palisade_spec::checker::check_lock_entry`]), and the spec's tests show it an entry that
@@ -11,10 +12,11 @@
 
 use std::collections::BTreeMap;
 
-use palisade_spec::checker::{Checked, ClusterChecker, Execution, Feed, Slot};
+use palisade_spec::checker::{Checked, ClusterChecker, Counts, Execution, Feed, Slot};
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::raft::{
-    Body, Entry, Index, Message, Node, NodeId, Output, Payload, Position, ReadRound, Snapshot, Stamp, Term,
+    Body, Entry, Index, Input, Members, Message, Node, NodeId, Output, Payload, Position, ReadRound, Role, Snapshot,
+    Stamp, Term,
 };
 use rand::rngs::StdRng;
 use rand::{Rng, SeedableRng};
@@ -23,10 +25,16 @@ use stateright::Model;
 use super::action::Action;
 use super::action_parts::Turn;
 use super::bounds::Bounds;
-use super::replica::Stimulus;
+use super::environment::Environment;
+use super::intern::Ref;
+use super::judge::judge;
+use super::replica::{Replica, Stimulus};
 use super::setup::World;
 use super::state::State;
+use crate::layers::EACH;
+use crate::membership::Operators;
 use crate::raft::{Proposals, Tape};
+use crate::reads::Readers;
 
 /// Number of walks, and of steps in a walk.
 const WALKS: u64 = 60;
@@ -55,18 +63,34 @@ fn slot(id: NodeId) -> Slot {
     Slot(id.0.into())
 }
 
+fn consensus() -> World<Proposals> {
+    let bounds = Bounds { terms: 3, log: 3, crashes: 2, snapshots: 1, ..Bounds::default() };
+    World::new(bounds, Tape::default(), Proposals::new(2, 1))
+}
+
+fn membership() -> World<Operators> {
+    let bounds = Bounds { joiners: 1, terms: 3, log: 5, crashes: 2, snapshots: 1, ..Bounds::default() };
+    World::new(bounds, Tape::default(), Operators::new(EACH, 1, 5))
+}
+
+fn reads() -> World<Readers> {
+    let bounds = Bounds { terms: 3, log: 3, crashes: 2, snapshots: 1, ..Bounds::default() };
+    World::new(bounds, Tape::default(), Readers::new(3, 1, 3))
+}
+
+/// The property that the model finds violated, and the one that the checker finds.
+type Judged = [Option<Property>; 2];
+
 /// Compares a model with a checker: a cluster that the model steps, and that feeds the checker.
-struct Comparison {
-    world: World<Proposals>,
-    state: State<Proposals>,
+struct Comparison<E: Environment<Machine = Tape>> {
+    world: World<E>,
+    state: State<E>,
     checker: ClusterChecker<Tape>,
     nodes: BTreeMap<NodeId, Node<Tape>>,
 }
 
-impl Comparison {
-    fn new() -> Comparison {
-        let bounds = Bounds { terms: 3, log: 3, crashes: 2, snapshots: 1, ..Bounds::default() };
-        let world = World::new(bounds, Tape::default(), Proposals::new(2, 1));
+impl<E: Environment<Machine = Tape>> Comparison<E> {
+    fn new(world: World<E>) -> Comparison<E> {
         let state = world.init_states().remove(0);
         let mut checker = ClusterChecker::new(Feed::of_everything());
         let mut nodes = BTreeMap::new();
@@ -79,13 +103,13 @@ impl Comparison {
     }
 
     /// Takes an action in the model, and feeds the checker; returns both judgements.
-    fn take(&mut self, action: &Action<Proposals>, next: State<Proposals>) -> [Option<Property>; 2] {
+    fn take(&mut self, action: &Action<E>, next: State<E>) -> Judged {
         let judged = self.feed(action, &next);
         self.state = next;
         [self.state.violation.map(|violation| violation.property), judged.err().map(|violation| violation.property)]
     }
 
-    fn feed(&mut self, action: &Action<Proposals>, next: &State<Proposals>) -> Check {
+    fn feed(&mut self, action: &Action<E>, next: &State<E>) -> Check {
         for turn in self.world.turns(&self.state, action) {
             self.feed_turn(&turn)?;
         }
@@ -105,14 +129,14 @@ impl Comparison {
         Ok(())
     }
 
-    fn recover(&mut self, server: NodeId, next: &State<Proposals>) -> Check {
+    fn recover(&mut self, server: NodeId, next: &State<E>) -> Check {
         let after = next.server(server);
         self.nodes.insert(server, after.node.clone());
         self.checker.recovered(slot(server), server, &after.disk)
     }
 
     /// Executes the outputs as the model's driver does, up to a crash.
-    fn feed_turn(&mut self, turn: &Turn<Proposals>) -> Check {
+    fn feed_turn(&mut self, turn: &Turn<E>) -> Check {
         let slot = slot(turn.server);
         for (position, node_step) in turn.node_steps.iter().enumerate() {
             let node = self.nodes.get_mut(&turn.server).expect("every server has a node");
@@ -140,7 +164,7 @@ impl Comparison {
     }
 
     /// A message that no server sent arrives.
-    fn deliver(&mut self, message: Message<Tape>) -> [Option<Property>; 2] {
+    fn deliver(&mut self, message: Message<Tape>) -> Judged {
         let server = message.to;
         let made_up = self.world.caches.messages.intern(message, &self.world.caches.renamings);
         let stimulus = Stimulus::Deliver(made_up);
@@ -150,8 +174,26 @@ impl Comparison {
         self.take(&action, next)
     }
 
+    /// A server's step leads back to a state that it has had before.
+    fn go_back(&mut self, earlier: Ref<Replica<Tape>>) -> Judged {
+        let id = earlier.node.id();
+        let step = judge(&self.state.server(id), &earlier);
+        self.world.replace_server(&mut self.state, id, earlier, &[]);
+        let modelled = step.as_ref().or(self.state.violation).map(|violation| violation.property);
+        let judged = self.checker.stepped(slot(id), &earlier.node, &Input::HeartbeatTimeout, &[]);
+        [modelled, judged.err().map(|violation| violation.property)]
+    }
+
+    /// Takes something from a server's disk, unknown to the running node.
+    fn change_disk(&mut self, server: NodeId, change: impl Fn(&mut Replica<Tape>)) {
+        let mut replica = (*self.state.server(server)).clone();
+        change(&mut replica);
+        self.checker.disk_changed(slot(server), replica.disk.clone());
+        self.state.servers[usize::from(server.number()) - 1] = self.world.caches.replica(replica);
+    }
+
     /// Walks until the cluster is in such a state.
-    fn walk_until(&mut self, seed: u64, is_there: impl Fn(&State<Proposals>) -> bool) -> bool {
+    fn walk_until(&mut self, seed: u64, mut is_there: impl FnMut(&State<E>) -> bool) -> bool {
         let mut random = StdRng::seed_from_u64(seed);
         for _ in 0..STEPS {
             if is_there(&self.state) {
@@ -168,11 +210,15 @@ impl Comparison {
     }
 }
 
-/// Finds a walk to a state in which the message can be made up; both must then find the property
-/// violated.
-fn both_find(property: Property, made_up: impl Fn(&State<Proposals>) -> Option<Vec<Message<Tape>>>) {
+/// Finds a walk to a state in which the messages can be made up; both must then find the property
+/// violated by the last of them.
+fn both_find<E: Environment<Machine = Tape>>(
+    property: Property,
+    world: fn() -> World<E>,
+    made_up: impl Fn(&State<E>) -> Option<Vec<Message<Tape>>>,
+) {
     for seed in 0..100 * WALKS {
-        let mut comparison = Comparison::new();
+        let mut comparison = Comparison::new(world());
         if comparison.walk_until(seed, |state| made_up(state).is_some()) {
             let messages = made_up(&comparison.state).expect("it is there");
             let judged: Vec<_> = messages.into_iter().map(|message| comparison.deliver(message)).collect();
@@ -185,8 +231,56 @@ fn both_find(property: Property, made_up: impl Fn(&State<Proposals>) -> Option<V
     panic!("no walk leads to such a state");
 }
 
-fn servers(state: &State<Proposals>) -> impl Iterator<Item = &Node<Tape>> {
+/// Finds a walk in which a server has had such a state before its present one; both must find the
+/// property violated if its next step leads back to that.
+fn both_find_a_step_back(property: Property, is_before: impl Fn(&Node<Tape>, &Node<Tape>) -> bool) {
+    for seed in 0..100 * WALKS {
+        let mut comparison = Comparison::new(consensus());
+        let (mut past, mut found) = (Vec::<Ref<Replica<Tape>>>::new(), None);
+        comparison.walk_until(seed, |state| {
+            let goes_back = |now: &Ref<Replica<Tape>>| {
+                past.iter().find(|then| then.node.id() == now.node.id() && is_before(&then.node, &now.node)).copied()
+            };
+            found = state.servers.iter().find_map(goes_back);
+            past.extend(&state.servers);
+            found.is_some()
+        });
+        if let Some(earlier) = found {
+            assert_eq!(comparison.go_back(earlier), [Some(property), Some(property)]);
+            return;
+        }
+    }
+    panic!("no walk leads to such a state");
+}
+
+fn servers<E: Environment<Machine = Tape>>(state: &State<E>) -> impl Iterator<Item = &Node<Tape>> {
     state.servers.iter().map(|replica| &replica.node)
+}
+
+/// A made-up vote for a server.
+fn vote(from: NodeId, to: &Node<Tape>) -> Message<Tape> {
+    Message { from, to: to.id(), term: to.term(), body: Body::RequestVoteReply { granted: true } }
+}
+
+fn is_candidate(node: &&Node<Tape>) -> bool {
+    matches!(node.role(), Role::Candidate { .. })
+}
+
+/// A made-up snapshot with the effect of the first entry, for a server that has committed nothing.
+fn first_snapshot<E: Environment<Machine = Tape>>(state: &State<E>) -> Option<(Message<Tape>, Snapshot<Tape>)> {
+    let committed = state.history.committed.get(&Index(1))?;
+    let is_behind = |node: &&Node<Tape>| node.commit() == Index(0) && node.members().ids().next().is_some();
+    let to = servers(state).find(is_behind)?;
+    let from = servers(state).find(|node| node.id() != to.id())?.id();
+    let members = to.log().members_at(Index(0)).clone();
+    let (last, stamp, machine) = (committed.position(), committed.stamp, state.history.machines[1].clone());
+    let term = to.term().max(last.term);
+    let message = Message { from, to: to.id(), term, body: Body::TimeoutNow };
+    Some((message, Snapshot { last, stamp, members, machine }))
+}
+
+fn offer((message, snapshot): (Message<Tape>, Snapshot<Tape>)) -> Vec<Message<Tape>> {
+    vec![Message { body: Body::InstallSnapshot { snapshot: snapshot.into() }, ..message }]
 }
 
 fn noop(term: Term, index: u64, payload: Payload<u8>) -> Entry<u8> {
@@ -204,44 +298,58 @@ fn append(from: NodeId, to: NodeId, term: Term, entry: Entry<u8>, commit: u64) -
     Message { from, to, term, body }
 }
 
+/// Walks; both must judge every step correct, and agree on the same entries.
+fn correct_walks<E: Environment<Machine = Tape>>(world: fn() -> World<E>) -> Vec<Comparison<E>> {
+    let walk = |seed| {
+        let mut comparison = Comparison::new(world());
+        comparison.walk_until(seed, |_| false);
+        let agreed = comparison.checker.reference().map_or(0, |agreed| agreed.last().0);
+        assert_eq!(comparison.state.history.committed.len() as u64, agreed, "both agree on the same entries");
+        comparison
+    };
+    let comparisons: Vec<_> = (0..WALKS).map(walk).collect();
+    let sum = |count: fn(Counts) -> u64| comparisons.iter().map(|walk| count(walk.checker.counts())).sum::<u64>();
+    assert!(sum(|counts| counts.elections) > WALKS / 2 && sum(|counts| counts.restarts) > WALKS / 2);
+    assert!(sum(|counts| counts.commits) > WALKS / 4, "entries are committed");
+    comparisons
+}
+
 #[test]
 fn both_judge_a_correct_run_correct() {
-    let mut comparisons = Vec::new();
-    for seed in 0..WALKS {
-        comparisons.push(Comparison::new());
-        comparisons.last_mut().expect("it was pushed").walk_until(seed, |_| false);
-    }
-    let sum = |count: fn(palisade_spec::checker::Counts) -> u64| -> u64 {
-        comparisons.iter().map(|comparison| count(comparison.checker.counts())).sum()
+    correct_walks(consensus);
+}
+
+#[test]
+fn both_judge_changes_of_members_correct() {
+    let walks = correct_walks(membership);
+    let changes: u64 = walks.iter().map(|walk| walk.checker.counts().changes).sum();
+    let is_committed = |walk: &&Comparison<Operators>| {
+        walk.state.history.committed.values().any(|entry| matches!(entry.payload, Payload::Members(_)))
     };
-    let agreed = |comparison: &Comparison| comparison.checker.reference().map_or(0, |agreed| agreed.last().0);
-    assert!(sum(|counts| counts.elections) > WALKS / 2 && sum(|counts| counts.restarts) > WALKS / 2);
-    assert!(comparisons.iter().map(agreed).sum::<u64>() > WALKS / 4, "entries are committed");
-    for comparison in &comparisons {
-        assert_eq!(
-            comparison.state.history.committed.len() as u64,
-            agreed(comparison),
-            "both agree on the same entries"
-        );
-    }
+    let committed = walks.iter().filter(is_committed).count();
+    assert!(changes > 20 && committed > 2, "{changes} changes, {committed} walks with a committed one");
+}
+
+#[test]
+fn both_judge_reads_correct() {
+    let walks = correct_walks(reads);
+    let answered = walks.iter().filter(|walk| walk.state.environment.open.contains(&None)).count();
+    assert!(answered > 2, "{answered} walks with an answered read");
 }
 
 #[test]
 fn both_find_a_second_leader() {
-    both_find(Property::ElectionSafety, |state| {
+    both_find(Property::ElectionSafety, consensus, |state| {
         let leader = servers(state).find(|node| node.is_leader())?;
-        let candidate = servers(state).find(|node| {
-            matches!(node.role(), palisade_spec::raft::Role::Candidate { .. }) && node.term() == leader.term()
-        })?;
+        let candidate = servers(state).filter(is_candidate).find(|node| node.term() == leader.term())?;
         let from = servers(state).find(|node| ![leader.id(), candidate.id()].contains(&node.id()))?.id();
-        let body = Body::RequestVoteReply { granted: true };
-        Some(vec![Message { from, to: candidate.id(), term: candidate.term(), body }])
+        Some(vec![vote(from, candidate)])
     });
 }
 
 #[test]
 fn both_find_a_commit_without_a_majority() {
-    both_find(Property::CommittedByMajority, |state| {
+    both_find(Property::CommittedByMajority, consensus, |state| {
         let leader = servers(state).find(|node| node.is_leader() && node.commit() == Index(0))?;
         let without = |node: &&Node<Tape>| node.log().last().index == Index(0);
         let from = servers(state).find(without)?.id();
@@ -255,7 +363,7 @@ fn both_find_a_commit_without_a_majority() {
 
 #[test]
 fn both_find_another_entry_at_a_position() {
-    both_find(Property::LogMatching, |state| {
+    both_find(Property::LogMatching, consensus, |state| {
         let leader = servers(state).find(|node| node.is_leader() && node.log().last().index > Index(0))?;
         let first = leader.log().get(Index(1)).filter(|entry| entry.term == leader.term())?;
         let to = servers(state).find(|node| node.log().last().index == Index(0) && node.term() == leader.term())?;
@@ -266,7 +374,7 @@ fn both_find_another_entry_at_a_position() {
 
 #[test]
 fn both_find_another_committed_entry() {
-    both_find(Property::StateMachineSafety, |state| {
+    both_find(Property::StateMachineSafety, consensus, |state| {
         let committed = state.history.committed.get(&Index(1))?;
         let to = servers(state).find(|node| node.log().last().index == Index(0))?;
         let from = servers(state).find(|node| node.id() != to.id())?.id();
@@ -277,22 +385,135 @@ fn both_find_another_committed_entry() {
 
 #[test]
 fn both_find_another_state_in_a_snapshot() {
-    both_find(Property::ReplicaAgreement, |state| {
-        let committed = state.history.committed.get(&Index(1))?;
-        let to = servers(state).find(|node| node.commit() == Index(0))?;
-        let from = servers(state).find(|node| node.id() != to.id())?.id();
-        let members = to.log().members_at(Index(0)).clone();
-        let (last, stamp) = (committed.position(), committed.stamp);
-        let snapshot = Snapshot { last, stamp, members, machine: Tape(vec![98]) };
-        let body = Body::InstallSnapshot { snapshot: snapshot.into() };
-        Some(vec![Message { from, to: to.id(), term: to.term().max(last.term), body }])
+    both_find(Property::ReplicaAgreement, consensus, |state| {
+        let (message, snapshot) = first_snapshot(state)?;
+        Some(offer((message, Snapshot { machine: Tape(vec![98]), ..snapshot })))
+    });
+}
+
+#[test]
+fn both_find_another_entry_in_a_snapshot() {
+    both_find(Property::SnapshotsMatchLog, consensus, |state| {
+        let (message, snapshot) = first_snapshot(state)?;
+        Some(offer((message, Snapshot { stamp: Stamp(snapshot.stamp.0 + 1), ..snapshot })))
+    });
+}
+
+#[test]
+fn both_find_other_members_in_a_snapshot() {
+    both_find(Property::MembersSurviveCompaction, membership, |state| {
+        let (message, snapshot) = first_snapshot(state)?;
+        let members = Members::of([1, 2, 4].map(NodeId)).into();
+        Some(offer((message, Snapshot { members, ..snapshot })))
+    });
+}
+
+/// A made-up leader of a later term changes the members of a follower.
+fn changes(state: &State<Operators>, changes: &[&[u32]]) -> Option<Vec<Message<Tape>>> {
+    let to = servers(state).find(|node| !node.is_leader() && node.members().ids().next().is_some())?;
+    let from = servers(state).find(|node| node.id() != to.id())?.id();
+    let term = Term(servers(state).map(|node| node.term().0).max()? + 1);
+    let (prev, stamp) = (to.log().last(), to.log().last_stamp());
+    let payload = |ids: &&[u32]| Payload::Members(Members::of(ids.iter().copied().map(NodeId)).into());
+    let entries =
+        (prev.index.0 + 1..).zip(changes).map(|(index, ids)| Entry { stamp, ..noop(term, index, payload(ids)) });
+    let body = Body::AppendEntries { prev, entries: entries.collect(), commit: Index(0), stamp, round: ReadRound(0) };
+    Some(vec![Message { from, to: to.id(), term, body }])
+}
+
+#[test]
+fn both_find_a_second_change_of_the_members() {
+    both_find(Property::OneChangeAtATime, membership, |state| changes(state, &[&[1, 2, 3, 4], &[1, 2, 3, 4]]));
+}
+
+#[test]
+fn both_find_members_that_forget_a_removed_one() {
+    both_find(Property::MembersFollowLog, membership, |state| changes(state, &[&[1, 2, 4]]));
+}
+
+#[test]
+fn both_find_a_leader_without_a_majority() {
+    both_find(Property::ElectedByMajority, membership, |state| {
+        let is_first = |node: &&Node<Tape>| !state.history.leaders.contains_key(&node.term());
+        let candidate = servers(state).filter(is_candidate).find(is_first)?;
+        if !state.history.committed.is_empty() {
+            return None;
+        }
+        let has_not_voted = |node: &&Node<Tape>| {
+            candidate.members().is_voter(node.id())
+                && (node.term() < candidate.term() || node.hard_state().vote != Some(candidate.id()))
+        };
+        Some(vec![vote(servers(state).find(has_not_voted)?.id(), candidate)])
+    });
+}
+
+/// A voter gives its vote to a candidate that claims a longer log.
+#[test]
+fn both_find_a_leader_without_a_committed_entry() {
+    both_find(Property::LeaderCompleteness, consensus, |state| {
+        // The network has room for the voter's true answer.
+        let committed_in = *state.history.committed_in.get(&Index(1)).filter(|_| state.network.len() < 3)?;
+        let lacks = |node: &&Node<Tape>| {
+            node.log().last().index == Index(0)
+                && node.term() > committed_in
+                && !state.history.leaders.contains_key(&node.term())
+        };
+        let candidate = servers(state).filter(is_candidate).find(lacks)?;
+        let from = servers(state).find(|node| node.term() < candidate.term())?.id();
+        let last = Position { term: committed_in, index: Index(9) };
+        let body = Body::RequestVote { last, transfer: false };
+        let request = Message { from: candidate.id(), to: from, term: candidate.term(), body };
+        Some(vec![request, vote(from, candidate)])
+    });
+}
+
+#[test]
+fn both_find_a_promise_that_is_not_durable() {
+    for seed in 0..WALKS {
+        let mut comparison = Comparison::new(consensus());
+        let voted = |node: &&Node<Tape>| !node.is_leader() && node.hard_state().vote.is_some_and(|id| id != node.id());
+        if !comparison.walk_until(seed, |state| servers(state).any(|node| voted(&node))) {
+            continue;
+        }
+        let server = servers(&comparison.state).find(voted).expect("one voted").clone();
+        comparison.change_disk(server.id(), |replica| replica.disk.hard.vote = None);
+        let from = server.hard_state().vote.expect("it voted");
+        let body = Body::RequestVote { last: Position { term: server.term(), index: Index(9) }, transfer: false };
+        let judged = comparison.deliver(Message { from, to: server.id(), term: server.term(), body });
+        assert_eq!(judged, [Some(Property::PersistBeforeSend); 2]);
+        return;
+    }
+    panic!("no walk leads to a vote");
+}
+
+#[test]
+fn both_find_a_clock_that_goes_back() {
+    both_find_a_step_back(Property::ClockMonotonicity, |then, now| {
+        then.hard_state() == now.hard_state()
+            && then.log() == now.log()
+            && then.commit() == now.commit()
+            && then.clock() < now.clock()
+    });
+}
+
+#[test]
+fn both_find_a_commit_that_goes_back() {
+    both_find_a_step_back(Property::CommitOnlyGrows, |then, now| {
+        then.hard_state() == now.hard_state() && then.log() == now.log() && then.commit() < now.commit()
+    });
+}
+
+#[test]
+fn both_find_a_term_that_goes_back() {
+    both_find_a_step_back(Property::TermsOnlyGrow, |then, now| {
+        then.term() < now.term() && then.log() == now.log() && then.commit() == now.commit()
     });
 }
 
 /// A message lets a follower compare its log with the end of another leader's.
 #[test]
 fn both_find_an_acknowledgement_of_another_entry() {
-    both_find(Property::AcknowledgementsMatchLog, |state| {
+    both_find(Property::AcknowledgementsMatchLog, consensus, |state| {
         let leader = servers(state).find(|node| node.is_leader())?;
         let term = leader.term();
         let differs = |node: &&Node<Tape>| {
@@ -311,7 +532,7 @@ fn both_find_an_acknowledgement_of_another_entry() {
 #[test]
 fn both_find_a_forgotten_vote() {
     for seed in 0..WALKS {
-        let mut comparison = Comparison::new();
+        let mut comparison = Comparison::new(consensus());
         let voted =
             |state: &State<Proposals>| state.crashes > 0 && servers(state).any(|node| node.hard_state().vote.is_some());
         if !comparison.walk_until(seed, voted) {

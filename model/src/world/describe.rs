@@ -1,4 +1,4 @@
-//! What an environment tells of itself and its moves, for tables, sentences and diagrams.
+//! Descriptions of an environment and its moves, for tables, sentences and diagrams.
 
 use crate::diagram::Tone;
 use crate::state_table::StateTable;

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use palisade_spec::checker::{check_input, transfer_clock};
 use palisade_spec::invariants::{
-    Property, Violation, node_is_sound, open_reads, persisted_before_send, replies_name_entries, replies_name_requests,
+    Property, Violation, node_is_sound, open_reads, persist_before_send, replies_name_entries, replies_name_requests,
 };
 use palisade_spec::raft::{
     Body, Durable, Index, Input, Message, Node, Output, Persist, RequestId, Role, Snapshot, StateMachine, Term,
@@ -212,7 +212,7 @@ impl Driver {
                 Output::Send(message) => {
                     self.crash_elsewhere(result, (input, outputs), &node_step.after);
                     if result.violation.is_none() {
-                        result.violation = persisted_before_send(message, &result.replica.disk).err();
+                        result.violation = persist_before_send(message, &result.replica.disk).err();
                     }
                     result.sent.push(message.clone());
                 }

@@ -1,5 +1,5 @@
-//! What a disk may hold after a crash: all writes that were reported durable, and some of those
-//! under way.
+//! The possible contents of a disk after a crash: all writes that were reported durable, and some
+//! of those under way.
 
 use alloc::collections::VecDeque;
 use alloc::sync::Arc;

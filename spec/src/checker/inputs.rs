@@ -104,7 +104,7 @@ fn expiry_is_on_its_way<S: StateMachine>(input: &Input<S>, outputs: &[Output<S>]
     if !matches!(input, Input::ClockAdvanced(_)) || leads.successor.is_some() {
         return Ok(());
     }
-    let commit_before = after.commit().0 - applied(outputs);
+    let commit_before = after.commit().0.saturating_sub(applied(outputs));
     let mut open = after.log().entries().iter().rev().take_while(|entry| entry.index.0 > commit_before);
     require!(
         Property::ExpiryIsOnItsWay,

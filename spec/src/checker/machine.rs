@@ -1,4 +1,4 @@
-//! What is specific to the state machine that the cluster replicates.
+//! The part of the checker that is specific to the state machine that the cluster replicates.
 
 use crate::invariants::Check;
 use crate::raft::{Payload, Stamp, StateMachine};

@@ -5,7 +5,7 @@ use super::Slot;
 use super::cluster::ClusterChecker;
 use super::machine::Checked;
 use super::server::Sending;
-use crate::invariants::{Check, Property, persisted_before_send};
+use crate::invariants::{Check, Property, persist_before_send};
 use crate::raft::{Body, Message, NodeId, Term};
 use crate::{require, violated};
 
@@ -61,7 +61,7 @@ impl<S: Checked> ClusterChecker<S> {
             _ => false,
         };
         self.leaves(slot, *to, body.name(), is_offer)?;
-        persisted_before_send(message, &self.servers[&slot].disk)
+        persist_before_send(message, &self.servers[&slot].disk)
     }
 
     /// A snapshot is offered to a follower.

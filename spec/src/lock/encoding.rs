@@ -1,4 +1,4 @@
-//! How a command is written in a log, and how a lock was written in earlier snapshots.
+//! Encodes commands for the log, and decodes locks of earlier snapshots.
 //!
 //! A log outlives the program that wrote it. So the variants here only ever grow at their end, and
 //! none changes: an entry that an earlier version wrote has the same meaning for every later one. A

@@ -1,4 +1,4 @@
-//! How sessions end, and what of theirs passes on.
+//! Ends sessions, and passes their locks on.
 //!
 //! Three events end a session: a sweep, a command that names a key of which it is a due holder, and its
 //! own end (it is closed, or it was opened for one claim and has none left). Each of them calls

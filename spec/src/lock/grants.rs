@@ -1,4 +1,4 @@
-//! How locks are acquired and released, and which session is granted a lock, and when.
+//! Acquires and releases locks, and decides which session is granted a lock, and when.
 //!
 //! A claim stands in the queue of each of its keys, at one index of the log. It is granted when it is
 //! the first in all of them and the holders of every key leave room for it: not before, and no other

@@ -7,11 +7,11 @@
 //! only clients that may share it. Clients that come later get it in the order in which they came.
 //! And a client that crashes while it holds the lock does not keep it for ever.
 //!
-//! The last wish contradicts the first: no server can tell a client that has crashed from one that
-//! is slow, so a client may lose its lock without noticing. The table cannot prevent that, but it
-//! can make it harmless. Every grant has a **fencing token**, a number greater than that of every
-//! earlier grant in the cluster. If a resource refuses every token lower than the greatest it has
-//! seen, no former holder can touch it once its successor has.
+//! No table can meet the last expectation and the first at the same time: no server can tell a
+//! client that has crashed from one that is slow, so a client may lose its lock without noticing.
+//! The table cannot prevent that, but it can make it harmless. Every grant has a **fencing token**,
+//! a number greater than that of every earlier grant in the cluster. If a resource refuses every
+//! token lower than the greatest it has seen, no former holder can touch it once its successor has.
 //!
 //! # How the parts play together
 //!
@@ -119,7 +119,7 @@
 //! | what ends a session, and how much one entry may end | `expiry.rs` |
 //! | how a command is written in a log, for as long as there are logs | `encoding.rs` |
 //! | how the locks are written in a snapshot | `stored.rs` |
-//! | the map that the table is built from: its copies share structure, so a snapshot need not stop the node | `shared_map.rs` |
+//! | the table's maps: their copies share structure, so a snapshot need not stop the node | `shared_map.rs` |
 //!
 //! docs/protocol.md has the same rules in prose ("The lock table", "Exactly once").
 //! `spec/tests/scripts/lock/` shows each at work, one behaviour a file.

@@ -1,4 +1,4 @@
-//! How much of a lock a claim takes.
+//! The part of a lock that a claim takes.
 
 use core::fmt;
 

@@ -472,4 +472,4 @@ impl<'de, K: Deserialize<'de> + Ord + Clone, V: Deserialize<'de> + Clone> Visito
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

@@ -1,4 +1,4 @@
-//! How a table is written in a snapshot, and how its locks are read back.
+//! Writes a table to a snapshot, and reads its locks back.
 //!
 //! Each key of a claim has the claim's details: all its keys, and its value. They are written once, at the
 //! first key, and given to the others when the table is read, which then share them again.

@@ -420,10 +420,9 @@ impl Parts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use core::hash::{Hash, Hasher};
-
     use super::{EarlierTable, LockTable, SharedMap, Stored};
     use crate::invariants::states::{acquire, id, key, table};
+    use crate::lock::shared_map::tests::hash;
     use crate::lock::{Command, Keys, LockRequest, Revision, Token, Version};
     use crate::raft::{MAX_NUMBER, Stamp, StateMachine};
 
@@ -453,29 +452,9 @@ mod tests {
         assert_eq!(LockTable::from(earlier), table);
     }
 
-    /// FNV-1a: any function of all bytes serves.
-    struct Fnv(u64);
-
-    impl Hasher for Fnv {
-        fn write(&mut self, bytes: &[u8]) {
-            for byte in bytes {
-                self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
-            }
-        }
-
-        fn finish(&self) -> u64 {
-            self.0
-        }
-    }
-
     /// The models take tables with one hash for one state.
     #[test]
     fn tables_that_differ_have_other_hashes() {
-        let hash = |table: &LockTable| {
-            let mut hasher = Fnv(0xcbf2_9ce4_8422_2325);
-            table.hash(&mut hasher);
-            hasher.finish()
-        };
         let mut held = table(2);
         held.apply(Stamp(0), &acquire(1, 0, "k"));
         assert_eq!(hash(&table(2)), hash(&table(2)));

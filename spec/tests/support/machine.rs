@@ -1,4 +1,4 @@
-//! What a state machine must provide for scripts: a notation for its commands.
+//! Requirements of scripts on a state machine: a notation for its commands.
 
 use palisade_spec::checker::Checked;
 use palisade_spec::raft::Payload;

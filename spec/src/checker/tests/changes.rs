@@ -1,4 +1,4 @@
-//! What changes more of a log than its end: members, snapshots, compactions, other leaders.
+//! Changes of more than the end of a log: members, snapshots, compactions, other leaders.
 
 use super::*;
 use crate::raft::Change;

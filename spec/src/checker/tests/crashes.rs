@@ -1,4 +1,4 @@
-//! What a crash may leave of the writes under way, and what it changes about messages.
+//! Crashes: the writes under way that they may leave, and their effect on messages.
 
 use super::*;
 use crate::checker::disk::may_hold;

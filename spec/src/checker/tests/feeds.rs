@@ -1,4 +1,4 @@
-//! What a feeder tells and can afford decides what is judged, and how often.
+//! A feeder's events and its budget decide what the checker judges, and how often.
 
 use super::*;
 use crate::checker::Agreed;

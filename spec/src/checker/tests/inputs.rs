@@ -1,4 +1,4 @@
-//! What a node does at a single input.
+//! A node's behaviour at a single input.
 
 use super::*;
 use crate::checker::inputs::{covers_the_snapshot, limits_are_kept};

@@ -23,9 +23,10 @@ impl Hasher for Hashed {
     }
 }
 
-fn hash(map: &Map) -> Vec<u8> {
+/// The bytes that a value gives to a hasher.
+pub(in crate::lock) fn hash(value: &impl Hash) -> Vec<u8> {
     let mut hashed = Hashed::default();
-    map.hash(&mut hashed);
+    value.hash(&mut hashed);
     hashed.0
 }
 
@@ -124,7 +125,7 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
             // The map grows, shrinks and grows again; a third of the keys come in order.
             let (key, grows) = (random.below(4_000), step / 3_000 % 2 == 0);
             let key = if random.below(3) == 0 { 4_000 + step / 16 } else { key };
-            match random.below(10) {
+            match random.below(11) {
                 0 => assert_eq!(map.get(&key), expected.get(&key)),
                 1 => assert_eq!(map.contains_key(&key), expected.contains_key(&key)),
                 2 => {
@@ -132,7 +133,17 @@ fn does_what_a_btree_map_does_and_copies_never_change() {
                     assert_eq!(value, other);
                     value.into_iter().chain(other).for_each(|value| *value += 1);
                 }
-                choice if (choice < 8) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
+                3 => {
+                    let stays = random.below(2) == 0;
+                    let was = expected.get(&key).copied();
+                    let changed = map.change(&key, |value| (core::mem::replace(value, step), stays)).ok();
+                    assert_eq!(changed, was);
+                    match was {
+                        Some(_) if stays => drop(expected.insert(key, step)),
+                        _ => drop(expected.remove(&key)),
+                    }
+                }
+                choice if (choice < 9) == grows => assert_eq!(map.insert(key, step), expected.insert(key, step)),
                 _ => assert_eq!(map.remove(&key), expected.remove(&key)),
             }
             if random.below(600) == 0 {

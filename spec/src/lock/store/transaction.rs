@@ -1,4 +1,4 @@
-//! What a client asks of the store: changes, and the conditions under which they are made.
+//! A client's request to the store: changes, and the conditions under which they are made.
 
 use alloc::vec::Vec;
 

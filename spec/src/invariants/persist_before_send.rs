@@ -7,7 +7,7 @@ use crate::violated;
 
 /// Checks a message that leaves. The disk may be ahead of it, if one sync made the writes of
 /// several steps durable.
-pub fn persisted_before_send<S: StateMachine>(message: &Message<S>, disk: &Durable<S>) -> Check {
+pub fn persist_before_send<S: StateMachine>(message: &Message<S>, disk: &Durable<S>) -> Check {
     let Message { from, to, term, body } = message;
     let lacks = match body {
         _ if disk.hard.term > *term => return Ok(()),
@@ -22,7 +22,7 @@ pub fn persisted_before_send<S: StateMachine>(message: &Message<S>, disk: &Durab
 
 #[cfg(test)]
 mod tests {
-    use super::persisted_before_send;
+    use super::persist_before_send;
     use crate::invariants::states::{complaint, noop};
     use crate::lock::LockTable;
     use crate::raft::{Body, Durable, HardState, Index, Members, Message, NodeId, Position, ReadRound, Term};
@@ -33,7 +33,7 @@ mod tests {
         disk.hard = HardState { term: Term(term), vote: vote.map(NodeId) };
         disk.log.push(noop(1, 1));
         let message = Message { from: NodeId(1), to: NodeId(2), term: Term(3), body };
-        complaint(persisted_before_send(&message, &disk))
+        complaint(persist_before_send(&message, &disk))
     }
 
     #[test]
