@@ -417,7 +417,10 @@ impl Client {
             }));
             let other = other.map_or_else(|| any_key(rng), |(lock, _)| lock.clone());
             if other != *record {
-                also.push(RecordChange { record: history_recorder::key(&other), change: self.draw_change(rng) });
+                also.push(RecordChange {
+                    record: history_recorder::key(&other),
+                    change: self.draw_change(&other, rng),
+                });
             }
         }
         if rng.random_bool(0.4) {
@@ -431,7 +434,7 @@ impl Client {
         }
         let transaction = Call::WriteRecord {
             record: history_recorder::key(record),
-            change: self.draw_change(rng),
+            change: self.draw_change(record, rng),
             also,
             token: token.map(|token| token.0),
             conditions,
@@ -446,9 +449,9 @@ impl Client {
         format!("{}.{};", self.id.0, self.calls)
     }
 
-    /// No two changes write the same text.
-    fn draw_change(&self, rng: &mut SmallRng) -> Change {
-        let text = self.new_text();
+    /// No two changes write the same text, also those of one transaction.
+    fn draw_change(&self, record: &Key, rng: &mut SmallRng) -> Change {
+        let text = format!("{}.{}", record.as_str(), self.new_text());
         match rng.random_range(0..20) {
             0 => Change::Delete,
             1..4 => Change::Put(text.into()),

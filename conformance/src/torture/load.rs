@@ -24,7 +24,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Code, Consistency};
+use palisade_client::wire::{Code, Consistency, Failure};
 use palisade_client::{Client, Error, Guard, Options, Security};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
@@ -34,7 +34,7 @@ use tokio::time::{sleep, timeout};
 use super::operator::block_on;
 use crate::transactions;
 use lock_spec::{KEYS, LockSpec, any_key};
-use palisade_history::{self as history, Answer, Call, Change, Condition, RecordChange, Recorder, Refusal};
+use palisade_history::{self as history, Answer, Call, Change, Condition, Pending, RecordChange, Recorder, Refusal};
 
 /// How many of the transactions compare the version of a record, which the client reads before.
 const COMPARES: f64 = 0.4;
@@ -318,10 +318,12 @@ impl Load {
         if random.random_bool(0.4) {
             self.write_record(client, &mut guard, key, spec, name, random).await;
         }
-        if let Some(again) = again {
-            self.release(again, 1, spec, name, random).await;
+        if let Some(again) = again
+            && self.release(again, false, spec, name, random).await
+        {
+            self.look_at_holds(client, &guard, key, name).await;
         }
-        self.release(guard, 0, spec, name, random).await;
+        self.release(guard, true, spec, name, random).await;
     }
 
     /// Acquires what a guard holds once more.
@@ -370,22 +372,45 @@ impl Load {
         }
     }
 
-    /// Releases a guard, so that its lock is held so many times still.
-    async fn release(&self, guard: Guard, left: u32, spec: &LockSpec, name: &history::Client, random: &mut SmallRng) {
+    /// Releases a guard. Returns whether the client was told that it is released.
+    async fn release(
+        &self,
+        guard: Guard,
+        is_last: bool,
+        spec: &LockSpec,
+        name: &history::Client,
+        random: &mut SmallRng,
+    ) -> bool {
         let (keys, session, token) = (spec.history_keys(), session(&guard), guard.token());
         let pending = self.recorder.invoke(name, Call::Release { keys, session, token, number: None });
         if random.random_bool(0.1) {
             // Released in the background: no answer is recorded.
-            return drop(guard);
+            drop(guard);
+            return false;
         }
-        match guard.release().await {
-            Ok(()) if left > 0 => pending.ok(Answer::StillHeld { holds: left }),
-            Ok(()) => {
+        let released = guard.release().await;
+        match &released {
+            Ok(()) if is_last => {
                 increment(&self.counts.releases);
                 pending.ok(Answer::Released);
             }
+            Ok(()) => pending.info("the guard does not tell how many holds are left"),
             Err(Error::Lost) => increment(&self.counts.lost),
             Err(_) => increment(&self.counts.unreachable),
+        }
+        released.is_ok()
+    }
+
+    /// Complains if the lock of a guard, one of whose two holds was given back, is not held once.
+    async fn look_at_holds(&self, client: &Client, guard: &Guard, key: &str, name: &history::Client) {
+        // A lock that is not shown as this guard's is lost; and without an answer the read shows nothing.
+        let Ok(lock) = client.show_lock(key, Consistency::Linearizable).await else { return };
+        let holder = lock.holders.iter().find(|holder| holder.token == guard.token());
+        if let Some(holder) = holder.filter(|holder| holder.holds != 1) {
+            self.complaints.lock().push(format!(
+                "{name} has given back one of two holds of {key}, but token {} has {} holds",
+                holder.token, holder.holds
+            ));
         }
     }
 
@@ -401,11 +426,10 @@ impl Load {
     ) {
         let read = if random.random_bool(COMPARES) { self.read_version(client, key, name).await } else { None };
         let mut call = self.draw_transaction(key, spec, guard.token(), read, random);
-        let mut transaction = transactions::on_wire(&call);
+        let transaction = transactions::on_wire(&call);
         // The guard adds the condition that its lock is held, and gives the transaction a number.
-        transaction.conditions.remove(0);
-        if let Call::WriteRecord { number, .. } = &mut call {
-            *number = Some(0);
+        if let Call::WriteRecord { token, number, .. } = &mut call {
+            (*token, *number) = (Some(guard.token()), Some(0));
         }
         let pending = self.recorder.invoke(name, call.clone());
         match guard.transact(transaction).await {
@@ -415,13 +439,23 @@ impl Load {
             }
             // The number is used up: no attempt has done it, or will.
             Err(Error::Refused(failure)) if failure.error == Code::OtherVersion => {
-                increment(&self.counts.other_version);
-                pending.fail(Refusal::OtherVersion { version: failure.version.unwrap_or_default() });
+                self.end_by_other_version(pending, name, failure);
             }
             // An attempt whose answer was lost may have done it.
             Err(error) => pending.info(error.to_string()),
         }
         increment(&self.counts.not_changed);
+    }
+
+    /// A transaction was refused because of another version, which the refusal must name.
+    fn end_by_other_version(&self, pending: Pending, name: &history::Client, failure: Failure) {
+        increment(&self.counts.other_version);
+        if let Some(version) = failure.version {
+            return pending.fail(Refusal::OtherVersion { version });
+        }
+        let complaint = format!("{name} was refused because of a version that is not named: {}", failure.message);
+        self.complaints.lock().push(complaint);
+        pending.info(failure.message);
     }
 
     /// Reads a record with the Rust client, and returns its version; 0 if it does not exist.
@@ -434,8 +468,9 @@ impl Load {
         Some(record.map_or(0, |record| record.version))
     }
 
-    /// A transaction under a grant: it changes the record of a lock, sometimes together with another record, whose lock
-    /// the grant may be of too. If the client has read a version of the record, it compares that one, or a wrong one.
+    /// A transaction under a grant, without the token of its first record's lock: it changes the record of a lock,
+    /// sometimes together with another record, whose lock the grant may be of too. If the client has read a version of
+    /// the record, it compares that one, or a wrong one.
     fn draw_transaction(
         &self,
         key: &str,
@@ -464,7 +499,7 @@ impl Load {
             Condition::Version { key: key.into(), version }
         }));
         let (record, change) = (key.into(), self.draw_change(random));
-        Call::WriteRecord { record, change, also, token: Some(token), conditions, session: None, number: None }
+        Call::WriteRecord { record, change, also, token: None, conditions, session: None, number: None }
     }
 
     /// A text that nothing else has.
@@ -555,4 +590,39 @@ impl Load {
 
 fn session(guard: &Guard) -> history::Session {
     guard.session().number().to_string().as_str().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use palisade_history::End;
+
+    #[test]
+    fn refusal_that_names_no_version_is_a_complaint() {
+        for version in [Some(3), None] {
+            let recorder = Recorder::in_memory();
+            let load = Load::new(Vec::new(), Security::default(), recorder.clone());
+            let conditions = vec![Condition::Version { key: "k".into(), version: 1 }];
+            let (record, change) = ("k".into(), Change::Delete);
+            let call = Call::WriteRecord {
+                record,
+                change,
+                also: Vec::new(),
+                token: None,
+                conditions,
+                session: None,
+                number: None,
+            };
+            let name = "a".into();
+            let failure = Failure { version, ..Failure::new(Code::OtherVersion, "another version".to_owned()) };
+            load.end_by_other_version(recorder.invoke(&name, call), &name, failure);
+            let history = recorder.history().unwrap();
+            let (_, end) = history.operations[0].end.as_ref().unwrap();
+            match version {
+                Some(version) => assert_eq!(*end, End::Fail(Refusal::OtherVersion { version })),
+                None => assert!(matches!(end, End::Info(_)), "{end:?}"),
+            }
+            assert_eq!(load.complaints().len(), usize::from(version.is_none()));
+        }
+    }
 }

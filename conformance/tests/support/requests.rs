@@ -35,7 +35,7 @@ impl World {
             (0..4, _) => Call::OpenSession { ttl_ms },
             (10..14, _) if self.size.claims == Claims::All => Call::ReadRecord { record: key, stale: false },
             (14..16, _) if self.size.claims == Claims::All => {
-                let (change, session) = (self.change(), session.filter(|_| self.random.random()));
+                let (change, session) = (self.change(&key), session.filter(|_| self.random.random()));
                 return self.write(client, key, change, None, session);
             }
             (4..10, _) => {
@@ -58,7 +58,8 @@ impl World {
                 let Granted { session, keys, token, mode } = self.clients[client].grants[grant].clone();
                 if self.size.claims == Claims::All && self.random.random_bool(0.3) {
                     let record = keys.as_slice()[self.random.random_range(0..keys.as_slice().len())].clone();
-                    let (change, session) = (self.change(), Some(session).filter(|_| self.random.random_bool(0.7)));
+                    let (change, session) =
+                        (self.change(&record), Some(session).filter(|_| self.random.random_bool(0.7)));
                     return self.write(client, record, change, Some(token), session);
                 }
                 if self.size.claims == Claims::All && self.random.random_bool(0.3) {
@@ -99,7 +100,7 @@ impl World {
         let (mut also, mut conditions) = (Vec::new(), Vec::new());
         let other = name(self.random.random_range(0..self.size.keys));
         if other != record && self.random.random_bool(0.4) {
-            also.push(RecordChange { record: other.clone(), change: self.change() });
+            also.push(RecordChange { record: other.clone(), change: self.change(&other) });
         }
         if self.random.random_bool(0.4) {
             let key = if self.random.random_bool(0.2) { other } else { record.clone() };
@@ -126,9 +127,9 @@ impl World {
         format!("{};", self.next).as_str().into()
     }
 
-    /// No two changes write the same text.
-    fn change(&mut self) -> Change {
-        let text = self.new_text();
+    /// No two changes write the same text, also those of one transaction.
+    fn change(&mut self, record: &Key) -> Change {
+        let text = format!("{record}.{}", self.new_text()).as_str().into();
         match self.random.random_range(0..20) {
             0 => Change::Delete,
             1..4 => Change::Put(text),

@@ -91,8 +91,8 @@ pub(super) struct SessionFacts<'h> {
     /// Whether the session came with an acquire that named none: then it may end with its claim,
     /// and other acquires may use it.
     pub(super) borrowed: bool,
-    /// Whether an acquire that is not reentrant names the session. Then it is not of the Rust client's pool, and every acquire without a
-    /// session has another one.
+    /// Whether an acquire that is not reentrant names the session. Then it is not of the Rust client's pool,
+    /// and every acquire without a session has another one.
     named: bool,
     /// For a borrowed session: when its claim may first have been dropped.
     dropped: Time,

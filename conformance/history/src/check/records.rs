@@ -8,7 +8,8 @@
 //! 2. Only holders write under a token: a transaction under a token is of a lock of its grant, and not done
 //!    before the grant, nor after its end was answered; in the order of the versions, none under an exclusive
 //!    grant of a lock comes after one under a later grant of it; and while the grants certainly last, no token
-//!    is refused.
+//!    is refused. A record that was written under a token is changed under tokens only, until it is deleted; no
+//!    other record needs a token.
 //! 3. Reads are linearizable: a read shows no change that began after its answer, and nothing older than
 //!    what was answered, or read, before it began. A condition on a version is such a read, met or not; a read
 //!    that shows a part of a transaction shows that all of it is done.
@@ -24,7 +25,8 @@
 //! answer may be done at any later moment, and so may remove others from a content: then check 5 misses none
 //! of them. One that was sent more than once without a number may be done more than once. If a text was
 //! written by one operation that is done once at most, a content that ends with it shows the operation's
-//! version, answered or not.
+//! version, answered or not: the checks of transactions hold for it too, and it was done before the read's
+//! answer.
 //!
 //! # What it does not find
 //!
@@ -33,6 +35,7 @@
 //! the conditions before that one.
 
 use std::collections::{BTreeMap, HashMap};
+use std::fmt;
 
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
@@ -45,11 +48,12 @@ pub const NAME: &str = "records";
 /// Runs it.
 pub(super) fn check(facts: &Facts<'_>) -> Verdict {
     let mut violations = Vec::new();
-    versions_are_one_order(facts, &mut violations);
-    only_holders_write(facts, &mut violations);
     let store = Store::of(facts, &mut violations);
+    versions_are_one_order(facts, &store, &mut violations);
+    only_holders_write(facts, &store, &mut violations);
     compared_versions_are_the_last(facts, &store, &mut violations);
     for (name, record) in &store.records {
+        fenced_records_stay_fenced(facts, record, &mut violations);
         reads_are_current(facts, record, &mut violations);
         for sight in &record.sights {
             let made = shown_version_was_made(facts, &store, name, record, *sight);
@@ -69,6 +73,8 @@ struct Store<'h> {
     records: BTreeMap<&'h Key, Record<'h>>,
     /// The transactions whose version is known.
     done: HashMap<u64, OperationIndex>,
+    /// The versions of transactions without an answer that reads show, each with the first of these reads.
+    shown: BTreeMap<OperationIndex, (u64, OperationIndex)>,
     transactions: usize,
     reads: usize,
     /// How many versions transactions compared, with a known outcome.
@@ -108,7 +114,22 @@ struct Sight<'h> {
     stale: bool,
 }
 
-fn version(operation: &Operation) -> Option<u64> {
+/// A transaction that was done, and the operation whose completion shows its version: itself, or a read.
+#[derive(Clone, Copy)]
+struct Done<'h> {
+    version: u64,
+    operation: &'h Operation,
+    shown_by: &'h Operation,
+}
+
+impl fmt::Display for Done<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", self.operation)?;
+        if self.operation.id == self.shown_by.id { Ok(()) } else { write!(f, ", shown by {}", self.shown_by) }
+    }
+}
+
+fn answered_version(operation: &Operation) -> Option<u64> {
     match operation.answer() {
         Some(Answer::Written { version }) => Some(*version),
         _ => None,
@@ -122,7 +143,7 @@ impl<'h> Store<'h> {
             match &operation.call {
                 Call::WriteRecord { .. } => {
                     store.transactions += 1;
-                    let version = version(operation).map(|version| (version, index));
+                    let version = answered_version(operation).map(|version| (version, index));
                     store.done.extend(version);
                     for (record, change) in operation.call.changes() {
                         store.records.entry(record).or_default().writes.push(Write { index, version, change });
@@ -173,7 +194,6 @@ impl<'h> Store<'h> {
     /// A content that ends with the text of a transaction whose answer is missing shows its version, and that
     /// all of it is done.
     fn add_versions_that_are_shown(&mut self, facts: &Facts<'h>, violations: &mut Vec<Violation>) {
-        let mut shown: BTreeMap<OperationIndex, (u64, OperationIndex)> = BTreeMap::new();
         for record in self.records.values() {
             let by_text =
                 by_text(record.writes.iter().filter(|write| facts.operation(write.index).refusal().is_none()));
@@ -184,7 +204,7 @@ impl<'h> Store<'h> {
                 if write.version.is_some() || may_be_repeated(operation) || operation.invoked > read.completed() {
                     continue;
                 }
-                let (first, first_read) = *shown.entry(write.index).or_insert((version, sight.index));
+                let (first, first_read) = *self.shown.entry(write.index).or_insert((version, sight.index));
                 let other = *self.done.entry(version).or_insert(write.index);
                 if first != version || other != write.index {
                     let (other, first_read) = (facts.operation(other), facts.operation(first_read));
@@ -194,13 +214,23 @@ impl<'h> Store<'h> {
                 }
                 let seen_before = facts.operation(first_read).completed() <= read.completed();
                 if !seen_before {
-                    shown.insert(write.index, (version, sight.index));
+                    self.shown.insert(write.index, (version, sight.index));
                 }
             }
         }
         for write in self.records.values_mut().flat_map(|record| &mut record.writes) {
-            write.version = write.version.or(shown.get(&write.index).copied());
+            write.version = write.version.or(self.shown.get(&write.index).copied());
         }
+    }
+
+    /// The transactions with a known version, in the order of the invocations.
+    fn with_known_versions(&self, facts: &Facts<'h>) -> impl Iterator<Item = Done<'h>> {
+        let history = facts.history;
+        history.operations.iter().enumerate().filter_map(|(index, operation)| {
+            let answered = answered_version(operation).map(|version| (version, index));
+            let (version, shown_by) = answered.or_else(|| self.shown.get(&index).copied())?;
+            Some(Done { version, operation, shown_by: &history.operations[shown_by] })
+        })
     }
 }
 
@@ -219,86 +249,87 @@ fn last_text(content: &str) -> Option<&str> {
     content.split_inclusive(';').next_back()
 }
 
-fn versions_are_one_order(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    let versions = facts.history.operations.iter().filter_map(|operation| Some((version(operation)?, operation)));
-    let by_invocation: Vec<(u64, &Operation)> = versions.collect();
+fn versions_are_one_order(facts: &Facts<'_>, store: &Store<'_>, violations: &mut Vec<Violation>) {
+    let by_invocation: Vec<Done<'_>> = store.with_known_versions(facts).collect();
     let mut by_completion = by_invocation.clone();
-    by_completion.sort_by_key(|(_, operation)| operation.completed());
-    let mut done = by_completion.into_iter().peekable();
-    let mut last: Option<(u64, &Operation)> = None;
-    let mut seen: HashMap<u64, &Operation> = HashMap::new();
-    for (version, operation) in by_invocation {
-        while let Some(before) = done.next_if(|(_, before)| before.completed() < operation.invoked) {
-            last = last.filter(|last| last.0 >= before.0).or(Some(before));
+    by_completion.sort_by_key(|done| done.shown_by.completed());
+    let mut by_completion = by_completion.into_iter().peekable();
+    let mut last: Option<Done<'_>> = None;
+    let mut seen: HashMap<u64, Done<'_>> = HashMap::new();
+    for done in by_invocation {
+        while let Some(before) = by_completion.next_if(|before| before.shown_by.completed() < done.operation.invoked) {
+            last = last.filter(|last| last.version >= before.version).or(Some(before));
         }
-        if let Some((_, before)) = last.filter(|last| last.0 >= version) {
+        if let Some(before) = last.filter(|last| last.version >= done.version) {
             violations.push(Violation(format!(
-                "a later change has a greater version, but not this one: {before}; {operation}"
+                "a later transaction has a greater version, but not this one: {before}; {done}"
             )));
         }
-        if let Some(other) = seen.insert(version, operation) {
+        if let Some(other) = seen.insert(done.version, done) {
             violations
-                .push(Violation(format!("two changes have different versions, but not these: {other}; {operation}")));
+                .push(Violation(format!("two transactions have different versions, but not these: {other}; {done}")));
         }
     }
 }
 
-/// The highest tokens of some transactions, each with its operation.
+/// The highest tokens of some transactions, each with its transaction.
 #[derive(Clone, Copy, Default)]
-struct Highest {
-    of_all: Option<(u64, OperationIndex)>,
-    of_exclusive: Option<(u64, OperationIndex)>,
+struct Highest<'h> {
+    of_all: Option<(u64, Done<'h>)>,
+    of_exclusive: Option<(u64, Done<'h>)>,
 }
 
-fn only_holders_write(facts: &Facts<'_>, violations: &mut Vec<Violation>) {
-    // The transactions that were done under each lock: their versions, their tokens and their indexes.
-    let mut done: BTreeMap<&Key, Vec<(u64, u64, OperationIndex)>> = BTreeMap::new();
-    for (index, operation) in facts.history.operations.iter().enumerate() {
-        for (lock, token) in operation.call.must_hold() {
-            violations.extend(is_done_under_its_grant(facts, lock, token, operation));
-            done.entry(lock).or_default().extend(version(operation).map(|version| (version, token, index)));
+fn only_holders_write(facts: &Facts<'_>, store: &Store<'_>, violations: &mut Vec<Violation>) {
+    // The transactions that were done under each lock, with their tokens.
+    let mut under: BTreeMap<&Key, Vec<(u64, Done<'_>)>> = BTreeMap::new();
+    for done in store.with_known_versions(facts) {
+        for (lock, token) in done.operation.call.must_hold() {
+            violations.extend(is_done_under_its_grant(facts, lock, token, done));
+            under.entry(lock).or_default().push((token, done));
         }
-        violations.extend(holder_is_not_refused(facts, operation));
     }
-    for done in done.values_mut() {
-        done.sort_unstable();
+    for operation in &facts.history.operations {
+        violations.extend(holder_is_not_refused(facts, operation));
+        violations.extend(only_fenced_records_need_a_token(facts, store, operation));
+    }
+    for under in under.values_mut() {
+        under.sort_by_key(|(token, done)| (done.version, *token));
         let mut highest = Highest::default();
-        for &(_, token, index) in &*done {
+        for &(token, done) in &*under {
             let is_exclusive = facts.grant_of(token).is_some_and(|grant| facts.is_exclusive(grant));
             let fence = if is_exclusive { highest.of_all } else { highest.of_exclusive };
             if let Some((_, before)) = fence.filter(|(fence, _)| *fence > token) {
-                let (before, operation) = (facts.operation(before), facts.operation(index));
                 violations.push(Violation(format!(
-                    "a former holder writes nothing after its successor, but this one did: {before}; {operation}"
+                    "a former holder writes nothing after its successor, but this one did: {before}; {done}"
                 )));
             }
-            highest.of_all = highest.of_all.max(Some((token, index)));
+            let higher = |than: Option<(u64, _)>| than.filter(|(than, _)| *than > token).or(Some((token, done)));
+            highest.of_all = higher(highest.of_all);
             if is_exclusive {
-                highest.of_exclusive = highest.of_exclusive.max(Some((token, index)));
+                highest.of_exclusive = higher(highest.of_exclusive);
             }
         }
     }
 }
 
 /// What is wrong with a transaction that was done under this token of this lock.
-fn is_done_under_its_grant(facts: &Facts<'_>, lock: &Key, token: u64, operation: &Operation) -> Option<Violation> {
-    operation.answer()?;
+fn is_done_under_its_grant(facts: &Facts<'_>, lock: &Key, token: u64, done: Done<'_>) -> Option<Violation> {
     let grant = facts.grant_of(token)?;
     if !facts.key_named(lock).is_some_and(|key| grant.keys.contains(&key)) {
         return grant.is_whole.then(|| {
             let names = facts.names(grant);
             Violation(format!(
-                "a token is for the lock that it was granted for, but token {token} is of {names}: {operation}"
+                "a token is for the lock that it was granted for, but token {token} is of {names}: {done}"
             ))
         });
     }
-    if operation.completed() < grant.not_before {
-        return Some(Violation(format!("a record is written after the grant of the token, but not here: {operation}")));
+    if done.shown_by.completed() < grant.not_before {
+        return Some(Violation(format!("a record is written after the grant of the token, but not here: {done}")));
     }
-    let (ended, by) = grant.ended.filter(|(ended, _)| *ended < operation.invoked)?;
+    let (ended, by) = grant.ended.filter(|(ended, _)| *ended < done.operation.invoked)?;
     let by = facts.operation(by);
     Some(Violation(format!(
-        "a record is written under a token while its grant lasts, but this one had ended by {ended}: {by}; {operation}"
+        "a record is written under a token while its grant lasts, but this one had ended by {ended}: {by}; {done}"
     )))
 }
 
@@ -321,6 +352,53 @@ fn holder_is_not_refused(facts: &Facts<'_>, operation: &Operation) -> Option<Vio
     })
 }
 
+/// A transaction without a token is refused as one of a former holder only if a record that it changes may have been
+/// written under a token.
+fn only_fenced_records_need_a_token(facts: &Facts<'_>, store: &Store<'_>, operation: &Operation) -> Option<Violation> {
+    if operation.refusal() != Some(&Refusal::StaleToken) || operation.call.must_hold().next().is_some() {
+        return None;
+    }
+    let mut writes = operation.call.changes().flat_map(|(record, _)| &store.records[record].writes);
+    let may_be_fenced = writes.any(|write| {
+        is_possible(facts, write, operation) && *write.change != Change::Delete && has_token(facts, write)
+    });
+    (!may_be_fenced).then(|| {
+        Violation(format!(
+            "only a record that was written under a token is fenced, but no client had written so: {operation}"
+        ))
+    })
+}
+
+fn has_token(facts: &Facts<'_>, write: &Write<'_>) -> bool {
+    facts.operation(write.index).call.must_hold().next().is_some()
+}
+
+/// A record that was written under a token is changed under tokens only, until it is deleted.
+fn fenced_records_stay_fenced(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Vec<Violation>) {
+    let mut done: Vec<(u64, OperationIndex, &Write<'_>)> = Vec::new();
+    done.extend(record.writes.iter().filter_map(|write| {
+        let (version, shown_by) = write.version?;
+        Some((version, shown_by, write))
+    }));
+    done.sort_by_key(|(version, ..)| *version);
+    let mut fence: Option<(u64, &Write<'_>)> = None;
+    for (version, shown_by, write) in done {
+        if has_token(facts, write) {
+            fence = Some((version, write));
+        } else if let Some((fenced, by)) = fence {
+            let shown_by = facts.operation(shown_by);
+            let deletes = |write: &Write<'_>| !is_certain(facts, write) && may_remove(facts, write, fenced, shown_by);
+            if !record.writes.iter().any(deletes) {
+                let (by, operation) = (facts.operation(by.index), facts.operation(write.index));
+                violations.push(Violation(format!(
+                    "a record that was written under a token is changed under tokens only, but not here: {by}; {operation}"
+                )));
+            }
+        }
+        fence = fence.filter(|_| *write.change != Change::Delete);
+    }
+}
+
 /// In the order of the versions, a transaction finds the version that it compares, as no other change of the
 /// record lies between.
 fn compared_versions_are_the_last(facts: &Facts<'_>, store: &Store<'_>, violations: &mut Vec<Violation>) {
@@ -338,27 +416,25 @@ fn compared_versions_are_the_last(facts: &Facts<'_>, store: &Store<'_>, violatio
         of_record.sort_unstable();
         moments.insert(name, of_record);
     }
-    for operation in &facts.history.operations {
-        let Some(version) = version(operation) else { continue };
-        for (name, compared) in operation.call.must_have() {
+    for done in store.with_known_versions(facts) {
+        for (name, compared) in done.operation.call.must_have() {
             let mut wrong = |why: &dyn std::fmt::Display| {
-                violations.push(Violation(format!(
-                    "a transaction finds the version that it compares, but {why}: {operation}"
-                )));
+                violations
+                    .push(Violation(format!("a transaction finds the version that it compares, but {why}: {done}")));
             };
-            if compared >= version {
+            if compared >= done.version {
                 wrong(&"this one is not before its own");
                 continue;
             }
             let moments = moments.get(name).map_or(&[][..], Vec::as_slice);
-            let before = moments.partition_point(|moment| moment.version < version);
+            let before = moments.partition_point(|moment| moment.version < done.version);
             let Some(last) = before.checked_sub(1).map(|last| moments[last]) else { continue };
             let shown_by = facts.operation(last.shown_by);
             if compared > 0 && last.version > compared {
                 wrong(&format_args!("the record was changed between ({shown_by})"));
             }
             let removes =
-                |write: &Write<'_>| !is_certain(facts, write) && may_remove(facts, write, last.version, operation);
+                |write: &Write<'_>| !is_certain(facts, write) && may_remove(facts, write, last.version, done.shown_by);
             if compared == 0 && last.is_there && !store.records[name].writes.iter().any(removes) {
                 wrong(&format_args!("the record was there ({shown_by})"));
             }
@@ -405,7 +481,7 @@ fn reads_are_current(facts: &Facts<'_>, record: &Record<'_>, violations: &mut Ve
         if is_old {
             let before = facts.operation(before);
             violations.push(Violation(format!(
-                "a read shows what was there before it began, but not this one: {before}; {operation}"
+                "an answer shows what was there before its operation began, but not this one: {before}; {operation}"
             )));
         }
     }
@@ -434,18 +510,18 @@ fn shown_version_was_made(
     let what = match store.done.get(&version).map(|made| facts.operation(*made)) {
         Some(made) if is_earlier(made) => match made.call.changes().find(|(changed, _)| *changed == name) {
             None => "a record has the version of a change of its own, but this one changed others",
-            Some((_, Change::Delete)) => "a read shows a record that was deleted",
+            Some((_, Change::Delete)) => "an answer shows a record that was deleted",
             Some(_) => return None,
         },
         None if record
             .writes
             .iter()
             .filter(|write| is_possible(facts, write, operation))
-            .any(|write| !is_certain(facts, write)) =>
+            .any(|write| *write.change != Change::Delete && !is_certain(facts, write)) =>
         {
             return None;
         }
-        _ => "a read shows a change that was made before its answer, but no client made this one",
+        _ => "an answer shows a change that was made before it, but no client made this one",
     };
     Some(Violation(format!("{what}: {operation}")))
 }
@@ -492,6 +568,12 @@ fn contents_are_made_of_changes(facts: &Facts<'_>, record: &Record<'_>, read: Si
             }
             last = written;
         }
+    }
+    if let Some([write]) = last_text(content).and_then(|text| by_text.get(text)).map(Vec::as_slice)
+        && is_certain(facts, write)
+        && write.version() != Some(version)
+    {
+        return wrong("a content has the version of its last change, but not this one");
     }
     let removes = |write: &&Write<'_>| !matches!(write.change, Change::Append(_));
     if !writes().filter(removes).all(|write| is_certain(facts, write)) {

@@ -308,8 +308,8 @@ impl<'f> Connection<'f> {
         let read = if self.random.random_bool(COMPARES) { self.read_record(key).await } else { None };
         *number += 1;
         let mut call = self.load.draw_transaction(key, spec, token, read, &mut self.random);
-        if let Call::WriteRecord { session: writer, number: given, .. } = &mut call {
-            (*writer, *given) = (Some(session_name(session)), Some(*number));
+        if let Call::WriteRecord { token: held, session: writer, number: given, .. } = &mut call {
+            (*held, *writer, *given) = (Some(token), Some(session_name(session)), Some(*number));
         }
         let pending = self.load.recorder.invoke(&self.name, call.clone());
         let transaction = wire::Transaction { session: Some(session), ..transactions::on_wire(&call) };
@@ -323,10 +323,7 @@ impl<'f> Connection<'f> {
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) => match failure.error {
                 Code::StaleToken => pending.fail(Refusal::StaleToken),
-                Code::OtherVersion => {
-                    increment(&counts.other_version);
-                    pending.fail(Refusal::OtherVersion { version: failure.version.unwrap_or_default() });
-                }
+                Code::OtherVersion => self.load.end_by_other_version(pending, &self.name, failure),
                 Code::NoSession => pending.fail(Refusal::NoSession),
                 Code::NoLeader => pending.fail(Refusal::NotTaken { message: failure.message }),
                 _ => pending.info(failure.message),
