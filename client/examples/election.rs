@@ -1,9 +1,10 @@
-//! An election whose winner says where it can be reached: the others read that, and follow it as it
+//! An election whose winner says where it can be reached: the others learn that, and follow it as it
 //! changes. `group_leader` shows the life of a candidate. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 
-use palisade_client::wire::{Change, Consistency, Watch, Watched};
+use palisade_client::recipes::Observer;
+use palisade_client::wire::Consistency;
 use palisade_client::{Client, Error, LockOptions, Options, endpoints_from_env};
 
 const GROUP: &str = "examples/group";
@@ -11,13 +12,12 @@ const GROUP: &str = "examples/group";
 #[tokio::main]
 async fn main() -> Result<(), Error> {
     let client = Client::connect(&endpoints_from_env()?, Options::default()).await?;
-    // A watch begins with the present state; all that happens from there on follows.
-    let mut watcher = client.watch(Watch::key(GROUP));
-    watcher.next().await?;
+    let mut observer = Observer::new(&client, GROUP);
+    println!("before: {:?}", observer.next().await?);
 
     let candidacy = LockOptions::default().wait(Duration::from_secs(10)).owner("host-1").value("10.0.0.1:8080");
     let mut term = client.lock(GROUP, candidacy).await?;
-    // Every client may read the holder once.
+    // Every client may ask once who leads.
     let lock = client.show_lock(GROUP, Consistency::Linearizable).await?;
     if let Some(leader) = lock.holder {
         println!("{} leads, at {}", leader.owner, leader.value.unwrap_or_default());
@@ -27,15 +27,10 @@ async fn main() -> Result<(), Error> {
     term.release().await?;
 
     // Or follow what happens, in order, from any node and through its failure.
-    loop {
-        let Watched::Event(event) = watcher.next().await? else { continue };
-        match event.change {
-            Change::Granted { owner, value, .. } => println!("{owner} was elected, at {}", value.unwrap_or_default()),
-            Change::Value { value, .. } => println!("it is at {value} now"),
-            Change::Released { .. } => break println!("it has resigned"),
-            _ => {}
-        }
+    while let Some(leader) = observer.next().await? {
+        println!("{} leads with token {}, at {}", leader.owner, leader.token, leader.value.unwrap_or_default());
     }
+    println!("it has resigned");
     client.close().await;
     Ok(())
 }

@@ -4,10 +4,14 @@
 //! use std::time::Duration;
 //! use palisade_client::{Client, LockOptions, Options, parse_endpoints};
 //!
-//! # async fn example() -> Result<(), palisade_client::Error> {
+//! # async fn write_report(_fence: u64) -> std::io::Result<()> { Ok(()) }
+//! # async fn example() -> Result<(), Box<dyn std::error::Error>> {
 //! let client = Client::connect(&parse_endpoints("127.0.0.1:7401,7402,7403")?, Options::default()).await?;
 //! let guard = client.lock("reports/nightly", LockOptions::default().wait(Duration::from_secs(10))).await?;
-//! println!("held with token {}", guard.token());
+//! tokio::select! {
+//!     done = write_report(guard.token()) => done?,
+//!     () = guard.lost() => eprintln!("stop: another client may hold the lock soon"),
+//! }
 //! guard.release().await?;
 //! # Ok(())
 //! # }

@@ -13,12 +13,14 @@ use super::{DialError, PemFile, Stream, TlsError, client_config, identity};
 
 /// What a client connects with: nothing at all, or TLS with the CA that it trusts and a proof of who it is.
 ///
-/// ```
-/// use palisade_client::{Options, Security};
+/// ```no_run
+/// use palisade_client::{Client, Options, Security};
 ///
+/// # async fn example(endpoints: Vec<String>) -> Result<(), palisade_client::Error> {
 /// let security = Security::tls("ca.pem").with_certificate("client-worker.pem", "client-worker-key.pem");
-/// let options = Options { security, ..Options::default() };
-/// # let _ = options;
+/// let client = Client::connect(&endpoints, Options { security, ..Options::default() }).await?;
+/// # Ok(())
+/// # }
 /// ```
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Security(Option<Arc<Files>>);

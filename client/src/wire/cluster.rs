@@ -120,7 +120,8 @@ pub struct MemberView {
     pub client_addr: Option<String>,
     /// Whether the answering node has a connection from it.
     pub connected: bool,
-    /// On a leader: the last index that it is known to have.
+    /// The last index that it is known to have: at a leader, and at another node if the request asks the members (`GET
+    /// /v1/status?ask=members`) and the leader answers within a second.
     pub matched: Option<u64>,
     /// The version of its program, such as `0.1.0`, as of its last handshake with the answering node; null if there was
     /// none yet, or its version does not say it. Only in JSON; nodes of 0.1.0 do not have the field.
@@ -132,6 +133,11 @@ pub struct MemberView {
     #[serde(default, with = "only_in_json")]
     #[cfg_attr(feature = "schema", schemars(with = "Option<u16>", skip_serializing_if = "Option::is_none"))]
     pub protocol: Option<u16>,
+    /// Free space on its disk, in a status: of the answering node itself, and of others if the request asks the members
+    /// (`GET /v1/status?ask=members`) and this one answers within a second. Only in JSON.
+    #[serde(default, with = "only_in_json")]
+    #[cfg_attr(feature = "schema", schemars(with = "Option<DiskView>", skip_serializing_if = "Option::is_none"))]
+    pub disk: Option<DiskView>,
 }
 
 /// Fields of a type in JSON that its binary form lacks: its bytes stay those that earlier versions read.

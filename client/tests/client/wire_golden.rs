@@ -169,6 +169,7 @@ fn answers() -> Vec<Answer> {
         matched: Some(12),
         version: None,
         protocol: None,
+        disk: None,
     };
     let learner = MemberView {
         id: 3,
@@ -181,6 +182,7 @@ fn answers() -> Vec<Answer> {
         matched: None,
         version: None,
         protocol: None,
+        disk: None,
     };
     let page = LockPage { locks: vec![free.clone()], next_after: None };
     vec![
@@ -427,7 +429,7 @@ fn json_may_omit_defaults_only() {
 /// Goal: the bytes of a member are those that the version before reads; what a node tells more, it tells in JSON.
 #[test]
 fn program_of_a_member_is_only_in_json() {
-    let member = |version: Option<&str>, protocol| MemberView {
+    let member = |version: Option<&str>, protocol, disk| MemberView {
         id: 2,
         generation: 0,
         voter: true,
@@ -438,8 +440,10 @@ fn program_of_a_member_is_only_in_json() {
         matched: None,
         version: version.map(str::to_owned),
         protocol,
+        disk,
     };
-    let (complete, silent) = (member(Some("0.2.0"), Some(11)), member(None, None));
+    let complete = member(Some("0.2.0"), Some(11), Some(DiskView::default()));
+    let silent = member(None, None, None);
     let (mut bytes, mut fewer) = (Vec::new(), Vec::new());
     encode_into(&complete, &mut bytes);
     encode_into(&silent, &mut fewer);
@@ -447,7 +451,7 @@ fn program_of_a_member_is_only_in_json() {
     assert_eq!(decode::<MemberView>(&bytes).unwrap(), silent);
     let mut text = serde_json::to_value(&complete).unwrap();
     assert_eq!(serde_json::from_value::<MemberView>(text.clone()).unwrap(), complete);
-    for field in ["version", "protocol"] {
+    for field in ["version", "protocol", "disk"] {
         text.as_object_mut().unwrap().remove(field).unwrap();
     }
     assert_eq!(serde_json::from_value::<MemberView>(text).unwrap(), silent, "the version before has no such fields");

@@ -155,7 +155,7 @@ pub(super) fn refusal(failure: &Failure) -> Option<Refusal> {
         Code::NoSession => Some(Refusal::NoSession),
         Code::Denied => Some(Refusal::Denied),
         Code::StaleToken => Some(Refusal::StaleToken),
-        Code::OtherVersion => Some(Refusal::OtherVersion { version: failure.version.unwrap_or_default() }),
+        Code::OtherVersion => Some(Refusal::OtherVersion { version: failure.version? }),
         _ => None,
     }
 }

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Component, Path, PathBuf};
 
-use crate::{COLUMNS, links, markdown_files, workspace};
+use crate::{COLUMNS, files_below, links, workspace};
 
 const CONTENTS: &str = "README.md";
 const SUMMARY: &str = "SUMMARY.md";
@@ -30,7 +30,7 @@ fn title(text: &str) -> Option<&str> {
 
 /// The pages of docs/, with names relative to it. A file without a heading is a part of another page.
 fn pages() -> BTreeSet<PathBuf> {
-    let files = markdown_files(&docs()).into_iter().map(|path| path.strip_prefix(docs()).unwrap().to_owned());
+    let files = files_below(&docs(), "md").into_iter().map(|path| path.strip_prefix(docs()).unwrap().to_owned());
     files.filter(|file| file != Path::new(SUMMARY) && title(&read(file)).is_some()).collect()
 }
 

@@ -15,12 +15,13 @@ fn workspace() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the crate is in the workspace")
 }
 
-/// The Markdown files in a folder and in the folders below it.
-fn markdown_files(folder: &Path) -> Vec<PathBuf> {
+/// The files with this extension in a folder and in the folders below it.
+fn files_below(folder: &Path, extension: &str) -> Vec<PathBuf> {
     let entries = fs::read_dir(folder).unwrap().map(|entry| entry.unwrap().path());
     let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
-    let mut files: Vec<_> = files.into_iter().filter(|path| path.extension().is_some_and(|ext| ext == "md")).collect();
-    files.extend(folders.iter().flat_map(|folder| markdown_files(folder)));
+    let is_one = |path: &PathBuf| path.extension().is_some_and(|it| it == extension);
+    let mut files: Vec<_> = files.into_iter().filter(is_one).collect();
+    files.extend(folders.iter().flat_map(|folder| files_below(folder, extension)));
     files.sort();
     files
 }
@@ -28,7 +29,7 @@ fn markdown_files(folder: &Path) -> Vec<PathBuf> {
 /// Every Markdown file of the project.
 fn documents() -> Vec<PathBuf> {
     let folders = ["docs", "spec/tests/scripts"].map(|folder| workspace().join(folder));
-    let mut documents: Vec<_> = folders.iter().flat_map(|folder| markdown_files(folder)).collect();
+    let mut documents: Vec<_> = folders.iter().flat_map(|folder| files_below(folder, "md")).collect();
     let alone =
         ["", "clients/go", "clients/python", "clients/typescript", "fuzz"].map(|folder| workspace().join(folder));
     let alone = alone.iter().flat_map(|folder| fs::read_dir(folder).unwrap()).map(|entry| entry.unwrap().path());
@@ -206,4 +207,52 @@ fn modules_of_the_protocol_and_of_the_models_are_in_the_architecture() {
         let missing: Vec<_> = modules.iter().filter(|module| !is_named(module)).collect();
         assert!(missing.is_empty(), "docs/architecture.md does not name {missing:?}");
     }
+}
+
+/// The code blocks of a document in this language, each with the line where it begins.
+fn blocks(text: &str, language: &str) -> Vec<(usize, Vec<String>)> {
+    let mut blocks: Vec<(usize, Vec<String>)> = Vec::new();
+    let mut is_in_one = false;
+    for (number, line) in text.lines().enumerate() {
+        match line.strip_prefix("```") {
+            Some(_) if is_in_one => is_in_one = false,
+            Some(it) => {
+                is_in_one = it == language;
+                if is_in_one {
+                    blocks.push((number + 1, Vec::new()));
+                }
+            }
+            None if is_in_one => blocks.last_mut().unwrap().1.push(line.to_owned()),
+            None => {}
+        }
+    }
+    blocks
+}
+
+/// Goal: the Rust code of the documents compiles. Each block stands, line by line, in an example of the client or in the
+/// documentation of a module, which the tests compile.
+#[test]
+fn rust_code_of_the_documents_is_compiled() {
+    let bare = |line: &str| {
+        let line = line.trim();
+        line.strip_prefix("//!").or(line.strip_prefix("///")).unwrap_or(line).trim().to_owned()
+    };
+    let sources = ["client/src", "client/examples", "fence/src"].map(|folder| workspace().join(folder));
+    let sources = sources.iter().flat_map(|folder| files_below(folder, "rs"));
+    let sources: Vec<Vec<String>> =
+        sources.map(|path| fs::read_to_string(path).unwrap().lines().map(bare).collect()).collect();
+    let (mut count, mut missing) = (0, Vec::new());
+    for document in documents() {
+        for (line, block) in blocks(&fs::read_to_string(&document).unwrap(), "rust") {
+            count += 1;
+            let block: Vec<String> = block.iter().map(|line| line.trim().to_owned()).collect();
+            assert!(!block.is_empty(), "{}:{line} is empty", document.display());
+            let stands_in = |source: &Vec<String>| source.windows(block.len()).any(|lines| lines == block);
+            if !sources.iter().any(stands_in) {
+                missing.push(format!("{}:{line}", document.display()));
+            }
+        }
+    }
+    assert!(count > 1, "only {count} blocks: this test would check nothing");
+    assert!(missing.is_empty(), "this Rust code is not compiled by any test: {missing:?}");
 }

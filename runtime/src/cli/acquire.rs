@@ -14,10 +14,9 @@ use tokio::time::timeout;
 
 use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, LockKeys, Reach, close};
 use super::connect::{self, Endpoints};
-use super::lock::EXIT_LOST;
 use super::show::print_json;
 use super::signals::StopSignals;
-use super::{EXIT_CANNOT_WRITE, block_on, is_output_whole, print_error};
+use super::{EXIT_CANNOT_WRITE, EXIT_LOST, block_on, is_output_whole, print_error};
 
 /// Acquire a lock, or several, and leave it to the script: print its token and its session
 ///

@@ -27,10 +27,8 @@ use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reac
 use super::proclaim::{self, Proclamations};
 use super::signals::StopSignals;
 use super::watchdog::{HeldLock, Watchdog};
-use super::{block_on, print_error};
+use super::{EXIT_LOST, block_on, print_error};
 
-/// Exit code: the lock was lost while the command ran.
-pub(super) const EXIT_LOST: u8 = 76;
 /// Exit code: the command line cannot be used, as clap's.
 const EXIT_USAGE: u8 = 2;
 

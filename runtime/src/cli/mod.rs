@@ -94,6 +94,8 @@ enum Command {
     Watchdog(watchdog::WatchdogProcess),
 }
 
+/// Exit code: the lock is lost.
+const EXIT_LOST: u8 = 76;
 /// Exit code: standard output or a file cannot be written (EX_IOERR).
 const EXIT_CANNOT_WRITE: u8 = 74;
 

@@ -22,8 +22,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{UnixListener, UnixStream};
 use tokio::time::{sleep, timeout};
 
-use super::lock::EXIT_LOST;
-use super::{block_on, connect, print_error};
+use super::{EXIT_LOST, block_on, connect, print_error};
 
 /// The variable with the name of the socket at which the innermost `palisade lock` listens.
 pub(super) const VARIABLE: &str = "PALISADE_PROCLAIM";

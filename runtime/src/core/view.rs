@@ -132,9 +132,10 @@ pub fn member_views(
             client_addr,
             connected,
             matched: matched.iter().find(|(peer, _)| *peer == id).map(|&(_, matched)| matched),
-            // The core does not know what others run.
+            // The core does not know what others run, nor their disks.
             version: None,
             protocol: None,
+            disk: None,
         }
     };
     members.iter().map(view).collect()

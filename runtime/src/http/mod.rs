@@ -129,6 +129,8 @@ pub struct App {
     metrics_page: Arc<MetricsPage>,
     /// Connections over which requests are forwarded.
     lines: Arc<forward::Lines>,
+    /// What the other members have said of themselves.
+    said: Arc<forward::Said>,
     next_connection: Arc<AtomicU64>,
 }
 
@@ -180,6 +182,7 @@ impl App {
             watches: Arc::new(Semaphore::new(limits::WATCHES)),
             metrics_page,
             lines: Arc::new(forward::Lines::new(forwarding)),
+            said: Arc::default(),
             next_connection: Arc::new(AtomicU64::new(1)),
         }
     }
@@ -427,7 +430,8 @@ fn router(app: App) -> Router {
 
 /// The same for requests that other nodes forward: those have checked where they come from.
 fn forwarded_router(app: App) -> Router {
-    with_fallbacks(of_the_leader().into_router()).with_state(app)
+    let forwarded = of_the_leader().get("/v1/status", node::status_for_a_member);
+    with_fallbacks(forwarded.into_router()).with_state(app)
 }
 
 fn with_fallbacks(router: Router<App>) -> Router<App> {

@@ -46,6 +46,7 @@ impl App {
             let program = self.peers.program(NodeId::new(member.id, member.generation));
             (member.version, member.protocol) =
                 program.map(|ran| (ran.version, Some(ran.protocol))).unwrap_or_default();
+            member.disk = (member.id == status.node).then(|| status.disk.clone());
         }
         self.readdress(&mut status.members, status.leader.as_mut());
         status
@@ -57,12 +58,42 @@ impl App {
     }
 }
 
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct StatusQuery {
+    /// With `members`, the node asks the other members for what it does not know, for at most a second: the free space of
+    /// each, and the leader how far each of them is.
+    #[serde(default)]
+    ask: Option<Ask>,
+}
+
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(rename_all = "snake_case")]
+enum Ask {
+    Members,
+}
+
 /// `GET /v1/status`
 pub(super) async fn status(Caller(app): Caller, uri: Uri) -> Response {
-    match app.within_rate(false) {
-        Ok(()) => Json(app.status()).into_response(),
-        Err((failure, seconds)) => reply::too_soon(failure, seconds, &uri),
+    if let Err((failure, seconds)) = app.within_rate(false) {
+        return reply::too_soon(failure, seconds, &uri);
     }
+    let asked: StatusQuery = match body::query(&uri) {
+        Ok(asked) => asked,
+        Err(failure) => return reply::response(Err(failure), &uri),
+    };
+    let mut status = app.status();
+    if asked.ask.is_some() {
+        app.said.add_to(&mut status, &app).await;
+    }
+    Json(status).into_response()
+}
+
+/// The same for another node, a client of which asks for all members. It asks no further node.
+pub(super) async fn status_for_a_member(Caller(app): Caller) -> Response {
+    Json(app.status()).into_response()
 }
 
 /// `GET /healthz`: the process answers.

@@ -83,6 +83,43 @@ fn follower_forwards_what_the_leader_answers() {
     http::get(&leader, "/readyz?leader=yes").unwrap().refused(400, "invalid");
 }
 
+/// Goal: every node can say what only the others know: the space on the disk of each, and how far all are. One that does
+/// not answer is left out, and the others are shown.
+#[test]
+fn every_node_asks_the_members_for_what_they_know() {
+    let (cluster, leader, follower) = calm();
+    let members = |id: u16, query: &str| {
+        let status = http::get(&cluster.client_addr(id), &format!("/v1/status{query}")).unwrap().ok();
+        status["members"].as_array().expect("there are members").clone()
+    };
+    let commit = |id| http::get(&cluster.client_addr(id), "/v1/status").unwrap().ok()["commit"].as_u64().unwrap();
+    let disks = |members: &[Value]| -> Vec<u64> {
+        let has_disk = |member: &&Value| member["disk"]["free_bytes"].as_u64().is_some_and(|free| free > 0);
+        members.iter().filter(has_disk).filter_map(|member| member["id"].as_u64()).collect()
+    };
+    let matched = |members: &[Value]| members.iter().filter(|member| member["matched"].is_u64()).count();
+    eventually("all have all connections", || {
+        let asked = |id| members(id, "?ask=members");
+        (1..=3).all(|id| disks(&asked(id)) == [1, 2, 3]).then_some(())
+    });
+    let is_current = |id| {
+        let behind = |member: &Value| member["matched"].as_u64().is_some_and(|matched| matched >= commit(leader));
+        members(id, "?ask=members").iter().filter(|member| behind(member)).count() >= 2
+    };
+    for id in 1..=3 {
+        assert_eq!(disks(&members(id, "")), [u64::from(id)], "unasked, it shows its own");
+        eventually("it learns how far the others are", || is_current(id).then_some(()));
+    }
+    assert_eq!(matched(&members(follower, "")), 0);
+    http::get(&cluster.client_addr(leader), "/v1/status?ask=all").unwrap().refused(400, "invalid");
+    // A member that hangs, with its connections open.
+    let third = 6 - leader - follower;
+    cluster.freeze(third);
+    let others: Vec<u64> = (1..=3).filter(|id| *id != u64::from(third)).collect();
+    eventually("the others are shown", || (disks(&members(follower, "?ask=members")) == others).then_some(()));
+    cluster.thaw(third);
+}
+
 /// Goal: a client that offers another protocol, as `curl --http2` does, is served as if it did not: at the leader and
 /// at a follower.
 #[test]

@@ -1,10 +1,10 @@
-//! The recipes of the Rust client: a latch and a barrier.
+//! The recipes of the Rust client: a latch, a barrier, and an observer of elections.
 
 use std::time::Duration;
 
-use palisade_client::recipes::{Barrier, Latch};
+use palisade_client::recipes::{Barrier, Latch, Leader, Observer};
 use palisade_client::wire::Consistency;
-use palisade_client::{Client, Error, Options};
+use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
@@ -122,4 +122,63 @@ async fn barrier_survives_a_failover() {
     }
     all(parties).await;
     assert_eq!(first.arrived().await.unwrap().len(), PARTIES);
+}
+
+/// An observer that comes first, one that comes late, and one that is interrupted again and again see each leader, each
+/// value and each end of a leadership, in order, although the node that leads the cluster dies.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn observers_see_every_leader_and_value() {
+    let mut cluster = Cluster::start_calm(3);
+    let serving = tokio::task::block_in_place(|| cluster.wait_ready());
+    let client = client(&cluster).await;
+    let candidacy = |name: &str| {
+        let options = LockOptions::default().wait(PATIENCE).ttl(Duration::from_secs(30)).owner(name);
+        options.value(format!("{name}-1"))
+    };
+    let leader = |guard: &Guard, owner: &str, value: &str| {
+        let (owner, value) = (owner.to_owned(), Some(value.to_owned()));
+        Some(Leader { owner, session: guard.session().number(), token: guard.token(), value })
+    };
+    let mut early = Observer::new(&client, "group");
+    assert_eq!(next(&mut early).await, None);
+
+    let mut first = client.lock("group", candidacy("first")).await.unwrap();
+    let waiting = {
+        let (client, candidacy) = (client.clone(), candidacy("second"));
+        tokio::spawn(async move { client.lock("group", candidacy).await })
+    };
+    // Another lock, and a record of the same key, are no leaders.
+    client.lock("group/1", candidacy("another")).await.unwrap().release().await.unwrap();
+    Latch::new(&client, "group").open().await.unwrap();
+    first.proclaim("first-2").await.unwrap();
+    let mut late = Observer::new(&client, "group");
+    let second_value = leader(&first, "first", "first-2");
+    // Its node may lag behind, and show what was before.
+    while next(&mut late).await != second_value {}
+    assert_eq!(next(&mut early).await, leader(&first, "first", "first-1"));
+    assert_eq!(next(&mut early).await, second_value);
+
+    cluster.kill(serving);
+    first.proclaim("first-3").await.unwrap();
+    let third = leader(&first, "first", "first-3");
+    first.release().await.unwrap();
+    let second = waiting.await.unwrap().unwrap();
+    let elected = leader(&second, "second", "second-1");
+    client.break_lock("group", second.token(), "for the test").await.unwrap();
+    for observer in [&mut early, &mut late] {
+        for expected in [&third, &None, &elected, &None] {
+            // A call that is dropped loses nothing.
+            let seen = match timeout(Duration::from_millis(1), observer.next()).await {
+                Ok(seen) => seen.expect("the watch is permitted"),
+                Err(_) => next(observer).await,
+            };
+            assert_eq!(seen, *expected);
+        }
+        assert!(timeout(WHILE, observer.next()).await.is_err(), "nothing more has happened");
+    }
+    client.close().await;
+}
+
+async fn next(observer: &mut Observer) -> Option<Leader> {
+    timeout(PATIENCE, observer.next()).await.expect("it is told in time").expect("the watch is permitted")
 }

@@ -217,9 +217,11 @@ fn of_the_node(schemas: &mut Schemas) -> Vec<Operation> {
     });
     vec![
         operation("get", "/v1/status", "status", "The node's own view of the cluster.")
+            .query::<node::StatusQuery>(schemas)
             .authenticated()
             .limited()
-            .answers::<StatusView>(schemas, "The node's view."),
+            .answers::<StatusView>(schemas, "The node's view.")
+            .or(&[Code::Invalid]),
         operation("get", "/v1/members", "listMembers", "The members, according to this node.")
             .authenticated()
             .limited()

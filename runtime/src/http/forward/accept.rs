@@ -1,4 +1,5 @@
-//! The leader's side: connections over which other nodes forward requests.
+//! The other side: connections over which other nodes forward requests to this one, which leads as far as they know, or
+//! ask it for its status.
 
 use std::sync::Arc;
 

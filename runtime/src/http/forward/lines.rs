@@ -1,4 +1,5 @@
-//! A follower's connections to the leader: each carries one request at a time, and is kept for the next one.
+//! Connections to other nodes that carry requests, nearly all of them a follower's to the leader: each carries one
+//! request at a time, and is kept for the next one.
 
 use std::time::Duration;
 
@@ -25,7 +26,7 @@ const KEPT_FOR: Duration = Duration::from_secs(10);
 /// Bytes of an answer, at most: a page of 1,000 locks with full queues stays below it.
 const LARGEST_ANSWER: usize = 64 << 20;
 
-/// The connections to the leader that carry no request at the moment.
+/// The connections to other nodes that carry no request at the moment.
 #[derive(Debug)]
 pub(in crate::http) struct Lines {
     /// Each takes a descriptor of those for forwarding, so that idle connections of clients leave the others theirs.
@@ -33,10 +34,10 @@ pub(in crate::http) struct Lines {
     idle: Mutex<Vec<(Line, Instant)>>,
 }
 
-/// A connection to the leader.
+/// A connection to another node.
 #[derive(Debug)]
 pub(super) struct Line {
-    leader: NodeId,
+    node: NodeId,
     pub(super) sender: SendRequest<Body>,
     connection: JoinHandle<()>,
     _permit: OwnedSemaphorePermit,
@@ -49,20 +50,36 @@ impl Lines {
         Lines { permits, idle: Mutex::default() }
     }
 
-    /// A connection to this leader that waits for a request.
-    fn take(&self, leader: NodeId) -> Option<Line> {
+    /// A connection to this node that waits for a request.
+    fn take(&self, node: NodeId) -> Option<Line> {
         let mut idle = self.idle.lock();
         let now = Instant::now();
-        idle.retain(|(line, since)| line.leader == leader && !line.sender.is_closed() && now < *since + KEPT_FOR);
-        idle.pop().map(|(line, _)| line)
+        idle.retain(|(line, since)| !line.sender.is_closed() && now < *since + KEPT_FOR);
+        let latest = idle.iter().rposition(|(line, _)| line.node == node)?;
+        Some(idle.remove(latest).0)
     }
 
     fn put(&self, mut line: Line) {
         line.used = None;
-        let mut idle = self.idle.lock();
-        if idle.len() < KEPT && line.sender.is_ready() {
-            idle.push((line, Instant::now()));
+        if !line.sender.is_ready() {
+            return;
         }
+        let mut idle = self.idle.lock();
+        if idle.len() >= KEPT {
+            // The one that has waited longest: it may lead to a node that is asked no more.
+            idle.remove(0);
+        }
+        idle.push((line, Instant::now()));
+    }
+
+    /// A descriptor for one more connection; if all are taken, that of the one that has waited longest.
+    fn permit(&self) -> Option<OwnedSemaphorePermit> {
+        self.permits.take().or_else(|| {
+            let mut idle = self.idle.lock();
+            let longest = (!idle.is_empty()).then(|| idle.remove(0));
+            drop((idle, longest));
+            self.permits.take()
+        })
     }
 
     /// Counts a connection towards the part of the request's client.
@@ -71,27 +88,28 @@ impl Lines {
         self.permits.used_by(client.clone()).map(Some).ok_or_else(|| Failed::Limited(app.has_its_part(&client)))
     }
 
-    /// A connection to this leader, for a request.
-    pub(super) async fn line(&self, app: &App, leader: NodeId) -> Result<Line, Failed> {
+    /// A connection to this node, for a request.
+    pub(super) async fn line(&self, app: &App, node: NodeId) -> Result<Line, Failed> {
         let used = self.used_by(app)?;
-        while let Some(mut line) = self.take(leader) {
+        while let Some(mut line) = self.take(node) {
             if line.sender.ready().await.is_ok() {
                 line.used = used;
                 return Ok(line);
             }
         }
-        let permit = self.permits.take();
-        let permit = permit.ok_or_else(|| Failed::NotSent("this node has too many connections to it open".into()))?;
+        let permit = self.permit();
+        let permit =
+            permit.ok_or_else(|| Failed::NotSent("this node has too many connections to other nodes open".into()))?;
         let not_sent = |error: &dyn std::fmt::Display| Failed::NotSent(error.to_string());
-        let stream = app.peers.dial_for_requests(leader).await.map_err(|error| not_sent(&error))?;
+        let stream = app.peers.dial_for_requests(node).await.map_err(|error| not_sent(&error))?;
         let handshake = http1::handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(|error| not_sent(&error))?;
         let connection = tokio::spawn(async move { drop(connection.with_upgrades().await) });
-        Ok(Line { leader, sender, connection, _permit: permit, used })
+        Ok(Line { node, sender, connection, _permit: permit, used })
     }
 }
 
-/// A request that is dropped ends at the leader, too, which withdraws its wait.
+/// A request that is dropped ends at the other node, too: a leader withdraws its wait.
 impl Drop for Line {
     fn drop(&mut self) {
         self.connection.abort();
@@ -110,19 +128,28 @@ impl Line {
 
 /// Sends a request to the leader, and returns its whole answer.
 pub(super) async fn send(app: &App, leader: NodeId, parts: &Parts, body: Bytes) -> Result<Response, Failed> {
-    let exchange = async {
-        let mut line = app.lines.line(app, leader).await?;
-        let mut request = head(parts, &Origin::of(app, parts));
-        request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
-        let response = line.send(request.map(|()| Body::from(body))).await?;
-        let response = whole(response).await?;
-        app.lines.put(line);
-        Ok(response)
-    };
+    let client = Origin::of(app, parts);
     tokio::select! {
-        answered = exchange => answered,
+        answered = exchange(app, leader, parts, body, &client) => answered,
         () = app.no_longer_follows(leader) => Err(Failed::Unknown("another leader is being elected".into())),
     }
+}
+
+/// Sends a request to a node, and returns its whole answer.
+pub(super) async fn exchange(
+    app: &App,
+    node: NodeId,
+    parts: &Parts,
+    body: Bytes,
+    client: &Origin,
+) -> Result<Response, Failed> {
+    let mut line = app.lines.line(app, node).await?;
+    let mut request = head(parts, client);
+    request.headers_mut().insert(CONTENT_LENGTH, body.len().into());
+    let response = line.send(request.map(|()| Body::from(body))).await?;
+    let response = whole(response).await?;
+    app.lines.put(line);
+    Ok(response)
 }
 
 /// The whole answer.

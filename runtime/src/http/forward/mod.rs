@@ -8,6 +8,7 @@
 
 mod accept;
 mod lines;
+mod members;
 mod origin;
 mod tunnel;
 
@@ -28,6 +29,7 @@ use tracing::debug;
 
 pub use self::accept::accept;
 pub(super) use self::lines::Lines;
+pub(super) use self::members::Said;
 pub use self::origin::Origin;
 
 use super::{App, Caller, body, reply};

@@ -47,6 +47,11 @@ impl Origin {
         }
     }
 
+    /// A node that asks for itself: it has no name and no limits of a client.
+    pub(super) fn of_this_node() -> Origin {
+        Origin { principal: String::new(), remote: None, token: None, listener: Listener::Clients, follower: None }
+    }
+
     pub(super) fn write(&self, headers: &mut HeaderMap) {
         headers.insert(HEADER, self.header());
     }

@@ -180,7 +180,7 @@ async function look() {
   if (isLooking) return;
   isLooking = true;
   try {
-    status = await ask("/v1/status");
+    status = await ask("/v1/status?ask=members");
     noticeNewCluster();
     const prefix = isLarge ? at("search").value : "";
     const page = await pages("locks", prefix);
@@ -257,7 +257,6 @@ function show() {
     say(at("cluster"), status.cluster_name);
     views.summary(at("summary"), status);
     views.nodes(at("nodes"), status);
-    noteNodes();
     say(at("about"), `Node ${status.node} of the cluster ${status.cluster_name} serves this page.`);
   }
   noteLive();
@@ -311,16 +310,6 @@ function noteLive() {
   if (isOff) say(at("live"), "no connection");
   else if (trouble?.code === "unauthenticated") say(at("live"), "not admitted");
   else if (status) say(at("live"), isLive ? `live${node}` : `looking every ${LOOK_MS / 1000} s`);
-}
-
-function noteNodes() {
-  const { leader, node } = status;
-  const isUnknown = leader && leader.id !== node;
-  const version = isUnknown ? `${leader.client_addr}` : "";
-  if (at("nodes-note").dataset.version === version) return;
-  at("nodes-note").dataset.version = version;
-  const link = leader?.client_addr ? h("a", { href: views.pageOf(leader.client_addr) }, `the page of node ${leader.id}`) : "its page";
-  fill(at("nodes-note"), isUnknown && ["How far the nodes are behind, the leader knows: see ", link, "."]);
 }
 
 /** A sentence above everything, and what to do; none, if all is well. */

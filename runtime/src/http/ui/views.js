@@ -25,17 +25,19 @@ export function summary(element, status) {
   );
 }
 
-/** One row for each node. Only the leader knows how far the others are. */
+/** One row for each node. Only the leader knows how far the others are, and each node how much space it has: what they
+ * have not said in time is unknown. */
 export function nodes(body, status) {
+  // A node that is behind does not know all that is committed.
+  const end = Math.max(status.commit, ...status.members.map((member) => member.matched ?? 0));
   const rows = status.members.map((member) => {
     const own = member.id === status.node;
     const isLeader = member.id === status.leader?.id;
     const role = isLeader ? "leader" : own ? status.role.replace("_", "-") : member.returning ? "returning" : member.voter ? "follower" : "learner";
     const connected = own || member.connected;
-    const behind = isLeader ? 0 : typeof member.matched !== "number" ? undefined : Math.max(0, status.commit - member.matched);
-    const free = own ? status.disk.free_bytes : undefined;
-    const { version } = member;
-    const shown = { id: member.id, generation: member.generation, own, role, version, connected, behind, free, low: own && status.disk.low, address: member.client_addr };
+    const behind = isLeader ? 0 : typeof member.matched !== "number" ? undefined : end - member.matched;
+    const { version, disk } = member;
+    const shown = { id: member.id, generation: member.generation, own, role, version, connected, behind, free: disk?.free_bytes, low: disk?.low, address: member.client_addr };
     return [`${member.id}`, JSON.stringify(shown), () => nodeRow(shown)];
   });
   keep(body, rows);
@@ -49,8 +51,8 @@ function nodeRow({ id, generation, own, role, version, connected, behind, free, 
     cell({}, h("strong", {}, name), " ", h("span", { class: "soft text" }, link ?? "")),
     cell({ class: role === "leader" && "leader" }, role),
     cell({}, typeof version !== "string" ? unknown("this node has not been told it") : h("span", { class: "text" }, version)),
-    cell({ class: "number", "data-label": "behind" }, behind === undefined ? unknown("the leader knows it") : number(behind)),
-    cell({ class: "number", "data-label": "free" }, free === undefined || free === null ? unknown("the node itself knows it") : h("span", { class: low && "amber" }, bytes(free), low && " (low)")),
+    cell({ class: "number", "data-label": "behind" }, behind === undefined ? unknown("the leader has not said it") : number(behind)),
+    cell({ class: "number", "data-label": "free" }, free === undefined || free === null ? unknown("the node has not said it") : h("span", { class: low && "amber" }, bytes(free), low && " (low)")),
     cell({ class: !connected && "red" }, own ? h("span", { class: "soft" }, "this page") : connected ? "connected" : "DOWN"),
   );
 }

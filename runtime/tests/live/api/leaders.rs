@@ -81,8 +81,17 @@ fn every_node_tells_its_own_view() {
         assert_eq!(status["role"], if leads { "leader" } else { "follower" });
         assert_eq!(status["leader"]["client_addr"], leader.0.as_str());
         for member in status["members"].as_array().unwrap() {
-            let known =
-                ["client_addr", "connected", "generation", "id", "matched", "peer_addr", "protocol", "returning"];
+            let known = [
+                "client_addr",
+                "connected",
+                "disk",
+                "generation",
+                "id",
+                "matched",
+                "peer_addr",
+                "protocol",
+                "returning",
+            ];
             assert_eq!(fields(member), [&known[..], &["version", "voter"]].concat());
             assert_eq!((&member["version"], &member["protocol"]), (&json!(env!("CARGO_PKG_VERSION")), &json!(11)));
             let other = u16::try_from(member["id"].as_u64().unwrap()).unwrap();
@@ -90,6 +99,7 @@ fn every_node_tells_its_own_view() {
             assert_eq!(member["peer_addr"], cluster.peer_addr(other).as_str());
             assert_eq!(member["connected"], true);
             assert_eq!(member["matched"].is_u64(), leads && other != id, "{member}");
+            assert_eq!(member["disk"].is_object(), other == id, "{member}");
         }
         assert_eq!(node.get("/healthz").body, "ok\n");
         assert_eq!(node.get("/readyz").body, "ok\n");

@@ -32,9 +32,10 @@ const ALONE: [(&str, &[&str]); 8] = [
     (
         "election",
         &[
+            "before: None",
             "host-1 leads, at 10.0.0.1:8080",
-            "host-1 was elected, at 10.0.0.1:8080",
-            "it is at 10.0.0.2:8080 now",
+            "host-1 leads with token ",
+            "host-1 leads with token ",
             "it has resigned",
         ],
     ),

@@ -115,8 +115,14 @@ fn page_survives_the_death_of_a_leader() {
     browser.open(&page(&cluster, follower));
     browser.wait_for("#summary", &format!("node {leader}"));
     browser.wait_for("#live", "live");
+    // It shows what only the others know.
+    for id in cluster.ids() {
+        browser.wait_for(&format!("#nodes tr:nth-child({id}) td[data-label=free]"), "B");
+    }
+    browser.wait_gone("#nodes", "has not said it");
     cluster.kill(leader);
     browser.wait_for(&format!("#nodes tr:nth-child({leader})"), "DOWN");
+    browser.wait_for(&format!("#nodes tr:nth-child({leader}) td[data-label=free]"), "has not said it");
     let next = cluster.wait_ready();
     browser.wait_for("#summary", &format!("node {next}"));
     acquire(&cluster, "after", &json!({ "owner": "survivor", "ttl_ms": LONG }));
