@@ -74,7 +74,11 @@ fn every_witness_mutant_and_walk_has_a_saved_trace() {
             continue;
         }
         for (property, _) in model.model.properties().iter().filter(|(_, possible)| *possible) {
-            assert!(shown.contains(&(model.name, *property)), "no witness in {} of: {property}", model.name);
+            assert!(
+                shown.contains(&(model.name, *property)),
+                "no witness of {property:?}: run `just traces {}`",
+                model.name
+            );
         }
     }
     let lists = Path::new(env!("CARGO_MANIFEST_DIR")).join("../model/mutants");
