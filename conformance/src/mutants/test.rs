@@ -44,15 +44,15 @@ impl mutant::Finder for Finder {
             let [stdout, stderr] = [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text));
             match passes(&stdout, &self.test) {
                 Some(true) => Ok(Ok(())),
-                Some(false) => Ok(Err(panic_message(&stdout).to_owned())),
+                Some(false) => Ok(Err(panic_message(&stdout))),
                 None => Err(Error::Run(format!("`cargo test {}` failed to run:\n{stdout}{stderr}", self.test))),
             }
         };
         let Err(panic_message) = test_result(build)? else {
             return Ok(Verdict::Survived(format!("`cargo test {}`", self.test)));
         };
-        let how = format!("its test: {panic_message}");
-        let is_meant = how.contains(&self.says);
+        let is_meant = panic_message.contains(&self.says);
+        let how = format!("its test: {}", panic_message.lines().next().unwrap_or_default());
         Ok(Verdict::of_finding(how, test_result(&build.sound())?, is_meant))
     }
 }
@@ -84,10 +84,13 @@ fn passes(output: &str, test: &str) -> Option<bool> {
     })
 }
 
-/// The first line of the failing test's panic message.
-fn panic_message(output: &str) -> &str {
+/// The failing test's panic message, which may have several lines.
+fn panic_message(output: &str) -> String {
     let mut lines = output.lines().skip_while(|line| !line.contains("panicked at"));
-    lines.nth(1).unwrap_or("the test failed without a panic message").trim()
+    let message =
+        lines.by_ref().skip(1).take_while(|line| !line.starts_with("stack backtrace:") && !line.starts_with("note: "));
+    let message: Vec<&str> = message.map(str::trim).collect();
+    if message.is_empty() { "the test failed without a panic message".to_owned() } else { message.join("\n") }
 }
 
 #[cfg(test)]
@@ -124,9 +127,9 @@ mod tests {
     #[test]
     fn test_output_is_parsed() {
         let output = "running 1 test\ntest some::story ... FAILED\n\nfailures:\n\n---- some::story stdout ----\n\n\
-                    thread 'some::story' (7) panicked at a.rs:1:2:\nthe lock is gone\nstack backtrace:\n";
+                    thread 'some::story' (7) panicked at a.rs:1:2:\nthe lock is gone\n  left: 7\nstack backtrace:\n   0: a\n";
         assert_eq!(passes(output, "-p x --test y some::story"), Some(false));
-        assert_eq!(panic_message(output), "the lock is gone");
+        assert_eq!(panic_message(output), "the lock is gone\nleft: 7");
         assert_eq!(passes("test some::story ... ok\n", "-p x --test y some::story"), Some(true));
         assert_eq!(
             passes("test some::story ... ok\n", "-p x --test y story"),

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::Output;
 use std::time::Duration;
 
+use palisade_client::wire::Acquired;
 use palisade_fence::{Fence, KeyId, Root, Signed, Verifier};
 use serde_json::json;
 use tempfile::TempDir;
@@ -142,6 +143,26 @@ fn grants_of_every_leader_are_verified_offline() {
     refused(keys.resource("report", &u64::MAX.to_string(), &[]), "malformed");
     let thief = key_id(second).to_string();
     refused(keys.resource("report", second, &["--refuse", &thief]), "refused_key");
+}
+
+/// Goal: a grant of several keys has one token, and for each of its keys a signed token that counts for that key alone.
+#[test]
+fn each_key_of_a_claim_has_a_signed_token_of_its_own() {
+    let keys = Keys::new();
+    keys.issue("node-1", &[]);
+    let cluster = keys.cluster(1);
+    let asked = json!({ "keys": ["stock/b", "stock/a"], "ttl_ms": 600_000 });
+    let answer = post_to_leader(&cluster.endpoints(), "/v1/acquire", &asked).ok();
+    let grant: Acquired = serde_json::from_value(answer).unwrap();
+    assert_eq!((grant.keys.as_slice().len(), grant.signed.len()), (2, 2));
+    for key in grant.keys.iter() {
+        for (of, signed) in grant.keys.iter().zip(&grant.signed) {
+            match keys.verifier().verify(key, signed) {
+                Ok(verified) => assert_eq!((key, verified.token), (of, grant.token)),
+                Err(refusal) => assert_eq!((key != of, refusal.code()), (true, "wrong_key")),
+            }
+        }
+    }
 }
 
 /// Goal: without the option, answers are as before; and a command under a lock finds no signed token
