@@ -8,8 +8,8 @@ use crate::{Client, Error, Watcher};
 /// [`Guard::proclaim`](crate::Guard::proclaim), and resigns with [`Guard::release`](crate::Guard::release).
 ///
 /// It needs the right to read the key, and no other. It is a watch, so it goes on at another node when its node stops,
-/// and what it shows may be a moment old: a leader must send its token with what it does, and whoever obeys it must
-/// compare the tokens.
+/// and the leader that it shows may be a former one by then: a leader must send its token with each request, and a
+/// resource must compare the tokens.
 ///
 /// ```no_run
 /// # async fn example(client: palisade_client::Client) -> Result<(), palisade_client::Error> {
@@ -61,7 +61,7 @@ impl Observer {
         Observer { watcher: client.watch(Watch::key(&key)), key, present: None, shown: None }
     }
 
-    /// The present leader at the first call, at once; then each other leader and each other value, in order, and `None`
+    /// The present leader at the first call, as soon as a node answers; then each other leader and each other value, in order, and `None`
     /// when a leadership has ended. Between two calls nothing is skipped that the nodes still have in their history
     /// (`serve --watch-history`); if they have it no more, the present state follows. So an observer that calls seldom
     /// learns of former leaders, too.

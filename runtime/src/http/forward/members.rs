@@ -29,7 +29,9 @@ impl Said {
     pub(in crate::http) async fn add_to(&self, status: &mut StatusView, app: &App) {
         let mut said = self.0.lock().await;
         if said.as_ref().is_none_or(|(at, _)| at.elapsed() >= COUNTS_FOR) {
-            *said = Some((Instant::now(), ask_all(app, status).await));
+            let answers = ask_all(app, status).await;
+            // From their arrival on: those that have waited while a member hung do not ask it again, one after the other.
+            *said = Some((Instant::now(), answers));
         }
         for other in said.iter().flat_map(|(_, said)| said) {
             add(status, other);
