@@ -139,7 +139,7 @@ fn applied<S: StateMachine>(outputs: &[Output<S>]) -> u64 {
 
 /// A follower acknowledges at least the last entry of its snapshot: a snapshot includes only
 /// committed entries.
-pub(super) fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
+fn covers_the_snapshot<S: StateMachine>(matched: Index, after: &Node<S>) -> Check {
     let base = after.log().base().index;
     require!(
         Property::AcknowledgementsMatchLog,

@@ -1,7 +1,7 @@
 //! A node's behaviour at a single input.
 
 use super::*;
-use crate::checker::inputs::{covers_the_snapshot, limits_are_kept};
+use crate::checker::inputs::limits_are_kept;
 use crate::lock::Outcome;
 use crate::raft::{MAX_TERM_ADVANCE, Role};
 
@@ -120,11 +120,17 @@ fn too_many_entries_in_one_step_or_in_flight_are_seen() {
 
 #[test]
 fn acknowledgement_of_less_than_the_snapshot_is_seen() {
-    let mut node = Cluster::elected().nodes[&FOLLOWER].clone();
-    node.step(Input::Compact(Index(1)), &mut Vec::new());
+    let mut cluster = Cluster::elected();
+    cluster.step(FOLLOWER, Input::Compact(Index(1))).unwrap();
+    let node = cluster.nodes[&FOLLOWER].clone();
     assert_eq!(node.log().base().index, Index(1));
-    assert_eq!(covers_the_snapshot(Index(1), &node), Ok(()));
-    violates(covers_the_snapshot(Index(0), &node), Property::AcknowledgementsMatchLog);
+    let acknowledges = |matched| {
+        let body = Body::AppendAccepted { matched: Index(matched), round: ReadRound(0) };
+        [Output::Send(cluster.message(FOLLOWER, LEADER, body))]
+    };
+    let (right, wrong) = (acknowledges(1), acknowledges(0));
+    cluster.claim(&node, &Input::HeartbeatTimeout, &right).unwrap();
+    violates(cluster.claim(&node, &Input::HeartbeatTimeout, &wrong), Property::AcknowledgementsMatchLog);
 }
 
 #[test]
