@@ -73,6 +73,17 @@ struct Listed {
 struct Compacted {
     event: &'static str,
     floor: u64,
+    message: String,
+}
+
+impl Compacted {
+    fn up_to(floor: u64) -> Compacted {
+        let message = format!(
+            "events up to revision {floor} are missing: the node does not have them any more (--watch-history is how \
+             much it keeps); the present state follows"
+        );
+        Compacted { event: "compacted", floor, message }
+    }
 }
 
 impl Watch {
@@ -118,7 +129,7 @@ impl Watch {
                     print_json(&event);
                     events += 1;
                 }
-                Watched::Compacted { floor } => print_json(&Compacted { event: "compacted", floor }),
+                Watched::Compacted { floor } => print_json(&Compacted::up_to(floor)),
             }
         }
         Ok(())

@@ -318,6 +318,20 @@ fn compacted_watch_begins_with_a_listing() {
         let mut early = Events::open(&node.0, &format!("key=kept&after={id}"));
         assert_eq!(early.next(), Some(next));
     }
+    // The command says the same in a sentence.
+    let mut command = palisade();
+    command.args(["watch", "kept", "--after", "1.1", "--endpoints", &node.0]);
+    let mut watching = command.stdout(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(watching.stdout.take().unwrap()).lines().map(Result::unwrap);
+    let compacted: Value = serde_json::from_str(&lines.next().unwrap()).unwrap();
+    assert_eq!(compacted["event"], "compacted");
+    let sentence = format!("events up to revision {} are missing: ", compacted["floor"]);
+    assert!(compacted["message"].as_str().unwrap().starts_with(&sentence), "{compacted}");
+    // The present state follows, and the command ends with the reader of what it prints.
+    let next = lines.next().unwrap();
+    assert!(next.starts_with(r#"{"event":"lock""#), "{next}");
+    drop(lines);
+    assert!(watching.wait().unwrap().success());
 }
 
 /// A prefix with more locks than fit into a part is listed in several, with its records, and what happens

@@ -17,7 +17,7 @@ use crate::support::eventually;
 use crate::support::locks::post_to_leader;
 
 /// The examples that end by themselves and need no other process, and what each prints, in order.
-const ALONE: [(&str, &[&str]); 8] = [
+const ALONE: [(&str, &[&str]); 9] = [
     ("lock_and_release", &["examples/simple is mine, with token "]),
     ("fencing", &["quick writes: Ok", "slow writes:  Err", "the resource says: by quick"]),
     (
@@ -29,6 +29,15 @@ const ALONE: [(&str, &[&str]); 8] = [
         ],
     ),
     ("several_keys", &["10 of 100 are moved: 90 and 110 are left"]),
+    (
+        "records",
+        &[
+            "without a lock: StaleToken",
+            "too late: StaleToken",
+            "changed since: OtherVersion",
+            "the report: page 1, page 2",
+        ],
+    ),
     (
         "election",
         &[
@@ -115,10 +124,13 @@ fn hold(key: &'static str, cluster: &Cluster) -> impl FnOnce() {
     }
 }
 
-/// A wait ends while the lock is held, and another one is granted it.
+/// A wait ends while the lock is held, no second one begins beside it, and a later one is granted the lock.
 fn deadline(cluster: &Cluster) {
     let release = hold("waiting", cluster);
-    start("wait_with_deadline", &[], cluster).ends_with("not granted within ");
+    let mut waiter = start("wait_with_deadline", &[], cluster);
+    await_queue(cluster, "examples%2Fwaiting", 1);
+    start("wait_with_deadline", &[], cluster).ends_with("1 waiting already");
+    waiter.ends_with("not granted within ");
     release();
     start("wait_with_deadline", &[], cluster).await_text("granted; working for 8 s with token ");
 }
