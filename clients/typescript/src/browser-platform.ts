@@ -7,7 +7,16 @@
 
 import type { Clock } from "./clock.js";
 import type { Address } from "./endpoints.js";
-import { type HttpRequest, type HttpResponse, type Platform, checkToken, holdUrl, identity } from "./platform.js";
+import {
+  type HttpRequest,
+  type HttpResponse,
+  type Platform,
+  type Socket,
+  type SocketHandlers,
+  checkToken,
+  holdUrl,
+  identity,
+} from "./platform.js";
 
 /**
  * `performance.now()`. Whether it goes on while the machine sleeps differs between browsers and systems: where it does
@@ -29,17 +38,27 @@ async function* chunks(body: ReadableStream<Uint8Array> | null): AsyncGenerator<
   }
 }
 
+/** The protocol that the servers speak. A browser ends a connection whose server accepts none of those that it was offered. */
+const PROTOCOL = "palisade";
+
 /**
- * The platform of a page, with this bearer token for everything but locks: a WebSocket of a browser sends none.
- * @throws TypeError if it is no bearer token.
+ * The platform of a page, with this bearer token.
+ * @throws TypeError if it is no bearer token, or none that a WebSocket of a browser can send.
  */
 export function browserPlatform(token: string | undefined): Platform {
   checkToken(token);
-  return { ...page, request: (address, request, signal, sending) => send(address, request, signal, sending, token) };
+  if (token !== undefined && !/^[\w!#$%&'*+.^`|~-]+$/.test(token)) {
+    throw new TypeError("`token` is not a bearer token that a browser can send with a WebSocket: give it other characters");
+  }
+  return {
+    ...page,
+    connect: (address, handlers) => connect(address, handlers, token),
+    request: (address, request, signal, sending) => send(address, request, signal, sending, token),
+  };
 }
 
 /** What every page has. */
-const page: Omit<Platform, "request"> = {
+const page: Omit<Platform, "connect" | "request"> = {
   clock,
   defaultOwner: "",
   secure: "location" in globalThis && globalThis.location.protocol === "https:",
@@ -47,23 +66,57 @@ const page: Omit<Platform, "request"> = {
   silenceMs: Infinity,
   usesFetch: true,
   afterArrivals: (work) => void setTimeout(work, 0),
-  connect(address, handlers) {
-    const socket = new WebSocket(holdUrl(address));
-    socket.onopen = () => handlers.opened();
-    socket.onmessage = ({ data }) => handlers.received(typeof data === "string" ? data : undefined);
-    socket.onclose = ({ code, reason }) =>
-      handlers.closed(`the connection ended with code ${code}${reason === "" ? "" : `, "${reason}"`}`);
-    return {
-      send: (frame) => {
-        if (socket.readyState === WebSocket.OPEN) socket.send(frame);
-      },
-      close: () => {
-        socket.onopen = socket.onmessage = socket.onclose = null;
-        socket.close();
-      },
-    };
-  },
 };
+
+/** The hosts that have answered this page over TLS. */
+const acquainted = new Set<string>();
+
+/**
+ * Resolves when the host has answered a request, or cannot. A server with TLS asks for a client's certificate. Chromium
+ * cancels a WebSocket whose server does, unless an earlier request to that host has settled that there is none.
+ */
+async function meet({ host }: Address, signal: AbortSignal): Promise<void> {
+  if (acquainted.has(host)) return;
+  try {
+    await fetch(`https://${host}/healthz`, { signal, cache: "no-store" });
+    acquainted.add(host);
+  } catch {
+    // The WebSocket will tell.
+  }
+}
+
+/** Dials with the token, if there is one and the connection has TLS: the protocols are all that a page can send with it. */
+function connect(address: Address, handlers: SocketHandlers, token: string | undefined): Socket {
+  const closing = new AbortController();
+  let socket: WebSocket | undefined;
+  const dial = () => {
+    if (closing.signal.aborted) return;
+    socket = new WebSocket(holdUrl(address), address.secure && token !== undefined ? [PROTOCOL, `bearer.${token}`] : []);
+    let isOpened = false;
+    socket.onopen = () => {
+      isOpened = true;
+      handlers.opened();
+    };
+    socket.onmessage = ({ data }) => handlers.received(typeof data === "string" ? data : undefined);
+    socket.onclose = ({ code, reason }) => {
+      if (!isOpened) acquainted.delete(address.host);
+      handlers.closed(`the connection ended with code ${code}${reason === "" ? "" : `, "${reason}"`}`);
+    };
+  };
+  if (address.secure) void meet(address, closing.signal).then(dial);
+  else dial();
+  return {
+    send: (frame) => {
+      if (socket?.readyState === WebSocket.OPEN) socket.send(frame);
+    },
+    close: () => {
+      closing.abort();
+      if (socket === undefined) return;
+      socket.onopen = socket.onmessage = socket.onclose = null;
+      socket.close();
+    },
+  };
+}
 
 async function send(
   address: Address,

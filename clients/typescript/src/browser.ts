@@ -13,8 +13,8 @@ export * from "./exports.js";
 /** What holds for all locks and requests of a client. */
 export interface ClientOptions extends CoreOptions {
   /**
-   * The bearer token of the client, for everything but locks. Servers with TLS demand it of a page of another origin: a
-   * browser presents its user's certificate also where the user has not asked for anything. It is sent with TLS only.
+   * The bearer token of the client. Servers with TLS demand it of a page of another origin: a browser presents its user's
+   * certificate also where the user has not asked for anything. It is sent with TLS only.
    */
   readonly token?: string;
 }

@@ -10,6 +10,7 @@ import { browserPlatform } from "../src/browser-platform.js";
 import { SuspendClock } from "../src/clock.js";
 import { parseEndpoints, redirectTarget } from "../src/endpoints.js";
 import { nodePlatform } from "../src/node-platform.js";
+import type { SocketHandlers } from "../src/platform.js";
 import { Route } from "../src/route.js";
 import { FakeServer, sleep } from "./fake-server.js";
 
@@ -115,6 +116,76 @@ describe("the platform", () => {
     }
     assert.deepEqual(sent, ["Bearer secret", null]);
     assert.throws(() => browserPlatform("no token"), TypeError);
+    assert.throws(() => browserPlatform("a/b="), /WebSocket/);
+  });
+
+  type FakeSocket = { onopen: () => void; onclose: (event: object) => void };
+
+  /** What pages without a network do: they fetch from these hosts, and open WebSockets with these protocols. */
+  async function pages(connect: (handlers: SocketHandlers, sockets: FakeSocket[]) => Promise<void>) {
+    const done: unknown[] = [];
+    const sockets: FakeSocket[] = [];
+    const { WebSocket, fetch } = globalThis;
+    globalThis.WebSocket = class {
+      static OPEN = 1;
+      readyState = 1;
+      onopen = () => undefined;
+      onclose = () => undefined;
+      constructor(url: string, protocols: string[]) {
+        done.push([url, ...protocols]);
+        sockets.push(this);
+      }
+      send(frame: string) {
+        done.push(frame);
+      }
+      close() {
+        done.push("closed");
+      }
+    } as unknown as typeof WebSocket;
+    globalThis.fetch = (url) => {
+      done.push(url);
+      return Promise.resolve(new Response());
+    };
+    const handlers = { opened: () => undefined, received: () => undefined, closed: () => undefined };
+    try {
+      await connect(handlers as unknown as SocketHandlers, sockets);
+    } finally {
+      Object.assign(globalThis, { WebSocket, fetch });
+    }
+    return { done };
+  }
+
+  it("of a browser offers its bearer token as a protocol, with TLS alone", async () => {
+    const { done } = await pages(async (handlers) => {
+      for (const [token, secure] of [["secret", true], ["secret", false], [undefined, true]] as const) {
+        browserPlatform(token).connect({ host: "offers:1", secure }, handlers);
+        await sleep(1);
+      }
+    });
+    const [secured, plain] = ["wss://offers:1/v1/hold", "ws://offers:1/v1/hold"];
+    assert.deepEqual(done, [
+      "https://offers:1/healthz",
+      [secured, "palisade", "bearer.secret"],
+      [plain],
+      [secured],
+    ]);
+  });
+
+  it("of a browser meets a host over TLS before its first WebSocket, and again after one that was refused", async () => {
+    const address = { host: "meets:1", secure: true };
+    const platform = browserPlatform(undefined);
+    const { done } = await pages(async (handlers, sockets) => {
+      for (let attempt = 0; attempt < 3; attempt++) {
+        platform.connect(address, handlers).send("too early");
+        await sleep(1);
+        if (attempt === 0) sockets.at(-1)?.onopen();
+        sockets.at(-1)?.onclose({ code: 1006, reason: "" });
+      }
+      platform.connect(address, handlers).close();
+      await sleep(1);
+    });
+    const [met, dialled] = ["https://meets:1/healthz", ["wss://meets:1/v1/hold"]];
+    assert.deepEqual(done, [met, dialled, dialled, met, dialled, met], "the last one was closed before it was dialled");
   });
 
   it("of a browser sees no pings, so their absence says nothing", () => {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::extract::{Request, State};
-use axum::http::header::{AUTHORIZATION, LOCATION, UPGRADE, WWW_AUTHENTICATE};
+use axum::http::header::{AUTHORIZATION, LOCATION, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::middleware::Next;
 use axum::response::{IntoResponse, Response};
@@ -41,10 +41,8 @@ pub(super) async fn admit(
         app.refused_client(access.address(), &why);
         unauthenticated(why)
     };
-    // A WebSocket has no `Authorization` in a browser. The other requests of a page could do under the user's certificate
-    // what the page may not even read.
-    let is_foreign = request.extensions().get::<ForeignPage>().is_some()
-        && request.headers().get(UPGRADE).is_none_or(|upgrade| !upgrade.as_bytes().eq_ignore_ascii_case(b"websocket"));
+    // Under the user's certificate, which the browser presents by itself, a page could do what it may not even read.
+    let is_foreign = request.extensions().get::<ForeignPage>().is_some();
     if is_foreign && authorization.is_none() && !is_open(request.uri().path()) {
         return refused(
             "a page of another origin proves who its user is by a bearer token, not by a certificate".into(),

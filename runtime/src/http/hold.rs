@@ -33,6 +33,7 @@ use self::frames::{Claim, Interruption, Resume};
 use self::link::{End, Link};
 use self::session::{Hold, Lease};
 use super::listen::ConnectionPermit;
+use super::socket_protocols::PROTOCOL;
 use super::websocket::{Credential, not_a_websocket, removed};
 use super::{App, Caller, reply};
 use crate::core::{Request, not_leading, session_id};
@@ -53,6 +54,7 @@ pub(super) async fn upgrade(
     let (ended, removed) = (credential.ended(&app), removed(through));
     match upgrade {
         Ok(upgrade) => upgrade
+            .protocols([PROTOCOL])
             .max_message_size(limits::REQUEST_BYTES)
             .max_frame_size(limits::REQUEST_BYTES)
             .read_buffer_size(limits::READ_BUFFER)

@@ -30,6 +30,7 @@ mod sessions;
 mod site;
 mod snapshot_limits;
 mod snapshots;
+mod socket_protocols;
 mod socket_watches;
 mod sockets;
 mod target;

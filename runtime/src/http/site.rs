@@ -13,7 +13,8 @@
 //! the connection and the request's own `Host`, which by then is known to name the node,
 //! nor one of the origins that the operator has allowed. An answer to a page of such an origin says that
 //! the page may read it (CORS). A browser may present its user's certificate with a request of any page, so
-//! such a page proves by a bearer token who its user is ([`ForeignPage`]).
+//! such a page proves by a bearer token who its user is ([`ForeignPage`]), also with a
+//! [WebSocket](super::socket_protocols).
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -31,6 +32,7 @@ use axum::middleware::Next;
 use axum::response::Response;
 use palisade_client::wire::{Code, Failure};
 
+use super::socket_protocols::move_token;
 use super::{App, reply};
 use crate::addresses::{host_name, host_of};
 use crate::tls::Access;
@@ -221,6 +223,7 @@ pub(super) async fn check(State(app): State<App>, mut request: Request, next: Ne
             if allowed.is_some() {
                 request.extensions_mut().insert(ForeignPage);
             }
+            move_token(request.headers_mut());
             next.run(request).await
         }
         Err(failure) => {

@@ -31,6 +31,7 @@ use tokio_tungstenite::tungstenite;
 use super::client_limits::gives_back;
 use super::forward::Origin;
 use super::listen::ConnectionPermit;
+use super::socket_protocols::PROTOCOL;
 use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
 use super::{App, Caller, content_bytes, not_taken, reply};
@@ -58,6 +59,7 @@ pub(super) async fn upgrade(
     let (ended, removed) = (credential.ended(&app), removed(through));
     match upgrade {
         Ok(upgrade) => upgrade
+            .protocols([PROTOCOL])
             .max_message_size(limits::TRANSACTION_JSON_BYTES)
             .max_frame_size(limits::TRANSACTION_JSON_BYTES)
             .read_buffer_size(limits::READ_BUFFER)

@@ -296,5 +296,12 @@ pub(super) fn shared_parameters() -> Value {
             "description": "As `after`, and counts more: browsers send it when they reconnect.",
             "schema": { "type": "string" },
         },
+        "SecWebSocketProtocol": {
+            "name": "Sec-WebSocket-Protocol", "in": "header",
+            "description": "What a page in a browser offers, which can send no other header: `palisade`, which the node \
+                            accepts, and with TLS `bearer.TOKEN`, which counts as `Authorization: Bearer TOKEN`.",
+            "schema": { "type": "string" },
+            "example": "palisade, bearer.2f8d1c",
+        },
     })
 }

@@ -336,6 +336,7 @@ fn of_messages(schemas: &mut Schemas) -> Vec<Operation> {
         operation("get", "/v1/ws", "requests", "A WebSocket for many requests.")
             .authenticated()
             .header("XForward")
+            .header("SecWebSocketProtocol")
             .answers_with(
                 101,
                 "The WebSocket is open. Text frames are JSON, binary frames are those of the Rust client.",
@@ -345,6 +346,7 @@ fn of_messages(schemas: &mut Schemas) -> Vec<Operation> {
             .or(&[Code::Invalid, Code::NoLeader, Code::LeadershipLost, Code::Overloaded]),
         operation("get", "/v1/hold", "hold", "A WebSocket that holds a lock for one process.")
             .at_leader()
+            .header("SecWebSocketProtocol")
             .answers_with(101, "The WebSocket is open.", opened())
             .messages(json!({ "client": message("HoldClientFrame"), "server": message("HoldServerFrame") }))
             .or(&[Code::Invalid]),

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use palisade_client::tls::Stream;
 use palisade_client::{Client, Error, LockOptions, Options, Security};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use crate::support::certificates::{Certificates, EXPIRED, cert};
@@ -248,8 +248,7 @@ fn node_stops_without_waiting_for_handshakes() {
 }
 
 /// Goal: a browser may present its user's certificate with the request of a page of an allowed origin that may not read the
-/// answer: the node refuses it, and changes nothing. With a bearer token the page may do what the token's client may, and a
-/// WebSocket, which has no such header in a browser, is accepted with the certificate.
+/// answer: the node refuses it, and changes nothing. With a bearer token the page may do what the token's client may.
 #[test]
 fn page_of_another_origin_needs_a_token() {
     let ours = Certificates::of("billing", 1);
@@ -272,20 +271,6 @@ fn page_of_another_origin_needs_a_token() {
     let lock = https::get(&address, &user, "/v1/locks/k").unwrap().ok();
     assert_eq!(lock["held"], false, "it changed nothing");
     assert_eq!(ask(&user, "GET /readyz").status, 200);
-    let upgrade = format!(
-        "GET /v1/ws HTTP/1.1\r\nHost: {address}\r\nOrigin: https://app.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\
-         Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n\r\n"
-    );
-    let status = https::block_on(async {
-        let mut stream = user.dial(&address).await.unwrap();
-        stream.write_all(upgrade.as_bytes()).await.unwrap();
-        stream.flush().await.unwrap();
-        let mut status = [0; 12];
-        stream.read_exact(&mut status).await.unwrap();
-        status
-    });
-    assert_eq!(&status, b"HTTP/1.1 101");
-
     let bytes = format!(
         "POST /v1/locks/k/acquire HTTP/1.1\r\nHost: {address}\r\nConnection: close\r\nOrigin: https://app.example\r\n\
          Authorization: Bearer {}\r\nContent-Length: 2\r\n\r\n{{}}",

@@ -8,8 +8,9 @@ use palisade_client::tls::Stream;
 use serde_json::{Value, json};
 use tokio::runtime::{Builder, Runtime};
 use tokio::time::timeout;
-use tokio_tungstenite::tungstenite::Message;
 use tokio_tungstenite::tungstenite::client::IntoClientRequest;
+use tokio_tungstenite::tungstenite::handshake::client::Response;
+use tokio_tungstenite::tungstenite::{self, Message};
 use tokio_tungstenite::{WebSocketStream, client_async};
 
 use super::clients::token;
@@ -18,6 +19,9 @@ use crate::support::cluster::Cluster;
 use crate::support::{eventually, https};
 
 const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What became of the attempt to open a connection.
+type Opened = Result<(Secured, Response), tungstenite::Error>;
 
 /// A client's WebSocket over TLS.
 pub(super) struct Secured {
@@ -35,16 +39,28 @@ impl Secured {
 
     /// Opens a connection at a path.
     pub(super) fn open(address: &str, security: &Security, path: &str) -> Secured {
+        let token = security.token().unwrap().map(|token| ("Authorization", format!("Bearer {token}")));
+        let opened = Secured::open_with(address, security, path, token.into_iter().collect());
+        opened.expect("the node speaks WebSocket").0
+    }
+
+    /// Opens a connection as a page of this origin does; if the server accepts it, with the answer.
+    fn open_as_page(address: &str, security: &Security, path: &str, origin: &str, offers: &str) -> Opened {
+        let headers = vec![("Origin", origin.to_owned()), ("Sec-WebSocket-Protocol", offers.to_owned())];
+        Secured::open_with(address, security, path, headers)
+    }
+
+    fn open_with(address: &str, security: &Security, path: &str, headers: Vec<(&'static str, String)>) -> Opened {
         let runtime = Builder::new_current_thread().enable_all().build().unwrap();
-        let socket = runtime.block_on(async {
+        let opened = runtime.block_on(async {
             let stream = security.dial(address).await.expect("the node accepts the client");
             let mut request = format!("wss://{address}{path}").into_client_request().unwrap();
-            if let Some(token) = security.token().unwrap() {
-                request.headers_mut().insert("Authorization", format!("Bearer {token}").parse().unwrap());
+            for (name, value) in headers {
+                request.headers_mut().insert(name, value.parse().unwrap());
             }
-            client_async(request, stream).await.expect("the node speaks WebSocket").0
+            client_async(request, stream).await
         });
-        Secured { runtime, socket }
+        opened.map(|(socket, answer)| (Secured { runtime, socket }, answer))
     }
 
     /// Sends a request of `/v1/ws`.
@@ -109,6 +125,56 @@ fn revoked_token_interrupts_what_it_began() {
     }
     eventually("the queue is empty", || lock()["queue"].as_array()?.is_empty().then_some(()));
     assert_eq!(lock()["holder"]["token"], grant["token"]);
+}
+
+/// Goal: a page, whose WebSocket has no `Authorization`, holds a lock by the token that it offers among the protocols, at
+/// every node and for as long as the token counts; and neither without a token nor by the certificate that the browser
+/// presents.
+#[test]
+fn page_holds_a_lock_by_the_token_that_it_offers() {
+    const PAGE: &str = "https://app.example";
+    let ours = Certificates::of("billing", 3);
+    let (worker, line) = token(&ours, "worker");
+    let tokens = ours.beside("tokens");
+    std::fs::write(&tokens, &line).unwrap();
+    let flags = ["--allow-origin", PAGE, "--client-tokens", tokens.to_str().unwrap()];
+    let cluster = Cluster::start_secured(3, &flags, &ours);
+    let (leader, follower) = cluster.roles();
+    let offers = format!("palisade, bearer.{}", worker.token().unwrap().unwrap());
+    let mut holders = Vec::new();
+    for (node, key) in [(leader, "a"), (follower, "b")] {
+        let address = cluster.client_addr(node);
+        for (security, offers) in [
+            (&ours.anonymous(), "palisade"),
+            (&ours.anonymous(), "palisade, bearer.guessed"),
+            (&ours.client("test"), "palisade"),
+        ] {
+            for path in ["/v1/hold", "/v1/ws"] {
+                match Secured::open_as_page(&address, security, path, PAGE, offers) {
+                    Err(tungstenite::Error::Http(refused)) => assert_eq!(refused.status(), 401, "{path} {offers}"),
+                    Err(other) => panic!("{path} {offers}: {other}"),
+                    Ok(_) => panic!("{path} is open with the offer of {offers}"),
+                }
+            }
+        }
+        let opened = Secured::open_as_page(&address, &ours.anonymous(), "/v1/hold", PAGE, &offers);
+        let (mut holder, answer) = opened.expect("the node accepts the token");
+        // A browser ends the connection otherwise.
+        assert_eq!(answer.headers()["Sec-WebSocket-Protocol"], "palisade");
+        holder.send(&json!({ "acquire": { "key": key, "ttl_ms": 600_000, "wait_ms": 1_000, "owner": "page" } }));
+        assert!(holder.receive()["waiting"].is_object());
+        assert!(holder.receive()["granted"].is_object());
+        holders.push(holder);
+    }
+    let (mut requests, _) =
+        Secured::open_as_page(&cluster.client_addr(leader), &ours.anonymous(), "/v1/ws", PAGE, &offers)
+            .expect("the node accepts the token");
+    let shown = requests.ask(1, &json!({ "show_lock": { "key": "a", "consistency": "linearizable" } }));
+    assert_eq!(shown["ok"]["lock"]["holder"]["owner"], "page", "{shown}");
+
+    std::fs::write(&tokens, "").unwrap();
+    let interrupted = holders[0].receive()["interrupted"].clone();
+    assert!(interrupted["message"].as_str().unwrap().contains("`worker` was revoked"), "{interrupted}");
 }
 
 /// Goal: waiters of a revoked token leave the queue also if they came through a follower, and if their connection was
