@@ -4,8 +4,22 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 /// The languages of blocks that a reader pastes somewhere. `console` has prompts and output, and is not pasted.
-const RUNNABLE: [&str; 12] =
-    ["sh", "bash", "shell", "console", "python", "py", "ts", "typescript", "js", "javascript", "go", "golang"];
+const RUNNABLE: [&str; 14] = [
+    "sh",
+    "bash",
+    "shell",
+    "console",
+    "python",
+    "py",
+    "ts",
+    "typescript",
+    "js",
+    "javascript",
+    "go",
+    "golang",
+    "sql",
+    "java",
+];
 
 /// A fenced block.
 #[derive(Clone, Debug)]

@@ -172,6 +172,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         &[],
     ),
     of(
+        "docs/coming-from/zookeeper.md",
+        "InterProcessMutex old",
+        "it needs a Java compiler and Curator: nothing runs it, as the page says",
+        &[],
+    ),
+    of(
         "docs/coming-from/etcd.md",
         "mutex := concurrency.NewMutex",
         "it needs etcd's client for Go: nothing runs it, as the page says",

@@ -3,6 +3,7 @@
 
 mod go;
 mod python;
+mod sql;
 mod typescript;
 
 use std::process::Command;
@@ -15,12 +16,14 @@ use crate::support::process::output;
 pub use go::MODULE as GO_MODULE;
 
 /// The documents with programs that are run here, and the programs' languages.
-pub const DOCUMENTS: [(&str, &str); 5] = [
+pub const DOCUMENTS: [(&str, &str); 7] = [
     ("README.md", "python"),
     ("clients/python/README.md", "python"),
     ("docs/fencing.md", "python"),
     ("clients/typescript/README.md", "ts"),
     (go::MODULE, "go"),
+    (go::MODULE, "sql"),
+    ("clients/python/README.md", "sql"),
 ];
 
 /// What is put around a block.
@@ -32,7 +35,7 @@ struct Wrapper {
 }
 
 /// The blocks of all documents in this language, each with its wrapper, as whole programs.
-fn programs(language: &str, wrappers: &[Wrapper], cluster: &Cluster) -> Vec<(Block, String)> {
+fn wrapped(language: &str, wrappers: &[Wrapper]) -> Vec<(Block, String)> {
     let documents = DOCUMENTS.iter().filter(|(_, known)| *known == language);
     let blocks: Vec<Block> = documents.flat_map(|(document, _)| blocks_of(document, language)).collect();
     for wrapper in wrappers {
@@ -42,13 +45,18 @@ fn programs(language: &str, wrappers: &[Wrapper], cluster: &Cluster) -> Vec<(Blo
             wrapper.begins
         );
     }
-    let wrapped = blocks.into_iter().map(|block| {
+    let programs = blocks.into_iter().map(|block| {
         let fits: Vec<_> = wrappers.iter().filter(|wrapper| block.text.starts_with(wrapper.begins)).collect();
         let [wrapper] = fits[..] else { panic!("{}:{} has {} wrappers", block.document, block.line, fits.len()) };
         let program = format!("{}\n{}\n{}\n", wrapper.before, block.text, wrapper.after);
-        (block, on(cluster, &program))
+        (block, program)
     });
-    wrapped.collect()
+    programs.collect()
+}
+
+/// The same programs for this cluster.
+fn programs(language: &str, wrappers: &[Wrapper], cluster: &Cluster) -> Vec<(Block, String)> {
+    wrapped(language, wrappers).into_iter().map(|(block, program)| (block, on(cluster, &program))).collect()
 }
 
 /// The program with the addresses of the cluster in place of those of `palisade dev`.
