@@ -171,10 +171,14 @@ sim *ARGS: programs
 torture *ARGS: programs
     {{ bin }}/palisade-conformance torture {{ ARGS }}
 
-# The alerts' own tests, and the Debian package: built, and tried (as root) in a throw-away copy of this system, and in a new
-# Debian.
+# The alerts' own tests, the Kubernetes manifest against Kubernetes' schemas, and the Debian package: built, and tried (as root)
+# in a throw-away copy of this system, and in a new Debian.
 packaging: programs
     if command -v promtool >/dev/null; then promtool test rules packaging/prometheus/alerts_test.yaml; else echo "SKIPPED: there is no promtool here"; fi
+    if python3 -m venv target/kubernetes && target/kubernetes/bin/pip install --quiet kubernetes-validate==1.37.0; then \
+        target/kubernetes/bin/kubernetes-validate -k 1.28 --strict packaging/kubernetes/palisade.yaml && \
+        target/kubernetes/bin/kubernetes-validate -k 1.37 --strict packaging/kubernetes/palisade.yaml; \
+    else echo "SKIPPED: kubernetes-validate cannot be installed"; fi
     package=$(packaging/debian/build {{ bin }}/palisade target) && { [ -z "$package" ] || { packaging/debian/try "$package" && . /etc/os-release && packaging/debian/try "$package" "$VERSION_CODENAME"; }; }
 
 # What a user installs, tried in a fresh directory: the program by `cargo install`, the packages of the Python and TypeScript clients.

@@ -72,6 +72,6 @@ impl MutantBuild<'_> {
 /// A command of cargo for the copy.
 pub(super) fn cargo(does: &str, copy: &Path, target: &Path) -> Command {
     let mut cargo = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
-    cargo.current_dir(copy).args([does, "--offline", "--profile", "mutants", "--target-dir"]).arg(target);
+    cargo.current_dir(copy).args([does, "--locked", "--profile", "mutants", "--target-dir"]).arg(target);
     cargo
 }
