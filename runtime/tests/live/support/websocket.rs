@@ -43,6 +43,8 @@ impl WebSocket {
     fn try_open_with(address: &str, path: &str, headers: &[(&'static str, &str)]) -> Result<WebSocket, String> {
         let stream = TcpStream::connect(address).map_err(|error| error.to_string())?;
         stream.set_read_timeout(Some(Duration::from_secs(30))).unwrap();
+        // Otherwise a frame waits for the answer to the one before it, and no request is ever behind another one.
+        stream.set_nodelay(true).unwrap();
         let mut request = format!("ws://{address}{path}").into_client_request().unwrap();
         for (name, value) in headers {
             request.headers_mut().insert(*name, value.parse().unwrap());
