@@ -86,9 +86,8 @@ fn passes(output: &str, test: &str) -> Option<bool> {
 
 /// The failing test's panic message, which may have several lines.
 fn panic_message(output: &str) -> String {
-    let mut lines = output.lines().skip_while(|line| !line.contains("panicked at"));
-    let message =
-        lines.by_ref().skip(1).take_while(|line| !line.starts_with("stack backtrace:") && !line.starts_with("note: "));
+    let lines = output.lines().skip_while(|line| !line.contains("panicked at")).skip(1);
+    let message = lines.take_while(|line| !line.starts_with("stack backtrace:") && !line.starts_with("note: "));
     let message: Vec<&str> = message.map(str::trim).collect();
     if message.is_empty() { "the test failed without a panic message".to_owned() } else { message.join("\n") }
 }
