@@ -94,7 +94,7 @@ pub enum AuditError {
 #[derive(Clone, Debug)]
 pub struct Audit {
     messages: Sender<Message>,
-    /// Ends the writer's pause.
+    /// Ends the writer's pause: for an intent, at the end, and before the channel is full.
     urgent: Sender<()>,
     shared: Arc<Shared>,
 }
@@ -175,6 +175,9 @@ impl Audit {
             self.shared.taken(count);
             self.shared.lose(count as u64);
         }
+        if waiting + count > WAITING / 8 || self.messages.len() > MESSAGES / 2 {
+            let _ = self.urgent.try_send(());
+        }
     }
 
     /// Records that this node refused a client's request. While `what` names the client and what was refused to it as
@@ -214,5 +217,33 @@ impl Audit {
     fn stop(&self, through: u64) {
         // The channel may be full; then the last record is missing, and the next start says what it does not know.
         let _ = self.messages.send_timeout(Message::Stop(through), Duration::from_secs(1));
+        let _ = self.urgent.try_send(());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: the writer's pause loses no record of a sudden mass, such as the expiry of many sessions: the writer is woken
+    /// long before there is no more room.
+    #[test]
+    fn writer_is_woken_before_the_channel_is_full() {
+        let (messages, _sent) = crossbeam_channel::bounded(MESSAGES);
+        let (urgent, woken) = crossbeam_channel::bounded(1);
+        let audit = Audit { messages, urgent, shared: Shared::new(Metrics::new()) };
+        audit.send(vec![Record::Started; WAITING / 8]);
+        assert!(woken.try_recv().is_err(), "it may go on with its pause");
+        audit.send(vec![Record::Started]);
+        assert!(woken.try_recv().is_ok(), "many records wait");
+        audit.shared.taken(WAITING / 8 + 1);
+        for _ in 0..MESSAGES / 2 - 2 {
+            audit.send(vec![Record::Started]);
+            audit.shared.taken(1);
+        }
+        assert!(woken.try_recv().is_err(), "it may go on with its pause");
+        audit.send(vec![Record::Started]);
+        assert!(woken.try_recv().is_ok(), "many messages wait");
+        assert_eq!(audit.shared.take_lost(), 0);
     }
 }

@@ -239,6 +239,11 @@ impl Act {
 }
 
 impl Record {
+    /// Whether it is about an administrative act that an entry has done.
+    pub(super) fn is_of_an_act(&self) -> bool {
+        matches!(self, Record::Entry { event, .. } if event.is_administrative())
+    }
+
     fn event(&self) -> &'static str {
         match self {
             Record::File { .. } => "file",

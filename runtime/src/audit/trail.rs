@@ -70,11 +70,11 @@ impl Trail {
         let entry = node.log().get(index).filter(|entry| entry.term == term);
         self.learn_principal(entry, outcome.reply.as_ref());
         if skip < usize::MAX {
-            let audit_events = self.audit_events(node, (index, term), entry, outcome, clients);
-            let is_administrative = audit_events.iter().any(|(audit_event, _)| audit_event.is_administrative());
-            let records = audit_events.into_iter().skip(skip);
-            let term = term.0;
-            self.records.extend(records.map(|(event, client)| Record::Entry { index: index.0, term, event, client }));
+            let first = self.records.len();
+            self.record(node, (index, term), entry, outcome, clients);
+            let is_administrative = self.records[first..].iter().any(Record::is_of_an_act);
+            let skipped = self.records.len().min(first.saturating_add(skip));
+            self.records.drain(first..skipped);
             if is_administrative {
                 // The core answers the administrator next, and the record of the answer comes after the act's.
                 self.hand_over();
@@ -102,22 +102,24 @@ impl Trail {
         }
     }
 
-    /// What the entry did, each with the client concerned: the session's principal, and the address of
+    /// Records what the entry did, each event with the client concerned: the session's principal, and the address of
     /// the request that this node answers with it.
-    fn audit_events(
-        &self,
+    fn record(
+        &mut self,
         node: &Node<LockTable>,
         at: (Index, Term),
         entry: Option<&Entry<Command>>,
         outcome: &Outcome,
         clients: &impl Clients,
-    ) -> Vec<(AuditEvent, Client)> {
+    ) {
+        let Trail { principals, records, .. } = self;
+        let mut record = |event, client| records.push(Record::Entry { index: at.0.0, term: at.1.0, event, client });
         let command = match entry.map(|entry| &entry.payload) {
             Some(Payload::Command(command)) => Some(command),
             Some(Payload::Members(members)) => {
                 let client = clients.requester(at.0, at.1);
                 let audit_events = member_events(node.log().members_at(at.0.previous()), members);
-                return audit_events.into_iter().map(|audit_event| (audit_event, client.clone())).collect();
+                return audit_events.into_iter().for_each(|audit_event| record(audit_event, client.clone()));
             }
             Some(Payload::Noop) | None => None,
         };
@@ -130,27 +132,31 @@ impl Trail {
             _ => None,
         };
         if outcome.events.is_empty() && set.is_none() {
-            return Vec::new();
+            return;
         }
         let address = clients.requester(at.0, at.1).address;
         let acting = command.and_then(|command| acting(command, reply));
-        let events = outcome.events.iter().filter_map(|event| {
-            let (audit_event, session) = audit_event(event, command)?;
+        for event in &outcome.events {
+            let Some((audit_event, session)) = audit_event(event, command) else { continue };
             let principal = match event {
                 Event::Denied { principal, .. } => principal.clone(),
-                _ => self.principals.get(&session.number).cloned().unwrap_or_default(),
+                _ => principals.get(&session.number).cloned().unwrap_or_default(),
             };
             let is_requested = acting == Some(session) || matches!(audit_event, AuditEvent::Broken { .. });
             let address = clients.waiter(event).or(address.filter(|_| is_requested));
-            Some((audit_event, Client { principal, address }))
-        });
-        events.chain(set.map(|(audit_event, principal)| (audit_event, Client { principal, address }))).collect()
+            record(audit_event, Client { principal, address });
+        }
+        if let Some((audit_event, principal)) = set {
+            record(audit_event, Client { principal, address });
+        }
     }
 
     /// Hands over the records of an iteration.
     pub fn hand_over(&mut self) {
         if !self.records.is_empty() {
-            self.audit.send(std::mem::take(&mut self.records));
+            // The next iteration has about as many.
+            let next = Vec::with_capacity(self.records.len());
+            self.audit.send(std::mem::replace(&mut self.records, next));
         }
     }
 
@@ -183,21 +189,26 @@ fn acting(command: &Command, reply: Option<&Reply>) -> Option<SessionId> {
 /// The record of an event, and the session that the event is about. The end of a session that an acquire
 /// opened for one lock has no record: it is that of its claim.
 fn audit_event(event: &Event, command: Option<&Command>) -> Option<(AuditEvent, SessionId)> {
-    Some(match event.clone() {
+    let (event, session) = match event {
         Event::Granted { key, session, token, .. } => {
-            (AuditEvent::Granted { key, session: session.number, token }, session)
+            (AuditEvent::Granted { key: key.clone(), session: session.number, token: *token }, session)
         }
         Event::Released { key, session, token } => {
-            (AuditEvent::Released { key, session: session.number, token }, session)
+            (AuditEvent::Released { key: key.clone(), session: session.number, token: *token }, session)
         }
         Event::Broken { key, session, token } => {
             let operator = match command {
                 Some(Command::Break { principal, .. }) => principal.clone(),
                 _ => Principal::default(),
             };
-            (AuditEvent::Broken { key, session: session.number, token, operator }, session)
+            (AuditEvent::Broken { key: key.clone(), session: session.number, token: *token, operator }, session)
         }
-        Event::Withdrawn { key, session } => (AuditEvent::Withdrawn { key, session: session.number }, session),
+        Event::Withdrawn { key, session } => {
+            (AuditEvent::Withdrawn { key: key.clone(), session: session.number }, session)
+        }
+        Event::Denied { key, session, .. } => {
+            (AuditEvent::Denied { key: key.clone(), session: session.number }, session)
+        }
         Event::Expired { session, .. } => (AuditEvent::Expired { session: session.number }, session),
         Event::Closed { session } => match command {
             Some(Command::Release { .. } | Command::Acquire { .. } | Command::AcquireOnce { .. }) => return None,
@@ -209,8 +220,8 @@ fn audit_event(event: &Event, command: Option<&Command>) -> Option<(AuditEvent, 
         | Event::Overdue { .. }
         | Event::Put { .. }
         | Event::Deleted { .. } => return None,
-        Event::Denied { key, session, .. } => (AuditEvent::Denied { key, session: session.number }, session),
-    })
+    };
+    Some((event, *session))
 }
 
 /// How an entry changed the members.
