@@ -68,29 +68,36 @@ const page: Omit<Platform, "connect" | "request"> = {
   afterArrivals: (work) => void setTimeout(work, 0),
 };
 
-/** The hosts that have answered this page over TLS. */
-const acquainted = new Set<string>();
+/** How long a first request may keep a WebSocket waiting: a page whose connections are all in use sends it late. */
+const MEETING_MS = 500;
+
+/** The hosts that have answered this page over TLS, and the first requests to others. */
+const meetings = new Map<string, Promise<void>>();
 
 /**
- * Resolves when the host has answered a request, or cannot. A server with TLS asks for a client's certificate. Chromium
- * cancels a WebSocket whose server does, unless an earlier request to that host has settled that there is none.
+ * Resolves when the host has answered a request, cannot, or takes too long. A server with TLS asks for a client's
+ * certificate. Chromium cancels a WebSocket whose server does, unless an earlier request to that host has settled that
+ * there is none.
  */
-async function meet({ host }: Address, signal: AbortSignal): Promise<void> {
-  if (acquainted.has(host)) return;
-  try {
-    await fetch(`https://${host}/healthz`, { signal, cache: "no-store" });
-    acquainted.add(host);
-  } catch {
-    // The WebSocket will tell.
+function meet({ host }: Address): Promise<unknown> {
+  let meeting = meetings.get(host);
+  if (meeting === undefined) {
+    // The WebSocket will tell what is wrong with the host.
+    meeting = fetch(`https://${host}/healthz`, { cache: "no-store" }).then(
+      () => undefined,
+      () => void meetings.delete(host),
+    );
+    meetings.set(host, meeting);
   }
+  return Promise.race([meeting, new Promise((resolve) => setTimeout(resolve, MEETING_MS))]);
 }
 
 /** Dials with the token, if there is one and the connection has TLS: the protocols are all that a page can send with it. */
 function connect(address: Address, handlers: SocketHandlers, token: string | undefined): Socket {
-  const closing = new AbortController();
   let socket: WebSocket | undefined;
+  let isClosed = false;
   const dial = () => {
-    if (closing.signal.aborted) return;
+    if (isClosed) return;
     socket = new WebSocket(holdUrl(address), address.secure && token !== undefined ? [PROTOCOL, `bearer.${token}`] : []);
     let isOpened = false;
     socket.onopen = () => {
@@ -99,18 +106,21 @@ function connect(address: Address, handlers: SocketHandlers, token: string | und
     };
     socket.onmessage = ({ data }) => handlers.received(typeof data === "string" ? data : undefined);
     socket.onclose = ({ code, reason }) => {
-      if (!isOpened) acquainted.delete(address.host);
+      if (!isOpened) meetings.delete(address.host);
       handlers.closed(`the connection ended with code ${code}${reason === "" ? "" : `, "${reason}"`}`);
     };
   };
-  if (address.secure) void meet(address, closing.signal).then(dial);
-  else dial();
+  if (address.secure) {
+    meet(address)
+      .then(dial)
+      .catch((error: unknown) => handlers.closed(String(error)));
+  } else dial();
   return {
     send: (frame) => {
       if (socket?.readyState === WebSocket.OPEN) socket.send(frame);
     },
     close: () => {
-      closing.abort();
+      isClosed = true;
       if (socket === undefined) return;
       socket.onopen = socket.onmessage = socket.onclose = null;
       socket.close();
@@ -133,6 +143,7 @@ async function send(
     headers: { ...headers, ...identity(address, token) },
     ...(body !== undefined && { body: new Blob([Uint8Array.from(body)]) }),
   });
+  if (address.secure) meetings.set(address.host, Promise.resolve());
   return {
     status: response.status,
     header: (name) => response.headers.get(name) ?? undefined,

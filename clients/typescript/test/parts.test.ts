@@ -188,6 +188,38 @@ describe("the platform", () => {
     assert.deepEqual(done, [met, dialled, dialled, met, dialled, met], "the last one was closed before it was dialled");
   });
 
+  it("of a browser has met a host that has answered any request over TLS", async () => {
+    const address = { host: "answers:1", secure: true };
+    const platform = browserPlatform(undefined);
+    const { done } = await pages(async (handlers) => {
+      const request = { method: "GET", path: "/v1/status" };
+      await platform.request(address, request, new AbortController().signal, () => undefined);
+      platform.connect(address, handlers);
+      await sleep(1);
+    });
+    assert.deepEqual(done, ["https://answers:1/v1/status", ["wss://answers:1/v1/hold"]]);
+  });
+
+  it("of a browser waits for no host that does not answer, and reports what it cannot dial", async () => {
+    const reasons: string[] = [];
+    const { done } = await pages(async (handlers) => {
+      globalThis.fetch = () => new Promise(() => undefined);
+      const platform = browserPlatform(undefined);
+      platform.connect({ host: "silent:1", secure: true }, handlers);
+      await sleep(600);
+      globalThis.WebSocket = class {
+        constructor() {
+          throw new SyntaxError("this port is blocked");
+        }
+      } as unknown as typeof WebSocket;
+      const closed = (reason: string) => void reasons.push(reason);
+      platform.connect({ host: "silent:1", secure: true }, { ...handlers, closed });
+      await sleep(600);
+    });
+    assert.deepEqual(done, [["wss://silent:1/v1/hold"]]);
+    assert.deepEqual(reasons, ["SyntaxError: this port is blocked"]);
+  });
+
   it("of a browser sees no pings, so their absence says nothing", () => {
     assert.equal(browserPlatform(undefined).silenceMs, Infinity);
   });

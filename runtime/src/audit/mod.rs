@@ -94,7 +94,8 @@ pub enum AuditError {
 #[derive(Clone, Debug)]
 pub struct Audit {
     messages: Sender<Message>,
-    /// Ends the writer's pause: for an intent, at the end, and before the channel is full.
+    /// Ends the writer's pause: for what no log of the cluster can tell again, at the end, and before the channel is
+    /// full.
     urgent: Sender<()>,
     shared: Arc<Shared>,
 }
@@ -176,8 +177,14 @@ impl Audit {
             self.shared.lose(count as u64);
         }
         if waiting + count > WAITING / 8 || self.messages.len() > MESSAGES / 2 {
-            let _ = self.urgent.try_send(());
+            self.hurry();
         }
+    }
+
+    /// Ends the writer's pause.
+    fn hurry(&self) {
+        // If one waits in the channel, the pause ends anyway.
+        let _ = self.urgent.try_send(());
     }
 
     /// Records that this node refused a client's request. While `what` names the client and what was refused to it as
@@ -199,8 +206,7 @@ impl Audit {
             TrySendError::Full(_) => "too many records are waiting for the disk".to_owned(),
             TrySendError::Disconnected(_) => "its writer has ended".to_owned(),
         })?;
-        // If the channel is full, the pause ends anyway.
-        let _ = self.urgent.try_send(());
+        self.hurry();
         match timeout(INTENT_TIMEOUT, replied).await {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err("its writer has ended".into()),
@@ -211,13 +217,14 @@ impl Audit {
     /// Records the result of an intent.
     pub fn answered(&self, intent: u64, result: &str) {
         self.send(vec![Record::Answered { intent, result: result.to_owned() }]);
+        self.hurry();
     }
 
     /// Ends the writer, after all that was handed over.
     fn stop(&self, through: u64) {
         // The channel may be full; then the last record is missing, and the next start says what it does not know.
         let _ = self.messages.send_timeout(Message::Stop(through), Duration::from_secs(1));
-        let _ = self.urgent.try_send(());
+        self.hurry();
     }
 }
 

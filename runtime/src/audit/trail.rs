@@ -164,6 +164,8 @@ impl Trail {
     pub fn snapshot_taken(&mut self, through: Index) {
         self.records.push(Record::Checkpoint { through: through.0 });
         self.hand_over();
+        // No log has these entries when the next start asks for what was not written.
+        self.audit.hurry();
     }
 
     /// The node stops.

@@ -27,9 +27,10 @@ const UNSYNCED_BYTES: usize = 8 * 1024 * 1024;
 /// The result of an intent: its number, or why it was not written.
 pub(super) type IntentReply = oneshot::Sender<Result<u64, String>>;
 
-/// Pause between two writes, unless an intent waits or the node stops: one write and one wake-up, which takes a
-/// processor from the core's thread, for many iterations of it. A killed process can lose what it has not written; the
-/// node then records it again.
+/// Pause between two writes, unless an act of an administrator or a snapshot is recorded, or the node stops: one write
+/// and one wake-up, which takes a processor from the core's thread, for many iterations of it. A killed process can lose
+/// what it has not written. The node then records the entries again, without the addresses of their clients, and never
+/// what it had refused.
 const PAUSE: Duration = Duration::from_millis(100);
 
 /// What the writer's thread is sent.

@@ -79,8 +79,8 @@ struct Compacted {
 impl Compacted {
     fn up_to(floor: u64) -> Compacted {
         let message = format!(
-            "events up to revision {floor} are missing: the node does not have them any more (--watch-history is how \
-             much it keeps); the present state follows"
+            "the node does not have all events up to revision {floor} any more, so some may be missing here; the present \
+             state follows"
         );
         Compacted { event: "compacted", floor, message }
     }

@@ -42,7 +42,7 @@ pub(super) async fn admit(
         unauthenticated(why)
     };
     // Under the user's certificate, which the browser presents by itself, a page could do what it may not even read.
-    let is_foreign = request.extensions().get::<ForeignPage>().is_some();
+    let is_foreign = access.is_tls() && request.extensions().get::<ForeignPage>().is_some();
     if is_foreign && authorization.is_none() && !is_open(request.uri().path()) {
         return refused(
             "a page of another origin proves who its user is by a bearer token, not by a certificate".into(),

@@ -8,31 +8,33 @@ use axum::http::{HeaderMap, HeaderValue};
 /// protocols that the page has offered.
 pub(super) const PROTOCOL: &str = "palisade";
 
-/// What stands before a token.
-const BEARER: &str = "bearer.";
+/// What stands before a token, in upper or lower case.
+const BEARER: &[u8] = b"bearer.";
 
 /// Moves the bearer token from the offered protocols to `Authorization`, where requests that are no page's have it. A client
 /// that sends this header means it, and not the offer; of several tokens the first one counts.
 pub(super) fn move_token(headers: &mut HeaderMap) {
-    let offers = |value: &HeaderValue| value.to_str().is_ok_and(|offered| offered.contains(BEARER));
-    if !headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().any(offers) {
-        return;
-    }
     let offered: Vec<HeaderValue> = headers.get_all(SEC_WEBSOCKET_PROTOCOL).iter().cloned().collect();
-    let offered: Vec<&str> = offered.iter().filter_map(|value| value.to_str().ok()).collect();
-    let offered = offered.iter().flat_map(|value| value.split(',')).map(str::trim);
-    let (tokens, protocols): (Vec<&str>, Vec<&str>) = offered.partition(|protocol| protocol.starts_with(BEARER));
+    let offered = offered.iter().flat_map(|value| value.as_bytes().split(|byte| *byte == b',')).map(<[u8]>::trim_ascii);
+    let (tokens, protocols): (Vec<&[u8]>, Vec<&[u8]>) = offered.partition(|protocol| token(protocol).is_some());
+    let Some(token) = tokens.first().and_then(|protocol| token(protocol)) else { return };
 
-    let text = |text: String| HeaderValue::try_from(text).expect("it is part of a header");
+    let value = |bytes: Vec<u8>| HeaderValue::try_from(bytes).expect("it is made of headers");
     headers.remove(SEC_WEBSOCKET_PROTOCOL);
     if !protocols.is_empty() {
-        headers.insert(SEC_WEBSOCKET_PROTOCOL, text(protocols.join(", ")));
+        headers.insert(SEC_WEBSOCKET_PROTOCOL, value(protocols.join(&b", "[..])));
     }
-    if let Some(token) = tokens.first().filter(|_| !headers.contains_key(AUTHORIZATION)) {
-        let mut authorization = text(format!("Bearer {}", &token[BEARER.len()..]));
+    if !headers.contains_key(AUTHORIZATION) {
+        let mut authorization = value([b"Bearer ", token].concat());
         authorization.set_sensitive(true);
         headers.insert(AUTHORIZATION, authorization);
     }
+}
+
+/// The token, if the protocol is one.
+fn token(protocol: &[u8]) -> Option<&[u8]> {
+    let (start, token) = protocol.split_at_checked(BEARER.len())?;
+    start.eq_ignore_ascii_case(BEARER).then_some(token)
 }
 
 #[cfg(test)]
@@ -61,8 +63,20 @@ mod tests {
         assert_eq!(moved(&["palisade, bearer.ab12"], None), (vec!["palisade".into()], bearer("ab12")));
         assert_eq!(moved(&["bearer.ab12"], None), (vec![], bearer("ab12")));
         assert_eq!(moved(&["bearer.1,bearer.2", "x ,palisade"], None), (vec!["x, palisade".into()], bearer("1")));
+        assert_eq!(moved(&["Bearer.ab12 ,palisade"], None), (vec!["palisade".into()], bearer("ab12")));
         assert_eq!(moved(&["palisade, bearer."], None), (vec!["palisade".into()], bearer("")));
         assert_eq!(moved(&["palisade, bearer.ab12"], Some("Bearer 7")), (vec!["palisade".into()], bearer("7")));
+    }
+
+    /// Goal: what is no text leaves no token behind, and nothing else out.
+    #[test]
+    fn token_among_other_bytes_is_found() {
+        let mut headers = HeaderMap::new();
+        headers.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_bytes(b"palisade, bearer.7, \xe9").unwrap());
+        headers.append(SEC_WEBSOCKET_PROTOCOL, HeaderValue::from_bytes(b"\xff").unwrap());
+        move_token(&mut headers);
+        assert_eq!(headers[SEC_WEBSOCKET_PROTOCOL].as_bytes(), b"palisade, \xe9, \xff");
+        assert_eq!(headers[AUTHORIZATION], "Bearer 7");
     }
 
     #[test]

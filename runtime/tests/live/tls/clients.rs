@@ -277,4 +277,11 @@ fn page_of_another_origin_needs_a_token() {
         page.token().unwrap().expect("it has one")
     );
     http::parse(&https::exchange(&address, &ours.anonymous(), bytes.as_bytes()).unwrap()).unwrap().ok();
+
+    // Without TLS nobody has an identity, and no token is sent: while clients change over to TLS, pages go on.
+    let flags = ["--allow-origin", "https://app.example", "--tls-optional"];
+    let cluster = Cluster::start_secured(1, &flags, &ours);
+    let address = cluster.client_addr(cluster.wait_ready());
+    let headers = "Origin: https://app.example\r\n";
+    http::send_with(&address, "POST", "/v1/locks/k/acquire", headers, "{}").unwrap().ok();
 }
