@@ -1,6 +1,6 @@
 //! A report that only the holder of its lock can change: it is a record in the cluster, written under
-//! the lock's fencing token. Nobody needs to check the token: the cluster refuses a writer that has
-//! lost the lock, because lock and record lie in one log. Needs a cluster: `cargo run -- dev`.
+//! the lock's fencing token. The cluster itself checks the token: it refuses a writer that has lost the
+//! lock, because lock and record lie in one log. Needs a cluster: `cargo run -- dev`.
 
 use std::time::Duration;
 

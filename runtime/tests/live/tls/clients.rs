@@ -278,7 +278,7 @@ fn page_of_another_origin_needs_a_token() {
     );
     http::parse(&https::exchange(&address, &ours.anonymous(), bytes.as_bytes()).unwrap()).unwrap().ok();
 
-    // Without TLS nobody has an identity, and no token is sent: while clients change over to TLS, pages go on.
+    // Without TLS a client has no identity, and sends no token: while clients change over to TLS, pages go on.
     let flags = ["--allow-origin", "https://app.example", "--tls-optional"];
     let cluster = Cluster::start_secured(1, &flags, &ours);
     let address = cluster.client_addr(cluster.wait_ready());
