@@ -2,17 +2,16 @@
 
 use std::fmt;
 
-use ed25519_dalek::{Signer as _, SigningKey};
-
 use crate::format::{
     CERTIFICATE_DOMAIN, Certificate, GRANT_DOMAIN, Grant, PREFIX, certificate_bytes, grant_bytes,
     read_signed_certificate,
 };
 use crate::keys::{KeyId, PublicKey, Root};
+use crate::secret::Secret;
 use crate::text::{Malformed, encode_text};
 
 /// A root's secret key. It belongs on a machine that is not part of the cluster.
-pub struct RootKey(SigningKey);
+pub struct RootKey(Secret);
 
 /// What a certificate says of a signing key.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -48,7 +47,7 @@ pub enum IssueError {
 
 /// A key that signs grants, and its certificate.
 pub struct Signer {
-    key: SigningKey,
+    key: Secret,
     id: KeyId,
     certificate: Certificate,
     /// The end of every signed token: `.` and the certificate in base64url.
@@ -58,11 +57,11 @@ pub struct Signer {
 impl RootKey {
     /// The root of this secret: 32 bytes from a cryptographic random generator.
     pub fn from_seed(seed: [u8; 32]) -> RootKey {
-        RootKey(SigningKey::from_bytes(&seed))
+        RootKey(Secret::from_seed(seed))
     }
 
     pub(crate) fn seed(&self) -> [u8; 32] {
-        self.0.to_bytes()
+        self.0.seed()
     }
 
     /// The public key, which resources are given.
@@ -70,7 +69,7 @@ impl RootKey {
     /// # Errors
     /// If the public key is one that verifiers refuse.
     pub fn root(&self) -> Result<Root, IssueError> {
-        PublicKey::new(self.0.verifying_key().as_bytes()).map(Root::from_key).ok_or(IssueError::Key)
+        PublicKey::new(&self.0.public_key()).map(Root::from_key).ok_or(IssueError::Key)
     }
 
     /// Certifies the signing key of this secret: 32 bytes from a cryptographic random generator.
@@ -78,8 +77,8 @@ impl RootKey {
     /// # Errors
     /// If the terms do not make sense.
     pub fn issue(&self, seed: [u8; 32], terms: &Terms) -> Result<Signer, IssueError> {
-        let key = SigningKey::from_bytes(&seed);
-        let public_key = key.verifying_key().to_bytes();
+        let key = Secret::from_seed(seed);
+        let public_key = key.public_key();
         PublicKey::new(&public_key).ok_or(IssueError::Key)?;
         if !(1..=255).contains(&terms.cluster.len()) {
             return Err(IssueError::Cluster(terms.cluster.len()));
@@ -92,16 +91,16 @@ impl RootKey {
         Ok(self.certify(key, Certificate { root, cluster, epoch, not_before, not_after, public_key }))
     }
 
-    fn certify(&self, key: SigningKey, certificate: Certificate) -> Signer {
+    fn certify(&self, key: Secret, certificate: Certificate) -> Signer {
         let mut bytes = certificate_bytes(&certificate);
         let signature = self.0.sign(&[CERTIFICATE_DOMAIN, &bytes].concat());
-        bytes.extend(signature.to_bytes());
+        bytes.extend(signature);
         Signer::of(key, certificate, &encode_text(&bytes))
     }
 }
 
 impl Signer {
-    fn of(key: SigningKey, certificate: Certificate, certificate_text: &str) -> Signer {
+    fn of(key: Secret, certificate: Certificate, certificate_text: &str) -> Signer {
         let id = KeyId::of(&certificate.public_key);
         Signer { key, id, certificate, certificate_text: format!(".{certificate_text}") }
     }
@@ -110,15 +109,15 @@ impl Signer {
     /// verifier checks it.
     pub(crate) fn from_parts(seed: [u8; 32], certificate_text: &str) -> Result<Signer, Malformed> {
         let (certificate, ..) = read_signed_certificate(certificate_text)?;
-        let key = SigningKey::from_bytes(&seed);
-        if key.verifying_key().as_bytes() != &certificate.public_key {
+        let key = Secret::from_seed(seed);
+        if key.public_key() != certificate.public_key {
             return Err(Malformed::new("the certificate is of another key than the secret beside it"));
         }
         Ok(Signer::of(key, certificate, certificate_text))
     }
 
     pub(crate) fn parts(&self) -> ([u8; 32], &str) {
-        (self.key.to_bytes(), &self.certificate_text[1..])
+        (self.key.seed(), &self.certificate_text[1..])
     }
 
     /// The key's ID.
@@ -146,7 +145,7 @@ impl Signer {
     pub fn sign_grant(&self, grant: &Grant) -> String {
         let mut bytes = grant_bytes(self.id, grant);
         let signature = self.key.sign(&[GRANT_DOMAIN, &bytes].concat());
-        bytes.extend(signature.to_bytes());
+        bytes.extend(signature);
         let mut text = String::with_capacity(PREFIX.len() + bytes.len() * 4 / 3 + 2 + self.certificate_text.len());
         text.push_str(PREFIX);
         text.push_str(&encode_text(&bytes));

@@ -33,7 +33,7 @@
 //! |---|---|
 //! | `format` | the bytes and the text of grants and certificates |
 //! | `keys` | public keys, their IDs, strict verification of one signature |
-//! | `issue`, `key_file` | the secret keys: root and signing key, and their files |
+//! | `issue`, `secret`, `key_file` | the secret keys: root and signing key, what they sign with, and their files |
 //! | `verify` | a signed token is genuine, for this cluster, epoch and key |
 //! | `mark` | the rule of the highest token |
 //! | `fence`, `state_file` | both together, and durable |
@@ -47,6 +47,7 @@ mod key_file;
 mod keys;
 mod refusal;
 mod rule;
+mod secret;
 mod state_file;
 mod text;
 mod verify;
