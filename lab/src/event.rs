@@ -82,6 +82,9 @@ pub enum Event {
     NotOwner {
         /// The fencing token.
         token: u64,
+        /// Renewals that succeeded before the lock was lost.
+        #[serde(default)]
+        renewals: u64,
     },
     /// A server could not be reached, or has answered with an error.
     Failed {

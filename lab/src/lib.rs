@@ -14,6 +14,7 @@
 //! | [`history`] | histories of several processes on one clock, for the checkers of `conformance` |
 //! | [`report`] | figures as CSV and JSON, plots as SVG, pages as Markdown |
 //! | [`metrics`] | the metrics that every program of the lab serves |
+//! | [`open_files`], `signals` | this process's limit of open files; the signals that end it |
 //! | `http`, `text` | an HTTP client; errors and keys as text |
 
 pub mod contend;
@@ -24,9 +25,11 @@ pub mod generate;
 pub mod history;
 mod http;
 pub mod metrics;
+pub mod open_files;
 pub mod report;
 pub mod resource;
 pub mod servers;
+mod signals;
 pub mod stores;
 mod text;
 pub mod worker;

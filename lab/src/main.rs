@@ -3,7 +3,7 @@
 use std::process::ExitCode;
 
 use clap::{Parser, Subcommand};
-use palisade_lab::{contend, experiments, generate, resource, servers, worker};
+use palisade_lab::{contend, experiments, generate, open_files, resource, servers, worker};
 
 /// Show on real systems where locks without fencing break, and what they cost
 #[derive(Debug, Parser)]
@@ -32,6 +32,7 @@ enum Command {
 
 #[tokio::main]
 async fn main() -> ExitCode {
+    open_files::raise();
     let done = match Cli::parse().command {
         Command::Resource(command) => command.run().await,
         Command::Worker(command) => command.run().await,

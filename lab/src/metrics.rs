@@ -89,7 +89,10 @@ impl Metrics {
             Event::Written { .. } => self.writes.inc(),
             Event::Refused { .. } => self.stale_tokens.inc(),
             Event::Released { renewals, .. } => self.renewals.inc_by(*renewals),
-            Event::NotOwner { .. } => self.not_owner.inc(),
+            Event::NotOwner { renewals, .. } => {
+                self.renewals.inc_by(*renewals);
+                self.not_owner.inc()
+            }
             _ => 0,
         };
     }
@@ -135,11 +138,12 @@ mod tests {
             Event::Acquired { token: 1, waited_us: 9, ttl_ms: 1 },
             Event::Refused { token: 1, seen: 2 },
             Event::Released { token: 1, renewals: 3 },
+            Event::NotOwner { token: 1, renewals: 2 },
         ] {
             metrics.count(&event);
         }
         let counts = [&metrics.attempts, &metrics.acquired, &metrics.stale_tokens, &metrics.renewals, &metrics.writes];
-        assert_eq!(counts.map(Counter::get), [1, 1, 1, 3, 0]);
+        assert_eq!(counts.map(Counter::get), [1, 1, 1, 5, 0]);
     }
 
     #[test]

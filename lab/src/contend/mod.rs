@@ -113,8 +113,8 @@ struct Report<'a> {
 /// A rate of the command line.
 pub(crate) fn rate(text: &str) -> Result<f64, String> {
     match text.parse::<f64>() {
-        Ok(rate) if rate.is_finite() && rate > 0.0 => Ok(rate),
-        _ => Err(format!("{text:?} is not a number of attempts a second above 0")),
+        Ok(rate) if rate.is_finite() && rate >= 0.001 => Ok(rate),
+        _ => Err(format!("{text:?} is not a number of attempts a second from 0.001")),
     }
 }
 

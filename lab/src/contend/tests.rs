@@ -76,6 +76,7 @@ impl Locks for Memory {
                 fence: number,
                 ttl: request.ttl,
                 acquired_at: sent,
+                granted_at: sent,
                 leased_at: sent,
                 held,
             })

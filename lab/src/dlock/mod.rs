@@ -87,6 +87,8 @@ pub struct Handle {
     pub(crate) fence: u64,
     pub(crate) ttl: Duration,
     pub(crate) acquired_at: Instant,
+    /// When this process learnt of the grant.
+    pub(crate) granted_at: Instant,
     /// The sending of the last request that certainly set the lease to a whole TTL.
     pub(crate) leased_at: Instant,
     pub(crate) held: Box<dyn Held>,
@@ -182,7 +184,7 @@ impl Handle {
     /// A lock that a backend granted.
     fn new(key: &str, request: &Request, fence: u64, ttl: Duration, sent: Instant, held: Box<dyn Held>) -> Handle {
         let (key, owner) = (key.to_owned(), request.owner.clone());
-        Handle { key, owner, fence, ttl, acquired_at: sent, leased_at: sent, held }
+        Handle { key, owner, fence, ttl, acquired_at: sent, granted_at: Instant::now(), leased_at: sent, held }
     }
 
     /// Gives the lock back.

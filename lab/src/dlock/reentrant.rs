@@ -17,10 +17,11 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use futures_util::future::BoxFuture;
 use parking_lot::Mutex;
+use tokio::time::timeout;
 
 use super::cleanup::Patience;
 use super::{Error, Handle, Held, Locks, Released, Request};
@@ -67,7 +68,11 @@ impl Reentrant {
         let name = (key.to_owned(), request.owner.clone());
         loop {
             let entry = Arc::clone(self.owners.lock().entry(name.clone()).or_default());
-            let mut state = entry.lock().await;
+            // Another acquire of the owner may wait for the lock meanwhile.
+            let Ok(mut state) = timeout(patience.left(), entry.lock()).await else {
+                self.discard(&name, &entry);
+                return Err(patience.timeout(key));
+            };
             if state.over {
                 forget(&self.owners, &name, &entry);
                 continue;
@@ -97,7 +102,8 @@ impl Reentrant {
             let (owners, entry) = (Arc::clone(&self.owners), Arc::clone(&entry));
             let held = Box::new(Counted { owners, entry, name: name.clone(), drift, signed, released: false });
             let (key, owner) = name;
-            return Ok(Handle { key, owner, fence, ttl, acquired_at, leased_at, held });
+            let granted_at = Instant::now();
+            return Ok(Handle { key, owner, fence, ttl, acquired_at, granted_at, leased_at, held });
         }
     }
 

@@ -158,11 +158,13 @@ impl Clients {
     /// Releases the lock. A release that fails is a part of the result.
     pub async fn release(&self, holder: Holder) -> Job {
         let Holder { mut job, handle, .. } = holder;
+        let granted = handle.granted_at;
         let (session, token) = (Session::from(job.owner.as_str()), handle.fence());
         let call = Call::Release { keys: Key::from(self.key.as_str()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&Client::from(job.owner.as_str()), call);
         job.release_us = Some(self.now());
         let release = Release::recorded(pending, handle.release().await);
+        self.metrics.held_seconds.observe(granted.elapsed().as_secs_f64());
         self.metrics.not_owner.inc_by((release == Release::NotOwner).into());
         job.release = Some(release);
         job

@@ -19,6 +19,7 @@ use crate::report::setup::Setup;
 use crate::report::{Page, Prediction, Results, Run as OneRun};
 use crate::resource::rule::Fence;
 use crate::servers::{self, Cluster, Kind, Signing};
+use crate::{open_files, signals};
 
 /// Run experiments on real servers; write figures, plots and pages. A flag that a named experiment does not take is
 /// refused, with those that it takes
@@ -40,22 +41,22 @@ pub struct Run {
     #[arg(long)]
     signed: bool,
     /// How often each case is run (work: jobs of each worker); by default, what the page states
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     rounds: Option<u64>,
     /// Numbers of contenders; by default, what the page states
     #[arg(long, value_delimiter = ',', value_parser = clap::value_parser!(u32).range(1..=100_000))]
     contenders: Vec<u32>,
     /// How long attempts arrive; ten million: how long a fill may take; by default, what the page states
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     duration: Option<Duration>,
     /// How long a lock lasts; by default, what the page states
     #[arg(long, value_name = "TIME", value_parser = ttl)]
     ttl: Option<Duration>,
     /// How long a lock is held; by default, what the page states
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = work_time)]
     work: Option<Duration>,
     /// How long worker a is paused; by default, what the page states
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = pause_time)]
     pause: Option<Duration>,
     /// Attempts a second that arrive; by default, what the page states
     #[arg(long, value_parser = clap::value_parser!(u32).range(1..=100_000))]
@@ -64,7 +65,7 @@ pub struct Run {
     #[arg(long, value_parser = clap::value_parser!(u64).range(1_000..))]
     keys: Option<u64>,
     /// How long each measurement takes; by default, what the page states
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = some_time)]
     window: Option<Duration>,
     /// Seed of everything random [default: 1]
     #[arg(long)]
@@ -97,10 +98,38 @@ enum Fences {
 /// A TTL of the command line.
 fn ttl(text: &str) -> Result<Duration, String> {
     match humantime::parse_duration(text) {
-        Ok(ttl) if ttl >= Duration::from_millis(200) => Ok(ttl),
-        Ok(_) => Err("workers need 200ms at least to start within a TTL".to_owned()),
+        Ok(ttl) if ttl < Duration::from_millis(200) => {
+            Err("workers need 200ms at least to start within a TTL".to_owned())
+        }
+        Ok(ttl) => at_most(ttl, 40, "workers wait for a lock for 60s, and a killed holder's must end before"),
         Err(error) => Err(error.to_string()),
     }
+}
+
+/// A pause of the command line.
+fn pause_time(text: &str) -> Result<Duration, String> {
+    at_most(time(text)?, 60, "an experiment gives up a worker that prints nothing for 90s")
+}
+
+/// A work of the command line.
+fn work_time(text: &str) -> Result<Duration, String> {
+    at_most(time(text)?, 20, "workers wait for a lock for 60s, while two others work")
+}
+
+/// A time of the command line that is not zero.
+fn some_time(text: &str) -> Result<Duration, String> {
+    match time(text)? {
+        Duration::ZERO => Err("nothing is measured in no time".to_owned()),
+        time => Ok(time),
+    }
+}
+
+fn time(text: &str) -> Result<Duration, String> {
+    humantime::parse_duration(text).map_err(|error| error.to_string())
+}
+
+fn at_most(time: Duration, seconds: u64, reason: &str) -> Result<Duration, String> {
+    if time > Duration::from_secs(seconds) { Err(format!("at most {seconds}s: {reason}")) } else { Ok(time) }
 }
 
 impl Run {
@@ -109,18 +138,28 @@ impl Run {
     /// # Errors
     /// A flag does not fit, or the address of the metrics is not usable.
     pub async fn run(mut self) -> Result<ExitCode, String> {
-        let names = if self.all { Name::value_variants() } else { &self.names };
-        self.check(names)?;
+        let names = if self.all { Name::value_variants().to_vec() } else { self.names.clone() };
+        self.check(&names)?;
         self.counted = crate::metrics::serve(self.metrics.as_deref()).await?;
         if self.signed && (names != [Name::Pause] || self.backend != [Backend::Palisade]) {
             return Err("--signed is for `run pause --backend palisade`: no other lock service signs grants".to_owned());
         }
         if !self.render {
-            eprintln!("run: {}", self.forecast(names));
-            if let Some(noise) = estimate::noise(&contenders::load_average()) {
-                eprintln!("run: {noise}");
+            eprintln!("run: {}", self.forecast(&names));
+            let noise = estimate::noise(&contenders::load_average());
+            for warning in noise.into_iter().chain(open_files::warning()) {
+                eprintln!("run: {warning}");
             }
         }
+        // An interrupted run drops what it has started, which ends servers, resources and workers.
+        tokio::select! {
+            code = self.experiments(&names) => Ok(code),
+            () = signals::shutdown()? => Err("interrupted; what had been started is ended".to_owned()),
+        }
+    }
+
+    /// Runs the experiments, also after one that failed.
+    async fn experiments(&self, names: &[Name]) -> ExitCode {
         let mut failed = Vec::new();
         for name in names {
             failed.extend(match name {
@@ -144,7 +183,7 @@ impl Run {
         for what in &failed {
             eprintln!("palisade-lab: {what}");
         }
-        Ok(if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE })
+        if failed.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
     }
 
     /// Runs one experiment on all backends, also after one that failed; returns what failed.
@@ -274,8 +313,14 @@ impl Run {
             servers::Options { sign_grants: signing.as_deref().map(Signing::directory), ..self.servers(experiment) };
         let cluster = servers::start(Kind::of(backend), &options).await.map_err(|error| error.to_string())?;
         let cluster = Arc::new(cluster);
-        let context = Context { signing, ..self.context(backend, &cluster) };
+        let mut context = Context { signing, ..self.context(backend, &cluster) };
+        let leader_only = experiment.is_at_the_leader(backend);
+        if leader_only {
+            let leader = cluster.leader().await.map_err(|error| error.to_string())?;
+            context.endpoints = vec![context.endpoints.swap_remove(leader)];
+        }
         let setup = Setup::of(&self.command(experiment, backend, signed), servers_of(&cluster), cluster.dir());
+        let setup = Setup { leader_only, ..setup };
         let (figures, predictions) = run(&context).await?;
         let as_predicted = report_predictions(name, label, &predictions);
         results.put(OneRun { backend: label.to_owned(), setup, figures, predictions });

@@ -35,6 +35,14 @@ impl Name {
         }
     }
 
+    /// Whether its clients connect to the leader alone, where they would spread over the servers otherwise: it measures how
+    /// fast the lock service is. Palisade's clients find the leader by themselves.
+    #[must_use]
+    pub fn is_at_the_leader(self, backend: Backend) -> bool {
+        let measures = matches!(self, Name::Contention | Name::Fairness | Name::Tokens | Name::Work);
+        measures && matches!(backend, Backend::Etcd | Backend::EtcdLock)
+    }
+
     /// Whether it takes a flag.
     #[must_use]
     pub fn takes(self, flag: &str) -> bool {

@@ -67,7 +67,7 @@ use crate::dlock::Backend;
 use crate::metrics::Metrics;
 use crate::report::Prediction;
 use crate::resource::rule::Fence;
-use crate::servers::{Cluster, Signing};
+use crate::servers::{Cluster, Home, Signing};
 
 /// What an experiment runs with.
 #[derive(Debug, Clone)]
@@ -117,10 +117,9 @@ fn servers_of(cluster: &Cluster) -> String {
     }
 }
 
-/// A directory for the files of one case, removed with the value.
-fn scratch() -> Result<tempfile::TempDir, String> {
-    let made = tempfile::Builder::new().prefix("palisade-lab-").tempdir();
-    made.map_err(|error| format!("cannot make a temporary directory: {error}"))
+/// A directory on a disk for the files of one case, removed with the value: the resource syncs what it accepts.
+fn scratch() -> Result<Home, String> {
+    Home::make(None, "case", true, true).map_err(text)
 }
 
 fn path_text(path: &Path) -> Result<&str, String> {

@@ -182,7 +182,10 @@ impl Worker {
 
 pub(super) fn program() -> Result<Command, String> {
     let program = std::env::current_exe().map_err(|error| format!("this program's file is unknown: {error}"))?;
-    Ok(Command::new(program))
+    // `setpriv` becomes the program. The system ends it with this process, also if that is killed.
+    let mut command = Command::new("setpriv");
+    command.args(["--pdeathsig", "KILL", "--"]).arg(program);
+    Ok(command)
 }
 
 pub(super) fn spawn(mut command: Command, input: Stdio) -> Result<(Child, Lines<BufReader<ChildStdout>>), String> {

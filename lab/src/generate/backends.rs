@@ -19,19 +19,23 @@ use futures_util::StreamExt;
 use futures_util::stream::iter;
 use redis::aio::MultiplexedConnection;
 
+pub(crate) use self::etcd::TXN as ETCD_TXN;
 use self::etcd::{leased, transactions};
+pub(crate) use self::palisade::AT_ONCE as PALISADE_AT_ONCE;
 use self::palisade::{leader, sessions};
 use super::fill::Fill;
 use super::taken::Taken;
 use crate::dlock::{self, Backend, Locks, Request};
 
 const OWNER: &str = "gen";
-const REDIS_CONNECTIONS: usize = 4;
-const ETCD_CONNECTIONS: usize = 16;
-const PALISADE_CONNECTIONS: usize = 2;
+pub(crate) const REDIS_CONNECTIONS: usize = 4;
+/// Locks of a pipeline.
+pub(crate) const REDIS_PIPELINE: u64 = 1_000;
+pub(crate) const ETCD_CONNECTIONS: usize = 16;
+pub(crate) const PALISADE_CONNECTIONS: usize = 2;
 /// Requests on their way on a connection.
-const ETCD_AT_ONCE: usize = 16;
-const LIBRARY_AT_ONCE: usize = 32;
+pub(crate) const ETCD_AT_ONCE: usize = 16;
+pub(crate) const LIBRARY_AT_ONCE: usize = 32;
 /// How long a batch may take, of another backend than Palisade.
 const BATCH: Duration = Duration::from_secs(60);
 /// Attempts at what a server left unanswered.
@@ -76,7 +80,7 @@ impl Filler {
                     let connection = client.get_multiplexed_async_connection_with_config(&config).await;
                     workers.push(Filler::Redis(fill.clone(), connection.map_err(text)?));
                 }
-                1_000
+                REDIS_PIPELINE
             }
             Backend::Etcd => {
                 for _ in 0..ETCD_CONNECTIONS {

@@ -7,7 +7,7 @@
 //! | `run` | the workers and the rate |
 //! | `backends` | how many locks at once are acquired on each backend |
 
-mod backends;
+pub(crate) mod backends;
 pub mod fill;
 mod run;
 pub mod taken;

@@ -59,7 +59,7 @@ impl Prediction {
     /// A prediction about a number of cases out of all.
     #[must_use]
     pub fn all(predicted: impl Into<String>, of: usize, seen: usize) -> Prediction {
-        // Nothing observed proves nothing.
+        // Without a case, the prediction was not tested, and does not hold.
         Prediction { predicted: predicted.into(), seen: format!("{seen} of {of}"), holds: of > 0 && seen == of }
     }
 
@@ -136,10 +136,20 @@ impl<T> Results<T> {
         let mut table = Table::of("backend | servers | commit | machine | disk of the servers");
         for run in &self.runs {
             let setup = &run.setup;
-            let commit = format!("`{}`{}", setup.commit, if setup.dirty { ", dirty" } else { "" });
+            let dirty = if setup.dirty { ", dirty" } else { "" };
+            let outdated = if setup.outdated { ", with a program that was built before it" } else { "" };
+            let commit = format!("`{}`{dirty}{outdated}", setup.commit);
             table.row([run.backend.clone(), setup.servers.clone(), commit, setup.machine.clone(), setup.disk.clone()]);
         }
-        table.markdown()
+        let at_leader = self.runs.iter().filter(|run| run.setup.leader_only).map(|run| run.backend.as_str());
+        match at_leader.collect::<Vec<_>>()[..] {
+            [] => table.markdown(),
+            ref names => format!(
+                "{}\nThe clients of {} connect to the leader alone; those of Palisade find it by themselves.\n",
+                table.markdown(),
+                names.join(" and ")
+            ),
+        }
     }
 
     /// The commands that were run.

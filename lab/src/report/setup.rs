@@ -2,6 +2,7 @@
 
 use std::path::Path;
 use std::process::Command;
+use std::time::{Duration, UNIX_EPOCH};
 
 use serde::{Deserialize, Serialize};
 
@@ -12,6 +13,12 @@ pub struct Setup {
     pub commit: String,
     /// Whether the working tree differed from the commit, apart from pages.
     pub dirty: bool,
+    /// Whether a program is older than the commit's sources.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub outdated: bool,
+    /// Whether clients connect to the leader alone.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub leader_only: bool,
     /// The command line.
     pub command: String,
     /// The servers' product and version, and their number.
@@ -31,12 +38,29 @@ impl Setup {
         Setup {
             commit,
             dirty: changes.is_none_or(|changes| !changes.is_empty()),
+            outdated: outdated().unwrap_or(false),
+            leader_only: false,
             command: command.to_owned(),
             servers,
             machine: machine(),
             disk: disk(data).unwrap_or_else(|| "unknown".to_owned()),
         }
     }
+}
+
+#[allow(clippy::trivially_copy_pass_by_ref, reason = "serde passes a reference")]
+fn is_false(value: &bool) -> bool {
+    !value
+}
+
+/// Whether this program, or the `palisade` beside it, was built before the last commit that changed more than documents.
+fn outdated() -> Option<bool> {
+    let committed = git(&["log", "-1", "--format=%ct", "--", ":/", ":(top,exclude)docs"])?.parse().ok()?;
+    let committed = UNIX_EPOCH + Duration::from_secs(committed);
+    let program = std::env::current_exe().ok()?;
+    let programs = [program.with_file_name("palisade"), program];
+    let built = programs.iter().filter_map(|path| path.metadata().ok()?.modified().ok()).min()?;
+    Some(built < committed)
 }
 
 fn git(arguments: &[&str]) -> Option<String> {

@@ -109,7 +109,7 @@ impl Command {
             .map_err(|error| format!("cannot listen on {}: {error}; name another --addr", self.addr))?;
         let listening = listener.local_addr().map_err(|error| error.to_string())?;
         println!("{}", serde_json::to_string(&Listening { listening }).map_err(|error| error.to_string())?);
-        let serve = axum::serve(listener, api::router(app)).with_graceful_shutdown(shutdown()?);
+        let serve = axum::serve(listener, api::router(app)).with_graceful_shutdown(crate::signals::shutdown()?);
         let result = tokio::select! {
             served = serve => served.map_err(|error| error.to_string()),
             ended = ended => ended.unwrap_or_else(|_| Err("the resource's thread has panicked".to_owned())),
@@ -136,19 +136,5 @@ fn metrics_text(
         text.truncate(text.strip_suffix("# EOF\n").map_or(text.len(), str::len));
         let _ = encode(&mut text, &more);
         text
-    })
-}
-
-/// Resolves at SIGTERM or SIGINT.
-fn shutdown() -> Result<impl Future<Output = ()>, String> {
-    use tokio::signal::unix::{SignalKind, signal};
-    let failed = |error: std::io::Error| format!("cannot wait for signals: {error}");
-    let mut terminate = signal(SignalKind::terminate()).map_err(failed)?;
-    let mut interrupt = signal(SignalKind::interrupt()).map_err(failed)?;
-    Ok(async move {
-        tokio::select! {
-            _ = terminate.recv() => {}
-            _ = interrupt.recv() => {}
-        }
     })
 }

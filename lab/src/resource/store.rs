@@ -206,8 +206,8 @@ impl Thread {
         cell.max_fence
     }
 
-    /// Counts, records and answers: all writes of the batch are durable. An asker that is gone does
-    /// not hear of it.
+    /// Counts, records and answers: all writes of the batch are durable. If the client has
+    /// disconnected, the answer is dropped.
     fn answer(&self, answer: Answered) {
         let Observers { metrics, stale_accepted, .. } = &self.observers;
         match answer {

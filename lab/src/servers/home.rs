@@ -18,7 +18,7 @@ const OWNER: &str = "owner.json";
 
 /// A directory that is removed with all that is in it when this value is dropped.
 #[derive(Debug)]
-pub(super) struct Home {
+pub(crate) struct Home {
     path: PathBuf,
     keep: bool,
 }
@@ -29,7 +29,7 @@ impl Home {
     ///
     /// # Errors
     /// The directory exists already, or cannot be made, or is in memory although `durable`.
-    pub(super) fn make(parent: Option<&Path>, name: &str, durable: bool, owned: bool) -> Result<Self, Error> {
+    pub(crate) fn make(parent: Option<&Path>, name: &str, durable: bool, owned: bool) -> Result<Self, Error> {
         let path = match parent {
             Some(parent) => {
                 fs::create_dir_all(parent).map_err(file("cannot make", parent))?;
@@ -65,7 +65,7 @@ impl Home {
         Ok(home)
     }
 
-    pub(super) fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 

@@ -53,6 +53,7 @@ pub use cluster::{Cluster, Stopped};
 pub use down::Down;
 pub use error::Error;
 pub use find::{Missing, missing};
+pub(crate) use home::Home;
 pub use link::Link;
 pub use options::{Durability, Kind, Options};
 pub use process::Identity;

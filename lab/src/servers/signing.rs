@@ -5,6 +5,7 @@ use std::path::PathBuf;
 use palisade_fence::{RootKey, Terms, unix_time};
 use rand::Rng;
 
+use super::home::Home;
 use super::palisade::{CLUSTER, NODES, node_key};
 
 /// How long the keys are good, in seconds.
@@ -16,7 +17,7 @@ const BEHIND_S: u64 = 3600;
 #[derive(Debug)]
 pub struct Signing {
     root: String,
-    directory: tempfile::TempDir,
+    directory: Home,
 }
 
 impl Signing {
@@ -26,7 +27,7 @@ impl Signing {
     /// A file cannot be written.
     pub fn create() -> Result<Signing, String> {
         let failed = |error: &dyn std::fmt::Display| format!("cannot make signing keys: {error}");
-        let directory = tempfile::tempdir().map_err(|error| failed(&error))?;
+        let directory = Home::make(None, "keys", false, true).map_err(|error| failed(&error))?;
         let root = RootKey::from_seed(rand::rng().random());
         let now = unix_time();
         let terms =

@@ -5,7 +5,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::ValueEnum;
-use tokio::signal::unix::{Signal, SignalKind, signal};
 
 use super::cluster::Cluster;
 use super::error::{Error, file};
@@ -13,6 +12,7 @@ use super::home::Home;
 use super::options::{Durability, Kind, Options};
 use super::state::State;
 use super::{find, kinds, objects};
+use crate::signals::shutdown;
 
 /// Start real servers with pinned configurations: Redis, Redlock's five Redis, etcd, ZooKeeper,
 /// PostgreSQL, an object store, Palisade
@@ -108,15 +108,14 @@ impl Up {
             return Err("--set is for one kind of servers: each has settings of its own; start one kind".to_owned());
         }
         crate::metrics::serve(self.metrics.as_deref()).await?;
-        let mut interrupt = signal(SignalKind::interrupt()).map_err(|error| error.to_string())?;
-        let mut terminate = signal(SignalKind::terminate()).map_err(|error| error.to_string())?;
+        let mut stopped = std::pin::pin!(shutdown()?);
         // An interrupted start drops the clusters, which ends their servers.
         tokio::select! {
             started = self.up(&kinds) => {
                 let Started { clusters, directory, .. } = started.map_err(|error| error.to_string())?;
                 if self.foreground {
                     println!("The servers end with ^C or SIGTERM.");
-                    stopped(&mut interrupt, &mut terminate).await;
+                    stopped.await;
                     // In this order: each cluster removes its own part of the directory.
                     drop(clusters);
                     drop(directory);
@@ -127,7 +126,7 @@ impl Up {
                 }
                 Ok(ExitCode::SUCCESS)
             }
-            () = stopped(&mut interrupt, &mut terminate) => {
+            () = &mut stopped => {
                 Err("interrupted; the servers that had been started are ended".to_owned())
             }
         }
@@ -174,13 +173,6 @@ impl Up {
             outlive: !self.foreground,
             ..Options::default()
         }
-    }
-}
-
-async fn stopped(interrupt: &mut Signal, terminate: &mut Signal) {
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
     }
 }
 

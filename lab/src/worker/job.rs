@@ -89,7 +89,7 @@ impl Worker {
     /// A server could not be reached. What was acquired is released, if that is possible.
     pub async fn job(&self, job: u64, plan: &Plan) -> Result<(), String> {
         let Some(handle) = self.acquire(job, plan).await? else { return Ok(()) };
-        let (acquired, signed) = (handle.acquired_at(), handle.signed_token().map(str::to_owned));
+        let (granted, signed) = (handle.granted_at, handle.signed_token().map(str::to_owned));
         let token = Token { number: handle.fence(), signed: signed.as_deref() };
         let session = session_of(plan, job);
         let renewer = Renewer {
@@ -103,7 +103,7 @@ impl Worker {
         let renewals = renewed.progress.renewals();
         let handle = renewed.finish().await?;
         let released = self.release(job, handle, session, renewals).await;
-        self.metrics.held_seconds.observe(acquired.elapsed().as_secs_f64());
+        self.metrics.held_seconds.observe(granted.elapsed().as_secs_f64());
         done.and(released)
     }
 
@@ -234,7 +234,7 @@ impl Worker {
             Ok(Released::NotOwner) => {
                 pending.fail(Refusal::NotHolder);
                 self.metrics.not_owner.inc();
-                self.printer.print(job, Event::NotOwner { token });
+                self.printer.print(job, Event::NotOwner { token, renewals });
                 Ok(())
             }
             Err(error) => {

@@ -75,7 +75,7 @@ pub struct Command {
     #[arg(long)]
     pause_after_check: bool,
     /// Renew the lock in the background, once in this time
-    #[arg(long, value_name = "TIME", value_parser = humantime::parse_duration)]
+    #[arg(long, value_name = "TIME", value_parser = period)]
     renew: Option<Duration>,
     /// Write although a renewal has found that the lock is lost
     #[arg(long)]
@@ -102,6 +102,17 @@ pub struct Command {
     /// Record the operations in a new file, in the format of docs/conformance/histories.md
     #[arg(long, value_name = "FILE")]
     history: Option<PathBuf>,
+}
+
+/// The period of renewals of the command line.
+fn period(text: &str) -> Result<Duration, String> {
+    match humantime::parse_duration(text) {
+        Ok(Duration::ZERO) => {
+            Err("a lock that is renewed all the time is not used; leave out --renew, or give a time".to_owned())
+        }
+        Ok(period) => Ok(period),
+        Err(error) => Err(error.to_string()),
+    }
 }
 
 impl Command {

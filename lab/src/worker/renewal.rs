@@ -44,7 +44,7 @@ pub struct Renewed {
     task: JoinHandle<Handle>,
 }
 
-/// Who renews, for the history.
+/// The worker that renews a lock, and what records and counts its renewals.
 #[derive(Clone)]
 pub struct Renewer {
     /// The worker.
@@ -148,6 +148,7 @@ mod tests {
             fence: 1,
             ttl: Duration::from_secs(1),
             acquired_at: now,
+            granted_at: now,
             leased_at: now,
             held: Box::new(Scripted(answers.iter().copied().collect())),
         };

@@ -112,6 +112,29 @@ async fn a_cancelled_first_acquire_counts_nothing_on(bench: &Bench) {
     assert_eq!(handle.release().await.unwrap(), Released::Done);
 }
 
+/// An acquire waits no longer than it says, also while another acquire of its owner waits for the same lock.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_reentrant_wait_ends_in_time() {
+    on_each(a_reentrant_wait_ends_in_time_on).await;
+}
+
+async fn a_reentrant_wait_ends_in_time_on(bench: &Bench) {
+    let locks = Arc::new(Reentrant::new(bench.locks_with(&bench.patient())));
+    let holder = acquire(&*bench.locks_with(&bench.patient()), "in-time", "holder", MINUTE).await;
+    let patient = {
+        let locks = Arc::clone(&locks);
+        tokio::spawn(async move { locks.acquire("in-time", &request("worker", MINUTE, MINUTE)).await })
+    };
+    tokio::time::sleep(Duration::from_millis(300)).await;
+    let request = request("worker", MINUTE, Duration::ZERO);
+    let at_once = tokio::time::timeout(MINUTE, locks.acquire("in-time", &request)).await.expect("it waits");
+    assert!(matches!(at_once, Err(Error::Timeout { .. })), "{at_once:?}");
+    holder.release().await.unwrap();
+    let handle = patient.await.unwrap().unwrap();
+    assert_eq!(locks.count("in-time", "worker").await, 1);
+    assert_eq!(handle.release().await.unwrap(), Released::Done);
+}
+
 /// The queue has a limit, is served in the order of arrival, and a cancelled waiter gives up its place.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_bounded_queue_is_bounded_and_fair() {

@@ -22,7 +22,7 @@ use crate::report::Prediction;
 use crate::report::table::ms;
 
 pub(super) const CONTENDERS: [u32; 3] = [50, 200, 1000];
-const WORK: Duration = Duration::from_millis(2);
+pub(super) const WORK: Duration = Duration::from_millis(2);
 /// Arrivals a second: twice the ceiling of a lock that costs nothing.
 const RATE: u32 = 1000;
 pub(super) const DURATION: Duration = Duration::from_secs(2);
@@ -30,7 +30,9 @@ const WAIT: Duration = Duration::from_secs(10);
 /// Errors of a case that the page lists; results.json has all.
 const LISTED: usize = 3;
 /// Rounds without contention.
-const UNCONTENDED: u64 = 200;
+pub(super) const UNCONTENDED: u64 = 1_000;
+/// A 99.9th percentile of fewer values is the greatest of them.
+const P999_VALUES: u64 = 1_000;
 
 /// The cases of one backend.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -45,6 +47,9 @@ pub struct Figures {
     /// How long a lock was to be held.
     #[serde(default = "default_work")]
     pub asked_work_us: u64,
+    /// Rounds without contention, with those that failed.
+    #[serde(default = "default_uncontended")]
+    pub uncontended: u64,
     /// Acquires without contention.
     pub acquire: Latency,
     /// What the work took, with the timer's rounding.
@@ -90,6 +95,16 @@ fn default_rate() -> u32 {
 /// The work of runs that did not record it.
 fn default_work() -> u64 {
     micros(WORK)
+}
+
+/// The rounds without contention of runs that did not record their number.
+fn default_uncontended() -> u64 {
+    200
+}
+
+/// The 99.9th percentile, if there are enough values for one.
+fn p999(latency: &Latency) -> Option<u64> {
+    (latency.count >= P999_VALUES).then_some(latency.p999_us)
 }
 
 impl Figures {
@@ -150,6 +165,7 @@ pub async fn run(context: &Context) -> Result<Found<Figures>, String> {
         duration_us,
         rate,
         asked_work_us,
+        uncontended: UNCONTENDED,
         acquire,
         work,
         release,
@@ -227,6 +243,7 @@ mod tests {
             duration_us: 0,
             rate: RATE,
             asked_work_us: 0,
+            uncontended: 1,
             acquire: latency(1_000),
             work: latency(3_000),
             release: latency(1_000),
@@ -251,6 +268,15 @@ mod tests {
         };
         assert_eq!(holds(vec![open(50, 1, 0), open(120, 5, 0)]), [true, true]);
         assert_eq!(holds(vec![open(50, 5, 0), open(120, 5, 1)]), [false, false]);
+    }
+
+    #[test]
+    fn p999_needs_1000_values() {
+        let of = |count| p999(&Latency { count, p999_us: 7, ..Latency::default() });
+        assert_eq!([of(0), of(P999_VALUES - 1), of(P999_VALUES)], [None, None, Some(7)]);
+        // With fewer values, the histogram's percentile is the greatest one.
+        let latency = Latency::of(1..P999_VALUES);
+        assert_eq!((latency.count, latency.p999_us), (P999_VALUES - 1, latency.max_us));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The page of experiment `contention`.
 
 use super::open::{self, OpenCase};
-use super::{ContentionCase, Figures, LISTED, RATE, UNCONTENDED, WAIT, WORK};
+use super::{ContentionCase, Figures, LISTED, P999_VALUES, RATE, WAIT, WORK, p999};
 use crate::contend::summary::Latency;
 use crate::event::micros;
 use crate::report::plot::{Axes, Series, series};
@@ -47,11 +47,13 @@ one process, which shares the machine with the servers.
 
 ## Figures
 
-Without contention, {UNCONTENDED} rounds one after the other. The ceiling is
-1 / (work + acquire + release), of the medians.
+Without contention, rounds one after the other. The ceiling is 1 / (work + acquire + release), of
+the medians.
 
 {parts}
-With contention:
+With contention. `granted` is the number of values of the percentiles. A 99.9th percentile of fewer
+than {P999_VALUES} values is the greatest of them: the tables have a dash there, and the plot leaves those
+cases out.
 
 {cases}
 ![Hand-overs a second](contention/handovers.svg)
@@ -105,7 +107,7 @@ granted did not wait.
         ("handovers.svg".to_owned(), plot(results, "hand-overs a second", |case| case.summary.handovers_per_second)),
         ("p50.svg".to_owned(), plot(results, &milliseconds("p50"), quantile(|latency| latency.p50_us))),
         ("p99.svg".to_owned(), plot(results, &milliseconds("p99"), quantile(|latency| latency.p99_us))),
-        ("p999.svg".to_owned(), plot(results, &milliseconds("p999"), quantile(|latency| latency.p999_us))),
+        ("p999.svg".to_owned(), plot(results, &milliseconds("p999"), quantile(|latency| p999(latency).unwrap_or(0)))),
         ("cases.csv".to_owned(), csv(results)),
     ];
     for run in results.runs.iter().filter(|run| !run.figures.open.is_empty()) {
@@ -124,8 +126,8 @@ fn queue_file(backend: &str) -> String {
 /// The open cases: what they are, their figures and plots.
 fn open_cases(results: &Results<Figures>) -> String {
     let mut table = Table::of(
-        "backend | of the measured ceiling | arrivals a second | hand-overs a second | p50, ms | p99, ms | p999, ms | \
-         longest, ms | waiting at most | waiting at the last arrival | granted | timeouts | errors | not started | \
+        "backend | of the measured ceiling | arrivals a second | hand-overs a second | granted | p50, ms | p99, ms | \
+         p999, ms | longest, ms | waiting at most | waiting at the last arrival | timeouts | errors | not started | \
          generator, ms | violations",
     );
     let (mut plots, mut missing) = (String::new(), Vec::new());
@@ -142,13 +144,13 @@ fn open_cases(results: &Results<Figures>) -> String {
                 format!("{} %", case.load),
                 format!("{:.1}", case.rate),
                 format!("{:.1}", summary.handovers_per_second),
+                summary.granted.to_string(),
                 ms(summary.latency.p50_us),
                 ms(summary.latency.p99_us),
-                ms(summary.latency.p999_us),
+                p999_ms(&summary.latency),
                 ms(summary.latency.max_us),
                 case.queue.iter().max().copied().unwrap_or(0).to_string(),
                 case.at_end().to_string(),
-                summary.granted.to_string(),
                 summary.timeouts.to_string(),
                 summary.errors().to_string(),
                 summary.overflow.to_string(),
@@ -224,6 +226,11 @@ fn machine(results: &Results<Figures>) -> String {
     table.markdown() + "\nA load average above zero is other work that ran beside the experiment.\n"
 }
 
+/// The 99.9th percentile in milliseconds; a dash if there are too few values.
+fn p999_ms(latency: &Latency) -> String {
+    p999(latency).map_or_else(|| "–".to_owned(), ms)
+}
+
 fn parts(results: &Results<Figures>) -> String {
     let mut table = Table::of(
         "backend | rounds that did not fail | acquire p50, ms | acquire p99, ms | work p50, ms | release p50, ms | \
@@ -233,7 +240,7 @@ fn parts(results: &Results<Figures>) -> String {
         let figures = &run.figures;
         table.row([
             run.backend.clone(),
-            figures.acquire.count.to_string(),
+            format!("{} of {}", figures.acquire.count, figures.uncontended),
             ms(figures.acquire.p50_us),
             ms(figures.acquire.p99_us),
             ms(figures.work.p50_us),
@@ -246,7 +253,7 @@ fn parts(results: &Results<Figures>) -> String {
 
 fn cases(results: &Results<Figures>) -> String {
     let mut table = Table::of(
-        "backend | contenders | hand-overs a second | of the ceiling | p50, ms | p99, ms | p999, ms | granted | \
+        "backend | contenders | hand-overs a second | of the ceiling | granted | p50, ms | p99, ms | p999, ms | \
          timeouts | errors | overflow | generator, ms | violations | enough",
     );
     for run in &results.runs {
@@ -259,10 +266,10 @@ fn cases(results: &Results<Figures>) -> String {
                 case.contenders.to_string(),
                 format!("{rate:.1}"),
                 format!("{:.0} %", 100.0 * rate / run.figures.ceiling()),
+                summary.granted.to_string(),
                 ms(summary.latency.p50_us),
                 ms(summary.latency.p99_us),
-                ms(summary.latency.p999_us),
-                summary.granted.to_string(),
+                p999_ms(&summary.latency),
                 summary.timeouts.to_string(),
                 summary.errors().to_string(),
                 summary.overflow.to_string(),
@@ -374,6 +381,7 @@ mod tests {
             duration_us: 0,
             rate: 1,
             asked_work_us: 0,
+            uncontended: 1,
             acquire: Latency::default(),
             work: Latency::default(),
             release: Latency::default(),
@@ -395,7 +403,7 @@ mod tests {
         let open = OpenCase { load: 120, rate: 24.0, duration_us: 500_000, summary, queue, operations: 14, violations };
         let results = Results { runs: vec![run("old", Vec::new()), run("redis", vec![open])] };
         let page = page(&results);
-        let row = "| redis | 120 % | 24.0 | 0.0 | 0.0 | 0.0 | 0.0 | 0.0 | 3 | 2 | 7 | 0 | 0 | 2 | 0.0 | 0 |";
+        let row = "| redis | 120 % | 24.0 | 0.0 | 7 | 0.0 | 0.0 | – | 0.0 | 3 | 2 | 0 | 0 | 2 | 0.0 | 0 |";
         for text in [
             row,
             "| redis | open, 120 % |  | 3 | no answer |",

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use futures_util::future::try_join_all;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::super::clients::{Clients, Holder, Job};
 use super::super::processes::Resource;
@@ -144,11 +145,13 @@ async fn load(locks: Arc<dyn Locks>, name: String, origin: Instant, stop: Arc<At
         if stop.load(Ordering::Relaxed) {
             break;
         }
-        let request = Request { owner: name.clone(), ttl: TTL, wait: Duration::from_secs(1) };
-        // An acquire or a release that fails is a grant that is missing: the gap shows it.
-        if let Ok(handle) = locks.acquire(&format!("{name}-{number}"), &request).await {
+        let (key, request) =
+            (format!("{name}-{number}"), Request { owner: name.clone(), ttl: TTL, wait: LOAD_TIMEOUT });
+        // The backends' clients count the wait for a lock differently: this bound is the same for all. An acquire or a
+        // release that fails is a grant that is missing: the gap shows it.
+        if let Ok(Ok(handle)) = timeout(LOAD_TIMEOUT, locks.acquire(&key, &request)).await {
             grants.push(micros(origin.elapsed()));
-            drop(handle.release().await);
+            drop(timeout(LOAD_TIMEOUT, handle.release()).await);
         }
         tokio::time::sleep(LOAD_PAUSE).await;
     }

@@ -9,7 +9,8 @@ mod numbers;
 use std::path::Path;
 
 use super::{
-    clocks, contention, failover, fairness, fenced_stores, pause, redlock, release, renew, ten_million, ttl, work,
+    clocks, contention, failover, fairness, fenced_stores, pause, prediction, redlock, release, renew, ten_million,
+    ttl, work,
 };
 use crate::dlock::Backend;
 use crate::report::Results;
@@ -69,6 +70,7 @@ struct Kept {
     renew: Results<renew::Figures>,
     ttl: Results<ttl::Figures>,
     fenced_stores: Results<fenced_stores::Figures>,
+    prediction: Results<prediction::Figures>,
     ten_million: Results<ten_million::Figures>,
 }
 
@@ -86,6 +88,7 @@ impl Kept {
             renew: Results::load(out, "renew")?,
             ttl: Results::load(out, "ttl")?,
             fenced_stores: Results::load(out, "fenced-stores")?,
+            prediction: Results::load(out, "prediction")?,
             ten_million: Results::load(out, "ten-million")?,
         })
     }

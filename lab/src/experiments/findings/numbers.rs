@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use super::super::{contention, ten_million, work};
 use super::cells::NOT_RUN;
 use super::{Kept, of};
+use crate::contend::summary::Latency;
 use crate::dlock::Backend;
 use crate::history::Judgement;
 use crate::report::table::ms;
@@ -17,8 +18,8 @@ const CONTENDERS: u32 = 200;
 
 pub(super) const HEAD: [&str; 8] = [
     "backend",
-    "acquire without contention, p99, ms; target: below 3",
-    "hot key, 200 contenders, p99, ms",
+    "acquire without contention, p99, ms (values); target: below 3",
+    "hot key, 200 contenders, p99, ms (values)",
     "what bounds it",
     "violations with the fence on",
     "hand-overs a second, TTL above the work",
@@ -30,15 +31,16 @@ pub(super) const HEAD: [&str; 8] = [
 pub(super) const TEXT: &str = "\
 The numbers come from [contention](contention.md), from [work](work.md), where 3 workers do the
 jobs, and from [ten-million](ten-million.md), which asks slower lock services for fewer locks. A
-wait at the hot key is the queue divided by the hand-overs a second. Their ceiling is
-1 / (work + acquire + release), of medians without contention; a queue at the server hands over
-faster than that. Waiters that spin (redis, redlock) may wait far longer: see
-[fairness](fairness.md).
+99th percentile has the number of its values in parentheses. A wait at the hot key is the queue
+divided by the hand-overs a second. Their ceiling is 1 / (work + acquire + release), of medians
+without contention; a queue at the server hands over faster than that. Waiters that spin (redis,
+redlock) may wait far longer: see [fairness](fairness.md).
 
 *Violations* are writes that were accepted out of the tokens' order: those that the checkers of
 histories found, and those that the resource counted, in all experiments that record histories of
-fenced writes. Where the lock service loses or repeats a token, the resource sees no stale one and
-accepts what the checkers find.
+fenced writes. Of the races of [fenced-stores](fenced-stores.md), whose tokens come from no lock
+service, one counts if a lower token stayed or a late write was accepted. Where the lock service
+loses or repeats a token, the resource sees no stale one and accepts what the checkers find.
 ";
 
 impl Kept {
@@ -68,6 +70,18 @@ impl Kept {
         for round in of(&self.fenced_stores, backend).into_iter().flat_map(|figures| &figures.rounds) {
             if round.fence == Fence::On {
                 add("fenced-stores", [&round.judged; 2], round.stale_write().into());
+            }
+        }
+        for race in of(&self.fenced_stores, backend).into_iter().flat_map(|figures| &figures.races) {
+            if race.fence == Fence::On {
+                add("fenced-stores", [&race.judged; 2], (!race.highest_stays() || !race.late_refused).into());
+            }
+        }
+        for run in of(&self.prediction, backend).into_iter().flat_map(|figures| &figures.runs) {
+            // The resource also checks tokens in the run without the repair if the repair is a signature.
+            let fenced = run.repaired || run.is_about_the_holder();
+            if let Some(counts) = run.ending.counts.filter(|_| fenced) {
+                add("prediction", [&run.ending.judged; 2], counts.stale_accepted);
             }
         }
         for round in of(&self.failover, backend).into_iter().flat_map(|figures| &figures.rounds) {
@@ -128,11 +142,16 @@ pub(super) fn text(all: &[Violations]) -> String {
 }
 
 pub(super) fn acquire(figures: Option<&contention::Figures>) -> String {
-    match figures.map(|figures| figures.acquire.p99_us) {
+    match figures.map(|figures| &figures.acquire) {
         None => NOT_RUN.to_owned(),
-        Some(p99_us) if p99_us < TARGET_US => ms(p99_us),
-        Some(p99_us) => format!("**{}**", ms(p99_us)),
+        Some(acquire) if acquire.p99_us < TARGET_US => p99(acquire),
+        Some(acquire) => format!("**{}**", p99(acquire)),
     }
+}
+
+/// The 99th percentile with the number of its values.
+fn p99(latency: &Latency) -> String {
+    format!("{} ({})", ms(latency.p99_us), latency.count)
 }
 
 /// The 99th percentile, and the wait that follows from the hand-overs a second.
@@ -143,7 +162,7 @@ pub(super) fn hot_key(figures: Option<&contention::Figures>) -> [String; 2] {
     let wait = f64::from(CONTENDERS) / rate * 1e3;
     let ceiling = figures.ceiling();
     let bound = format!("{CONTENDERS} / {rate:.0} hand-overs a second = {wait:.0} ms; ceiling {ceiling:.0} a second");
-    [ms(case.summary.latency.p99_us), bound]
+    [p99(&case.summary.latency), bound]
 }
 
 /// Hand-overs a second with a TTL of twice the work, which is the last case of each length of work.

@@ -231,6 +231,7 @@ fn kept() -> Kept {
         renew: Results { runs: Vec::new() },
         ttl: Results { runs: Vec::new() },
         fenced_stores: Results { runs: Vec::new() },
+        prediction: Results { runs: Vec::new() },
         ten_million: Results { runs: Vec::new() },
     }
 }
@@ -281,6 +282,49 @@ fn numbers_have_the_figures_of_their_backend_alone() {
 }
 
 #[test]
+fn races_and_repaired_runs_with_the_fence_on_are_counted() {
+    let put = |stale_accepted: u64, late_refused: bool| {
+        let setup = || Setup::of("", String::new(), Path::new("/"));
+        let judged = || Judgement { resource: vec![String::new(); usize::from(!late_refused)], ..Judgement::default() };
+        let race = |fence| fenced_stores::Race {
+            store: crate::stores::Kind::Postgres,
+            fence,
+            accepted: 1,
+            refused: 15,
+            lost_swaps: 0,
+            stored: fenced_stores::WRITERS,
+            value_fits: true,
+            late_refused: late_refused && fence == Fence::On,
+            judged: judged(),
+        };
+        let races = [Fence::On, Fence::Off].map(race).into();
+        let figures = fenced_stores::Figures { ttl_ms: 1, pause_ms: 2, stores: Vec::new(), rounds: Vec::new(), races };
+        let mut kept = kept();
+        kept.fenced_stores.put(Run { backend: "redlock".to_owned(), setup: setup(), figures, predictions: Vec::new() });
+        let run = |property: &str, repaired: bool, counts: serde_json::Value| {
+            serde_json::json!({
+                "model": "", "property": property, "repaired": repaired, "ttl_ms": 1, "gap_ms": 0, "length": 0,
+                "began": true, "steps": [], "holders": 0,
+                "ending": { "counts": counts, "judged": { "operations": 1, "resource": [], "service": [] } },
+            })
+        };
+        let counts = |stale: u64| serde_json::json!({ "writes": 1, "stale_rejections": 0, "stale_accepted": stale });
+        let runs = serde_json::json!({ "runs": [
+            run("no stale write", false, counts(1)),
+            run("no stale write", true, counts(stale_accepted)),
+            run("the holder may write", false, counts(0)),
+            run("mutual exclusion", true, serde_json::Value::Null),
+        ] });
+        let figures = serde_json::from_value(runs).unwrap();
+        kept.prediction.put(Run { backend: "redlock".to_owned(), setup: setup(), figures, predictions: Vec::new() });
+        kept.numbers(Backend::Redlock)[4].clone()
+    };
+    assert_eq!(put(0, true), "0 by the checkers, 0 by the resource, 3 keys");
+    assert_eq!(put(1, true), "**0 by the checkers, 1 by the resource**, 3 keys: [prediction](prediction.md)");
+    assert_eq!(put(0, false), "**1 by the checkers, 1 by the resource**, 3 keys: [fenced-stores](fenced-stores.md)");
+}
+
+#[test]
 fn largest_fill_says_what_ended_it() {
     let case = |asked, taken, ended: Option<&str>| ten_million::Case {
         asked,
@@ -301,21 +345,27 @@ fn acquire_above_the_target_stands_out() {
         duration_us: 0,
         rate: 1,
         asked_work_us: 0,
-        acquire: Latency { p50_us: 1_000, p99_us, ..Latency::default() },
+        uncontended: 9,
+        acquire: Latency { count: 9, p50_us: 1_000, p99_us, ..Latency::default() },
         work: Latency { p50_us: 3_000, ..Latency::default() },
         release: Latency { p50_us: 1_000, ..Latency::default() },
         cold: 0,
         cold_error: None,
         cases: vec![contention::ContentionCase {
             contenders: 200,
-            summary: Summary { handovers_per_second: rate, ..Summary::default() },
+            summary: Summary {
+                handovers_per_second: rate,
+                latency: Latency { count: 7, p99_us: 4_000, ..Latency::default() },
+                ..Summary::default()
+            },
             operations: 0,
             violations: Vec::new(),
         }],
         open: Vec::new(),
     };
-    assert_eq!(numbers::acquire(Some(&figures(2_900, 1.0))), "2.9");
-    assert_eq!(numbers::acquire(Some(&figures(3_000, 1.0))), "**3.0**");
-    let [_, bound] = numbers::hot_key(Some(&figures(1, 250.0)));
+    assert_eq!(numbers::acquire(Some(&figures(2_900, 1.0))), "2.9 (9)");
+    assert_eq!(numbers::acquire(Some(&figures(3_000, 1.0))), "**3.0 (9)**");
+    let [p99, bound] = numbers::hot_key(Some(&figures(1, 250.0)));
+    assert_eq!(p99, "4.0 (7)");
     assert_eq!(bound, "200 / 250 hand-overs a second = 800 ms; ceiling 200 a second");
 }

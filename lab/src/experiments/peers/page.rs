@@ -107,7 +107,8 @@ pub fn page(results: &Results<Figures>) -> Page {
     let undecided = comparison(results, Against::Undecided);
     let warm_up = WARM_UP_MOST.as_secs();
     let instance_timeout = INSTANCE_TIMEOUT.as_secs();
-    let usual = dlock::Options::default().instance_timeout.as_millis();
+    let options = dlock::Options::default();
+    let (usual, spin_max) = (options.instance_timeout.as_millis(), options.spin_max.as_millis());
     let (promises, disturbances, bounded) = (promises(results), disturbances(results), bounded(results));
     let judged = judged(results);
     let markdown = format!(
@@ -204,6 +205,8 @@ parentheses.
   *generator* says how much.
 - Waiters of Redis spin, and a client that has just released is often the first to ask again: *own*
   says how often the lock went nowhere. Such pairs are not hand-overs, and are not counted.
+- A waiter of Redis or Redlock pauses for up to {spin_max} ms between two attempts. The lab chooses this
+  limit (the default of its `--spin-max`), and the hand-overs of the hot lock depend on it.
 {judged}"
     );
     let files = vec![

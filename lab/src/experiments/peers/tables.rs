@@ -280,6 +280,8 @@ mod tests {
             setup: crate::report::setup::Setup {
                 commit: String::new(),
                 dirty: false,
+                outdated: false,
+                leader_only: false,
                 command: String::new(),
                 servers: String::new(),
                 machine: String::new(),

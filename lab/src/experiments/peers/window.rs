@@ -110,9 +110,10 @@ pub async fn measure(
     let driver = Arc::new(driver);
     let sync_us = sync_us(disk)?;
     let (over, pairs) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicU64::new(0)));
-    // Keys of each round: what a stopped client has left delays no later window.
+    // Keys of each round and system: what a stopped client has left delays no later window.
+    let name = system.name();
     let key = |client| {
-        if hot { format!("round-{round}-hot-{}", cell.clients) } else { format!("round-{round}-own-{client}") }
+        if hot { format!("{name}-{round}-hot-{}", cell.clients) } else { format!("{name}-{round}-own-{client}") }
     };
     let tasks = start(&driver, (0..cell.clients).map(key).collect(), (&over, &pairs), None);
     let started = Instant::now();

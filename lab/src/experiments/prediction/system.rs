@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use palisade_history::{Answer, Call, Client as Named, Key, Pending, Recorder, Refusal, Session};
-use tempfile::TempDir;
 
 use super::action::{Action, Client};
 use super::story::{Servers, Story};
@@ -14,7 +13,7 @@ use crate::experiments::scratch;
 use crate::experiments::steps::{Order, Process, Report, Stage, await_free, now_us};
 use crate::history::{DRIFT_PPM, Judgement};
 use crate::resource::rule::Fence;
-use crate::servers::{self, Cluster, Kind, Link, Options, Signing};
+use crate::servers::{self, Cluster, Home, Kind, Link, Options, Signing};
 
 /// How long to wait for what follows from the TTL, beyond the TTL.
 const LATE: Duration = Duration::from_secs(20);
@@ -28,7 +27,7 @@ pub(super) struct System {
     /// A's link to the Redis, or the replicas' to their primary.
     link: Option<Link>,
     pub(super) clients: [Process; 2],
-    pub(super) resource: Option<(Resource, TempDir)>,
+    pub(super) resource: Option<(Resource, Home)>,
     _counter: Option<Cluster>,
     recorder: Recorder,
     acquiring: [Option<Pending>; 2],

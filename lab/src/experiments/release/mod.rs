@@ -124,9 +124,9 @@ impl Owner {
         let (session, token) = (self.session(), handle.fence());
         let call = Call::Release { keys: Key::from(handle.key()).into(), session, token, number: None };
         let pending = self.recorder.invoke(&self.client(), call);
-        let acquired_at = handle.acquired_at();
+        let granted = handle.granted_at;
         let released = handle.release().await.map_err(|error| error.to_string())?;
-        self.metrics.held_seconds.observe(acquired_at.elapsed().as_secs_f64());
+        self.metrics.held_seconds.observe(granted.elapsed().as_secs_f64());
         match released {
             Released::Done => {
                 pending.ok(Answer::Released);

@@ -2,6 +2,10 @@
 
 use super::watch::Sample;
 use super::{Case, Figures, KEYS};
+use crate::generate::backends::{
+    ETCD_AT_ONCE, ETCD_CONNECTIONS, ETCD_TXN, LIBRARY_AT_ONCE, PALISADE_AT_ONCE, PALISADE_CONNECTIONS,
+    REDIS_CONNECTIONS, REDIS_PIPELINE,
+};
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::Table;
 use crate::report::{Page, Results};
@@ -39,16 +43,19 @@ of them was acquired. etcd's TTLs are whole seconds, rounded up: its locks end u
 No lock is renewed or released. Samples are of the only server, or of the leader. Each case begins
 with newly started servers.
 
-| case | locks |
-|---|---|
-| redis, active | `SET key owner NX PX ttl` in pipelines, synced before the answers; active expiry at its default pace |
-| redis, lazy | a 20th of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) |
-| etcd, lease-each | a lease and a key for each lock, for a 200th of the keys |
-| etcd, lease-shared | up to 1,000 locks on one lease, 128 in a transaction |
-| redlock, majority | a key in five Redis for each lock, synced, for a 100th of the keys; by the lab's lock library, 32 at a time |
-| zookeeper, session-each | a session and an ephemeral node for each lock, for a 1,000th of the keys; in the same way |
-| palisade, session-shared | up to 10,000 locks on one session, each acquired by a request of its own |
-| palisade, session-each | a session for each lock, for a 20th of the keys |
+| case | locks | connections × locks in flight on each, at most |
+|---|---|---|
+| redis, active | `SET key owner NX PX ttl` in pipelines, synced before the answers; active expiry at its default pace | {REDIS_CONNECTIONS} × {REDIS_PIPELINE} |
+| redis, lazy | a 20th of the keys in a Redis in memory whose active expiry was turned off (`DEBUG SET-ACTIVE-EXPIRE 0`) | {REDIS_CONNECTIONS} × {REDIS_PIPELINE} |
+| etcd, lease-each | a lease and a key for each lock, for a 200th of the keys | {ETCD_CONNECTIONS} × {ETCD_AT_ONCE} |
+| etcd, lease-shared | up to 1,000 locks on one lease, {ETCD_TXN} in a transaction | {ETCD_CONNECTIONS} × {ETCD_TXN} |
+| redlock, majority | a key in five Redis for each lock, synced, for a 100th of the keys; by the lab's lock library | {LIBRARY_AT_ONCE} × 1, to each Redis |
+| zookeeper, session-each | a session and an ephemeral node for each lock, for a 1,000th of the keys; in the same way | {LIBRARY_AT_ONCE} × 1 |
+| palisade, session-shared | up to 10,000 locks on one session, each acquired by a request of its own | {PALISADE_CONNECTIONS} × {PALISADE_AT_ONCE} |
+| palisade, session-each | a session for each lock, for a 20th of the keys | {PALISADE_CONNECTIONS} × {PALISADE_AT_ONCE} |
+
+The cases differ in the number of locks in flight, and the rates depend on it: the column
+`acquired a second` does not compare lock services under the same load.
 
 The locks of Redis have no fencing token here: a token needs a counter for each key, which no TTL
 removes. Redlock counts so, and its case shows what stays. Those of etcd have the revision, those of
@@ -396,6 +403,14 @@ mod tests {
 
     fn case(taken: u64, fill_ms: u64) -> Case {
         Case { name: "each".to_owned(), asked: 100, taken, fill_ms, ..Case::default() }
+    }
+
+    #[test]
+    fn page_has_the_locks_in_flight() {
+        let page = page(&results([("palisade", case(100, 1)), ("redis", case(100, 1))])).markdown;
+        for row in ["a 20th of the keys | 2 × 500 |", "for a 200th of the keys | 16 × 16 |", " | 4 × 1000 |\n"] {
+            assert!(page.contains(row), "{row} is missing in\n{page}");
+        }
     }
 
     #[test]

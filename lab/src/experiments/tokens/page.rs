@@ -9,7 +9,7 @@ use crate::report::{Page, Results};
 #[must_use]
 pub fn page(results: &Results<Figures>) -> Page {
     let (setups, commands, predictions) = (results.setups(), results.commands(), results.predictions());
-    let (cases, worse, errors) = (cases(results), worse(results), errors(results));
+    let (cases, errors) = (cases(results), errors(results));
     let markdown = format!(
         "# Where tokens come from
 
@@ -42,7 +42,6 @@ found in the histories, each key judged by itself.
 
 ![Grants a second](tokens/grants.svg)
 
-{worse}
 {errors}
 ## Predicted and seen
 
@@ -65,8 +64,9 @@ found in the histories, each key judged by itself.
   be put into its lock's slot; a common counter cannot.
 - Redlock's numbers are no fencing tokens ([redlock](redlock.md)), and etcd's lock service has only
   the revision, as `etcd` here.
-- With ZooKeeper, each attempt opens a session of its own: the rates of different backends say
-  nothing about each other here. [peers](peers.md) compares them.
+- Each attempt opens a session of its own with ZooKeeper and with Palisade, and grants a lease of
+  its own with etcd. With Redis it is one script. So only the sources of one backend can be compared
+  here; [peers](peers.md) compares the lock services.
 - All clients are tasks of one process, which shares the machine with the servers.
 "
     );
@@ -87,38 +87,6 @@ fn plot(results: &Results<Figures>) -> String {
         }
     }
     timeline("grants a second, median of the rounds", most * 1.05, &lanes, &legend)
-}
-
-/// Where a source of another lock service has a better figure than Palisade's.
-fn worse(results: &Results<Figures>) -> String {
-    /// A name, whether more is better, and the figure.
-    type Measure = (&'static str, bool, fn(&TokensCase) -> f64);
-    let measures: [Measure; 3] = [
-        ("grants a second, median", true, |case| medians(case, case).0),
-        ("acquire p50, ms", false, |case| case.acquire.p50_us as f64 / 1e3),
-        ("acquire p99, ms", false, |case| case.acquire.p99_us as f64 / 1e3),
-    ];
-    let cases =
-        || results.runs.iter().flat_map(|run| run.figures.cases.iter().map(|case| (run.backend.as_str(), case)));
-    let Some((_, own)) = cases().find(|(backend, _)| *backend == "palisade") else {
-        return "Palisade was not measured.\n".to_owned();
-    };
-    let mut lines = String::new();
-    for (what, more, of) in measures {
-        let value = of(own);
-        let better = cases().filter(|(backend, _)| *backend != "palisade").filter_map(|(backend, case)| {
-            let its = of(case);
-            (if more { its > value } else { its < value }).then(|| format!("{backend}, `{}`: {its:.1}", case.tokens))
-        });
-        let better: Vec<_> = better.collect();
-        if !better.is_empty() {
-            lines += &format!("- {what}: {value:.1}; {}\n", better.join("; "));
-        }
-    }
-    match lines.is_empty() {
-        true => "**Where Palisade is worse**: nowhere in these figures.\n".to_owned(),
-        false => format!("**Where Palisade is worse**:\n\n{lines}"),
-    }
 }
 
 /// The medians of a source: its rate, and its rounds' ratios to the first source.

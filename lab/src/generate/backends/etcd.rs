@@ -9,7 +9,7 @@ use crate::generate::fill::Fill;
 use crate::generate::taken::Taken;
 
 /// Puts in a transaction: etcd's default maximum.
-const TXN: usize = 128;
+pub(crate) const TXN: usize = 128;
 /// gRPC's code of a server that cannot be reached, or that could not apply a request in time.
 const UNAVAILABLE: i32 = 14;
 

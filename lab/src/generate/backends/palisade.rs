@@ -10,7 +10,7 @@ use crate::generate::fill::Fill;
 use crate::generate::taken::Taken;
 
 /// Requests on their way on a connection.
-const AT_ONCE: usize = 500;
+pub(crate) const AT_ONCE: usize = 500;
 /// How long a server may take to send the next answer.
 const ANSWER: Duration = Duration::from_secs(30);
 
