@@ -1,12 +1,12 @@
-//! A memory budget for what unknown programs have sent to a port and the node has not handled yet:
-//! at the port for nodes the unfinished frames of nodes that are no members, at the port for clients
-//! the unfinished requests.
+//! Memory budgets that many connections share: for what unknown programs have sent to a port and the
+//! node has not handled yet (at the port for nodes the unfinished frames of nodes that are no members,
+//! at the port for clients the unfinished requests), and for large answers that clients have not read.
 //!
 //! Each connection has a limit of its own, but there may be thousands of connections. So those of a
-//! port share a budget, of which those from one address may have a part, and a connection that needs
-//! more than is left ends. What it held is free again at once, and deadlines end those that hold
-//! memory and send nothing. A program that has proved its identity by a certificate has no part in
-//! this: no number of strangers ends one of its connections.
+//! port share a budget, of which those from one address may have a part. What one needs beyond that
+//! is refused, what it held is free again at once, and deadlines end those that hold memory and do
+//! nothing. A program that has proved its identity by a certificate is no unknown one: no number of
+//! strangers ends one of its connections.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -21,9 +21,39 @@ use crate::per_address::{Entry, PerAddress, part};
 /// Minimum time between two log lines about an exhausted budget.
 const REPORT_PAUSE: Duration = Duration::from_secs(10);
 
+/// What a budget's memory is for, in words.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Use {
+    /// All of it.
+    memory: &'static str,
+    /// The part of one address.
+    part: &'static str,
+    /// What the node does when it is used up.
+    then: &'static str,
+    /// What the operator can do.
+    advice: &'static str,
+}
+
+/// What unknown programs have sent to a port.
+pub static SENT_BY_STRANGERS: Use = Use {
+    memory: "the memory for what unknown programs have sent to this port",
+    part: "the memory for what unknown programs at one address have sent to this port",
+    then: "connections end",
+    advice: "keep programs that do not belong to the cluster away from its ports",
+};
+
+/// Answers that clients have not read.
+pub static UNREAD: Use = Use {
+    memory: "the memory for large answers that clients have not read yet",
+    part: "the memory for large answers that clients at one address have not read yet",
+    then: "large answers are refused",
+    advice: "clients should read one answer before they ask for the next one, or ask for smaller pages",
+};
+
 /// A number of bytes that many connections share.
 #[derive(Debug)]
 pub struct Budget {
+    used_for: &'static Use,
     limit: usize,
     used: AtomicUsize,
     by_address: PerAddress<AtomicUsize>,
@@ -34,18 +64,28 @@ pub struct Budget {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Exhausted {
     /// All connections together have it.
-    #[error("the memory for what unknown programs have sent to this port ({0} bytes for all of them) is used up")]
-    Budget(usize),
+    #[error("{} ({limit} bytes for all of them) is used up", .used_for.memory)]
+    Budget {
+        /// What the memory is for.
+        used_for: &'static Use,
+        /// Number of bytes.
+        limit: usize,
+    },
     /// Connections from the same address have their part of it.
-    #[error("the memory for what unknown programs at one address have sent to this port ({0} bytes) is used up")]
-    Part(usize),
+    #[error("{} ({limit} bytes) is used up", .used_for.part)]
+    Part {
+        /// What the memory is for.
+        used_for: &'static Use,
+        /// Number of bytes.
+        limit: usize,
+    },
 }
 
 impl Budget {
     /// A budget of `limit` bytes.
-    pub fn new(limit: usize) -> Arc<Budget> {
+    pub fn new(used_for: &'static Use, limit: usize) -> Arc<Budget> {
         let (used, by_address) = (AtomicUsize::new(0), PerAddress::default());
-        Arc::new(Budget { limit, used, by_address, log_pause: LogPause::default() })
+        Arc::new(Budget { used_for, limit, used, by_address, log_pause: LogPause::default() })
     }
 
     /// What a connection from this address holds: nothing yet.
@@ -64,14 +104,10 @@ impl Budget {
     }
 
     fn report(&self, why: Exhausted, address: ClientAddress) {
-        let kind = if matches!(why, Exhausted::Budget(_)) { "all" } else { "one address" };
+        let kind = if matches!(why, Exhausted::Budget { .. }) { "all" } else { "one address" };
         if let Some(repeats) = self.log_pause.due(kind, REPORT_PAUSE, Instant::now()) {
-            let ended = repeats + 1;
-            warn!(
-                %address,
-                ended,
-                "connections end because {why}: keep programs that do not belong to the cluster away from its ports"
-            );
+            let Use { then, advice, .. } = self.used_for;
+            warn!(%address, times = repeats + 1, "{then} because {why}: {advice}");
         }
     }
 }
@@ -114,10 +150,10 @@ impl Share {
     /// See [`Share::hold`].
     pub fn hold_more(&self, bytes: usize) -> Result<(), Exhausted> {
         let refused = if !take(&self.of_address, bytes, self.part) {
-            Exhausted::Part(self.part)
+            Exhausted::Part { used_for: self.budget.used_for, limit: self.part }
         } else if !take(&self.budget.used, bytes, self.budget.limit) {
             self.of_address.fetch_sub(bytes, Ordering::Relaxed);
-            Exhausted::Budget(self.budget.limit)
+            Exhausted::Budget { used_for: self.budget.used_for, limit: self.budget.limit }
         } else {
             self.held.fetch_add(bytes, Ordering::Relaxed);
             return Ok(());
@@ -156,9 +192,9 @@ mod tests {
 
     #[test]
     fn shares_never_exceed_the_budget() {
-        let budget = Budget::new(100);
+        let budget = Budget::new(&UNREAD, 100);
         let [one, two] = ["10.0.0.1", "10.0.0.2"].map(|it| budget.whole_share(address(it)));
-        let full = Err(Exhausted::Budget(100));
+        let full = Err(Exhausted::Budget { used_for: &UNREAD, limit: 100 });
         assert_eq!((one.hold(60), two.hold(40)), (Ok(()), Ok(())));
         assert_eq!((one.hold(61), two.hold_more(1)), (full, full));
         assert_eq!((one.hold(50), two.hold_more(10), one.hold(51)), (Ok(()), Ok(()), full));
@@ -173,17 +209,18 @@ mod tests {
     /// others.
     #[test]
     fn an_address_holds_an_eighth_at_most() {
-        let budget = Budget::new(80);
+        let budget = Budget::new(&UNREAD, 80);
         for (one, other) in [("10.0.0.1", "10.0.0.1"), ("2001:db8::1", "2001:db8::2")] {
             let [one, other] = [one, other].map(|it| budget.share(address(it)));
             assert_eq!((one.hold(6), other.hold(4)), (Ok(()), Ok(())));
-            assert_eq!(other.hold(5), Err(Exhausted::Part(10)));
+            assert_eq!(other.hold(5), Err(Exhausted::Part { used_for: &UNREAD, limit: 10 }));
             assert_eq!((one.hold(5), other.hold(5)), (Ok(()), Ok(())));
         }
         let shares: Vec<Share> = (0..8).map(|host| budget.share(address(&format!("10.0.1.{host}")))).collect();
         assert!(shares.iter().all(|share| share.hold(10) == Ok(())), "what ended is free");
         let late = budget.share(address("10.0.2.1"));
-        assert_eq!((late.hold(1), late.hold(1)), (Err(Exhausted::Budget(80)), Err(Exhausted::Budget(80))));
+        let full = Err(Exhausted::Budget { used_for: &UNREAD, limit: 80 });
+        assert_eq!((late.hold(1), late.hold(1)), (full, full));
         drop(shares);
         assert_eq!(late.hold(10), Ok(()), "a refusal takes nothing from the address's part");
     }

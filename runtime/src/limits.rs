@@ -154,6 +154,11 @@ pub const UNIDENTIFIED_CONNECTIONS: usize = 256;
 /// other. The largest frame of a leader that this node does not know yet fits: 512 entries, each a
 /// transaction of [`TRANSACTION_BYTES`], have some 37 MiB.
 pub const STRANGER_BYTES: usize = 48 * 1024 * 1024;
+/// Maximum number of bytes of large answers over HTTP that clients have not read yet. An answer has at most some 30 MB: a
+/// lock with 10,000 waiters, their keys and owners.
+pub const UNREAD_BYTES: usize = 512 * 1024 * 1024;
+/// An answer of so many bytes is a large one. Of smaller ones, each connection has at most one.
+pub const LARGE_ANSWER: usize = 64 * 1024;
 /// The part of what unknown programs may use of a port that those at one address may use: one of so
 /// many.
 pub const STRANGER_SHARE: usize = 8;
@@ -162,6 +167,8 @@ pub const LOOPBACK_STRANGER_SHARE: usize = 2;
 /// Maximum number of handshakes of TLS at the port for clients that are in progress: each may have
 /// 64 KiB in memory. The others wait.
 pub const HANDSHAKES: usize = 512;
+/// The same at the port for administration, so that strangers at the port for clients keep no operator out.
+pub const ADMIN_HANDSHAKES: usize = HANDSHAKES / 8;
 /// Maximum number of TLS handshakes in progress at the peer port with other addresses than the members'. They share a
 /// thread with the members' messages.
 pub const PEER_HANDSHAKES: usize = 32;

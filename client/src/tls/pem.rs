@@ -1,7 +1,7 @@
 //! Files of certificates and keys.
 
 use std::fmt;
-use std::fs::File;
+use std::fs::{File, Permissions};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 
@@ -19,6 +19,7 @@ const LARGEST: u64 = 1 << 20;
 pub struct PemFile {
     path: PathBuf,
     bytes: Vec<u8>,
+    permissions: Permissions,
 }
 
 impl PemFile {
@@ -28,17 +29,25 @@ impl PemFile {
     /// If it cannot be read, or has more than 1 MiB.
     pub fn read(path: &Path) -> Result<PemFile, TlsError> {
         let mut bytes = Vec::new();
-        let read = File::open(path).and_then(|file| file.take(LARGEST + 1).read_to_end(&mut bytes));
-        read.map_err(|error| TlsError::unreadable(path, &error))?;
+        let read = File::open(path).and_then(|file| {
+            let permissions = file.metadata()?.permissions();
+            file.take(LARGEST + 1).read_to_end(&mut bytes).map(|_| permissions)
+        });
+        let permissions = read.map_err(|error| TlsError::unreadable(path, &error))?;
         if bytes.len() as u64 > LARGEST {
             return Err(TlsError(format!("{} has more than {LARGEST} bytes", path.display())));
         }
-        Ok(PemFile { path: path.to_owned(), bytes })
+        Ok(PemFile { path: path.to_owned(), bytes, permissions })
     }
 
     /// Where it was read.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// Its permissions when it was read.
+    pub fn permissions(&self) -> &Permissions {
+        &self.permissions
     }
 
     /// The certificates in it, in their order.

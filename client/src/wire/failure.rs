@@ -99,7 +99,7 @@ pub enum Code {
     NodeIdInUse,
     /// No voter would be left.
     LastVoter,
-    /// Too few of the voters after the change are connected to the leader: the cluster could not decide anything.
+    /// Too few of the voters after the change follow the leader: the cluster could not decide anything.
     NoMajority,
     /// Leadership was not transferred: the successor did not take over in time.
     NotTransferred,

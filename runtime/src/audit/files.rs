@@ -8,8 +8,12 @@ use std::sync::Arc;
 use super::AuditError;
 use super::chain::{Chain, Hash};
 use super::record::{FORMAT, Position};
-use crate::storage::{Access, Disk, DiskFile, Lock, Locking};
+use crate::storage::{Access, Disk, DiskFile, Lock, Locking, first_foreign};
 
+/// The lock file's name.
+const LOCK_FILE: &str = "lock";
+/// How the names of the other files end.
+const END: &str = ".jsonl";
 /// No node writes as many records, and no cluster as many entries: with a greater number of a forged file, those after it
 /// could overflow, and the node would stop.
 const MAX_NUMBER: u64 = u64::MAX / 2;
@@ -40,12 +44,18 @@ pub(super) struct Open {
 }
 
 impl Files {
-    /// Creates the directory if necessary, takes away what other users may do with it, and locks it.
+    /// Creates the directory if necessary, takes away what other users may do with it, and locks it. A directory with
+    /// files of other programs is refused before anything in it is changed: a mistaken `--audit` must not take the
+    /// permissions of all users on `/var/log` away.
     pub(super) fn lock(disk: Arc<dyn Disk>, directory: &Path) -> Result<Files, AuditError> {
         let failed = |source| AuditError::Io { path: directory.to_owned(), source };
         disk.create_directory(directory).map_err(failed)?;
+        let names = disk.list(directory).map_err(failed)?;
+        if let Some(foreign) = first_foreign(&names, is_own) {
+            return Err(AuditError::ForeignFiles { path: directory.to_owned(), foreign });
+        }
         disk.make_private(directory).map_err(failed)?;
-        match disk.lock(&directory.join("lock")).map_err(failed)? {
+        match disk.lock(&directory.join(LOCK_FILE)).map_err(failed)? {
             Locking::Locked(lock) => Ok(Files { disk, directory: directory.to_owned(), _lock: lock }),
             Locking::Taken(process) => Err(AuditError::Taken { path: directory.to_owned(), process }),
         }
@@ -99,13 +109,20 @@ impl Files {
 }
 
 pub(super) fn file_name(number: u32) -> String {
-    format!("audit-{number:08}.jsonl")
+    format!("audit-{number:08}{END}")
 }
 
 /// The number of the file of this name, if it is one of an audit log.
 pub(super) fn number(name: &str) -> Option<u32> {
-    let number = name.strip_prefix("audit-")?.strip_suffix(".jsonl")?.parse().ok()?;
+    let number = name.strip_prefix("audit-")?.strip_suffix(END)?.parse().ok()?;
     (file_name(number) == name).then_some(number)
+}
+
+/// Whether a file of this name belongs to an audit log: its lock, one of its files, or what an operator has made of one
+/// (`audit-00000001.jsonl.gz`).
+fn is_own(name: &str) -> bool {
+    let original = name.find(END).map_or(name, |at| &name[..at + END.len()]);
+    name == LOCK_FILE || number(original).is_some()
 }
 
 /// Checks the lines of a file; returns the end of the chain, the position in the cluster's log, and the
@@ -163,9 +180,12 @@ pub(super) fn first(line: &[u8]) -> Result<Chain, String> {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+    use std::os::unix::fs::PermissionsExt;
+    use std::path::Path;
     use std::sync::Arc;
 
-    use super::{Files, MAX_FILE, MAX_NUMBER, read};
+    use super::{Files, MAX_FILE, MAX_NUMBER, is_own, read};
     use crate::audit::verify::seal;
     use crate::storage::SystemDisk;
 
@@ -186,8 +206,41 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let files = Files::lock(Arc::new(SystemDisk), directory.path()).unwrap();
         for (number, is_refused) in [(MAX_FILE, false), (MAX_FILE + 1, true), (u32::MAX, true)] {
-            std::fs::write(files.path(number), file(4)).unwrap();
+            fs::write(files.path(number), file(4)).unwrap();
             assert_eq!(files.open_last().is_err(), is_refused, "{number}");
+        }
+    }
+
+    /// Goal: `--audit` with the directory of other programs changes nothing there.
+    #[test]
+    fn directory_of_other_programs_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = directory.path().join("syslog");
+        fs::write(&foreign, "a line").unwrap();
+        for path in [directory.path(), &foreign] {
+            fs::set_permissions(path, fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        let mode = |path: &Path| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let lock = || Files::lock(Arc::new(SystemDisk), directory.path());
+        let refused = lock().unwrap_err().to_string();
+        assert!(refused.contains("has files of other programs, such as syslog"), "{refused}");
+        assert_eq!((mode(directory.path()), mode(&foreign)), (0o755, 0o755));
+        assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 1, "no lock file either");
+
+        fs::rename(&foreign, directory.path().join("audit-00000001.jsonl.gz")).unwrap();
+        fs::create_dir(directory.path().join("lost+found")).unwrap();
+        drop(lock().unwrap());
+        assert_eq!(mode(directory.path()), 0o700);
+        drop(lock().unwrap());
+    }
+
+    #[test]
+    fn names_of_an_audit_log_are_known() {
+        for own in ["lock", "audit-00000001.jsonl", "audit-123456789.jsonl", "audit-00000007.jsonl.zst"] {
+            assert!(is_own(own), "{own}");
+        }
+        for foreign in ["syslog", "audit", "audit-1.jsonl", "audit-00000001.json", "locks", ".jsonl", "x.jsonl"] {
+            assert!(!is_own(foreign), "{foreign}");
         }
     }
 }

@@ -59,6 +59,18 @@ pub enum AuditError {
         /// The system's error.
         source: io::Error,
     },
+    /// The directory has files of other programs.
+    #[error(
+        "{} is no directory of an audit log: it has files of other programs, such as {foreign}. Nothing in it was \
+         changed. Give --audit a new or an empty directory, or move the other files away",
+        .path.display()
+    )]
+    ForeignFiles {
+        /// The directory.
+        path: PathBuf,
+        /// The name of one of the files.
+        foreign: String,
+    },
     /// Another process has locked the directory.
     #[error(
         "the audit log {} is in use by another process{}: give each node a directory of its own",
@@ -147,7 +159,7 @@ impl Shared {
 /// [`Trail::stop`], or when the last [`Audit`] is dropped.
 ///
 /// # Errors
-/// If the directory is in use, damaged, or cannot be read and written.
+/// If the directory is in use, damaged, has files of other programs, or cannot be read and written.
 pub fn start(
     disk: Arc<dyn Disk>,
     directory: &Path,

@@ -25,6 +25,7 @@ use tracing_subscriber::filter::Targets;
 use tracing_subscriber::layer::SubscriberExt;
 use tracing_subscriber::util::SubscriberInitExt;
 
+use super::log_fields::EscapingJson;
 use super::{config, log_fields, print_error};
 
 /// Run one node
@@ -116,7 +117,7 @@ pub(super) struct Serve {
     /// Maximum number of sessions in the cluster; the leader's setting applies
     #[arg(long, value_name = "N", default_value_t = limits::SESSIONS)]
     max_sessions: usize,
-    /// Maximum number of sessions that one client has opened while this node leads; 0 for no limit. A
+    /// Maximum number of live sessions of one client, as far as the leader knows them; 0 for no limit. A
     /// client is a principal, or without TLS an address (for IPv6: a network of 64 bits). By default a
     /// tenth of --max-sessions, and half of it for loopback addresses
     #[arg(long, value_name = "N")]
@@ -130,8 +131,8 @@ pub(super) struct Serve {
     #[arg(long, value_name = "BYTES", default_value_t = limits::STORE_BYTES)]
     max_store_bytes: u64,
     /// Maximum number of bytes of all claims: at each key of a claim, that key, all keys of a claim on several,
-    /// its value, and 64 bytes. They are in memory on every node, three times as long if they are short; the leader's
-    /// setting applies
+    /// its value, and 64 bytes. They are in memory on every node, and short ones take three to five times as much; the
+    /// leader's setting applies
     #[arg(long, value_name = "BYTES", default_value_t = limits::CLAIM_BYTES)]
     max_claim_bytes: u64,
     /// Maximum number of connections of one client to this node; 0 for no limit. By default an eighth
@@ -337,14 +338,14 @@ impl Serve {
 
     fn start_log(&self) {
         let log = tracing_subscriber::registry().with(self.log.clone());
-        let lines = tracing_subscriber::fmt::layer().with_writer(std::io::stderr);
+        let lines = tracing_subscriber::fmt::layer();
         match self.log_format {
             LogFormat::Text => {
-                let lines = lines.fmt_fields(log_fields::escaping());
+                let lines = lines.with_writer(std::io::stderr).fmt_fields(log_fields::escaping());
                 log.with(lines.with_ansi(std::io::stderr().is_terminal())).init();
             }
             LogFormat::Json => {
-                log.with(lines.json()).init();
+                log.with(lines.json().with_writer(|| EscapingJson(std::io::stderr()))).init();
                 std::panic::set_hook(Box::new(|panic| {
                     let location = panic.location().map(ToString::to_string);
                     let reason = panic.payload_as_str().unwrap_or("no message");

@@ -173,8 +173,8 @@ async fn save(endpoint: &str, security: &Security, patience: Duration, file: &Pa
     let response = ask(endpoint, security, "GET", READ_TIMEOUT).await?;
     let directory = file.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
     // Write under another name and rename at the end, so that a file under its final name is always
-    // complete. The name is random, and the file a new one that only its owner can read: the snapshot's
-    // sessions can be used by any reader.
+    // complete. The name is random, and the file a new one that only its owner can read: the snapshot has
+    // all keys, the contents of the records, the values of the claims, and the proofs of the sessions.
     let mut prefix = OsString::from(file.file_name().unwrap_or_default());
     prefix.push(".");
     let created = tempfile::Builder::new().prefix(&prefix).suffix(".tmp").tempfile_in(directory);

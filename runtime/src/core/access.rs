@@ -212,6 +212,18 @@ pub(super) fn denied(access: &Access, principal: &Principal, right: Right, key: 
     })
 }
 
+/// The failure of a command that the table has denied for other keys of the same grant. The client may not
+/// read them, so they are not named.
+pub(super) fn other_keys_denied(principal: &Principal, right: Right, key: &str) -> Failure {
+    let right = wire_right(right).name();
+    let message = format!(
+        "{} may not {right} {key} with this token: the grant holds other keys, too, and the access rules do not permit \
+         it to {right} all of them",
+        name(principal)
+    );
+    Failure::new(Code::Denied, message)
+}
+
 /// The failure of a change of the rules that the table has denied.
 pub(super) fn change_denied(access: &Access, principal: &Principal, new: Option<&Rules>) -> Failure {
     if !access.is_enabled() && !principal.is_administrator() {

@@ -23,7 +23,7 @@ use crate::storage::{Space, SpaceView};
 pub struct Quotas {
     /// Maximum number of live sessions.
     pub max_sessions: usize,
-    /// Maximum number of live sessions that one client has opened at this leader; 0 for no limit,
+    /// Maximum number of live sessions of one client, as far as the leader knows them; 0 for no limit,
     /// `None` for a share of all sessions.
     pub max_sessions_per_client: Option<usize>,
     /// Maximum number of waiting acquires of one client at this leader; 0 for no limit, `None` for as
@@ -65,6 +65,21 @@ impl Quotas {
             Some(limit) => limit,
             None => (self.max_sessions / share).max(1),
         }
+    }
+
+    /// Maximum number of sessions of this client while the clients of so many sessions are unknown. Any of
+    /// these may belong to an address, and none to a principal. So an address may have at most its share
+    /// of the sessions that these leave: the share that it has by default, or what the operator has set
+    /// if that is more. An address that changes the leader again and again gets less each time. One that
+    /// opens few sessions notices nothing before nearly all sessions are used.
+    fn sessions_of_client(&self, client: &AccountName, unknown: usize) -> usize {
+        let limit = self.of_client(self.max_sessions_per_client, client);
+        if limit == usize::MAX || matches!(client, AccountName::Principal(_)) {
+            return limit;
+        }
+        let share = limit.max(self.of_client(None, client));
+        let left = self.max_sessions.saturating_sub(unknown);
+        limit.min(share.saturating_mul(left) / self.max_sessions.max(1)).max(1)
     }
 }
 
@@ -114,9 +129,11 @@ pub(super) fn within_limits(
         return reached("sessions", quotas.max_sessions);
     }
     if let Some(client) = responder.client.as_ref().filter(|_| opens) {
-        let limit = quotas.of_client(quotas.max_sessions_per_client, client);
+        let unknown = openers.unknown(table);
+        let limit = quotas.sessions_of_client(client, unknown);
         if openers.sessions_of(client) >= limit {
-            return Err(too_many_sessions(client, limit));
+            let is_lowered = limit < quotas.sessions_of_client(client, 0);
+            return Err(too_many_sessions(client, limit, is_lowered.then_some(unknown)));
         }
     }
     if opens && table.next_session() >= limits::SESSION_NUMBERS {
@@ -274,12 +291,17 @@ fn too_many_bytes(limit: u64) -> Failure {
     Failure::new(Code::Limit, message)
 }
 
-/// The error for a client that has all the sessions that one client may have.
-fn too_many_sessions(client: &AccountName, limit: usize) -> Rejection {
-    let message = format!(
-        "the limit of {limit} sessions of one client is reached by {client}: close sessions, or let the operator raise \
-         --max-sessions-per-client"
-    );
+/// The error for a client that has all the sessions that one client may have. Sessions of so many unknown
+/// clients have lowered the limit.
+fn too_many_sessions(client: &AccountName, limit: usize, lowered_by: Option<usize>) -> Rejection {
+    let remedy = match lowered_by {
+        None => "close sessions, or let the operator raise --max-sessions-per-client".to_owned(),
+        Some(unknown) => format!(
+            "it is a share of what {unknown} sessions leave that began under other leaders. Close sessions, or let the \
+             operator raise --max-sessions"
+        ),
+    };
+    let message = format!("the limit of {limit} sessions of one client is reached by {client}: {remedy}");
     Rejection { failure: Box::new(Failure::new(Code::Limit, message)), limit_of_client: Some("sessions") }
 }
 

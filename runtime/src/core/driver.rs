@@ -14,6 +14,7 @@ mod known_leader;
 mod outputs;
 mod single_step;
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -112,6 +113,8 @@ pub struct Driver<T> {
     now: Instant,
     /// The members last passed to the transport: the latest in the log, and the latest committed.
     members: (Arc<Members>, Arc<Members>),
+    /// On a leader: the peers that answered it in the period before its last quorum check.
+    answered: BTreeSet<NodeId>,
     /// Whether this is a blank founder that waits for the other founders.
     founding: Founding,
     /// The deadline of a requested stop. A leader transfers leadership first.
@@ -172,6 +175,7 @@ impl<T: Transport> Driver<T> {
             outputs: Vec::new(),
             now,
             members: Default::default(),
+            answered: BTreeSet::new(),
             stops: None,
             founding,
         };

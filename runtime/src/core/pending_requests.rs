@@ -111,11 +111,14 @@ impl PendingRequests {
         self.waits.len()
     }
 
-    /// When [`PendingRequests::tick`] or [`PendingRequests::answer_reads`] has work. A leader that
-    /// takes no proposals at the moment is not woken for waits: the input that makes it take
-    /// proposals again starts an iteration.
+    /// When [`PendingRequests::tick`], [`PendingRequests::answer_reads`] or
+    /// [`PendingRequests::recount_sessions`] has work. A leader that takes no proposals at the moment is
+    /// not woken for waits: the input that makes it take proposals again starts an iteration.
     pub(super) fn next(&self, node: &Node<LockTable>, now: Instant) -> Option<Instant> {
-        if self.ready.is_empty() { self.waits.next().filter(|_| takes_proposals(node)) } else { Some(now) }
+        if !self.ready.is_empty() || self.may_recount(node) {
+            return Some(now);
+        }
+        self.waits.next().filter(|_| takes_proposals(node))
     }
 
     /// Takes a request. A request that cannot be proposed is answered here.
@@ -276,8 +279,26 @@ impl PendingRequests {
 
     /// This node has lost leadership: it will not learn the outcomes of pending requests.
     pub(super) fn lost_leadership(&mut self) {
-        self.openers.clear();
+        self.openers.lost_leadership();
         self.fail_everything(&outcome_unknown());
+    }
+
+    /// A snapshot has replaced the table: sessions have ended without an event.
+    pub(super) fn snapshot_installed(&mut self) {
+        self.openers.forget();
+    }
+
+    /// Counts the sessions of principals that began under other leaders, some in each iteration.
+    pub(super) fn recount_sessions(&mut self, node: &Node<LockTable>) {
+        if self.may_recount(node) {
+            self.openers.recount(node.machine());
+        }
+    }
+
+    /// Whether there are sessions to recount. A new leader's table may lack sessions of earlier terms until
+    /// an entry of its own term is committed.
+    fn may_recount(&self, node: &Node<LockTable>) -> bool {
+        self.openers.is_recounting() && node.log().term_at(node.commit()) == Some(node.term())
     }
 
     /// Fails every request: the node stops.

@@ -3,11 +3,12 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
+use palisade_client::wire::{Answer, Code, Failure, LockView, Outcome, Response, Stale};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
 use crate::accounts::{AccountName, Turn};
 use crate::addresses::RemoteAddress;
+use crate::budget::Share;
 use crate::outbox::{Outbox, Rejected};
 
 /// A client's connection, or a single request over plain HTTP: when it ends, its waiting acquires
@@ -44,6 +45,8 @@ pub struct Room {
     pub request: OwnedSemaphorePermit,
     /// A permit for one open read.
     pub read: Option<OwnedSemaphorePermit>,
+    /// What the answer to a read may take of the memory for answers that are not read.
+    pub unread: Option<Box<Share>>,
     /// Permits for the contents of a transaction, until it is answered.
     pub contents: Option<OwnedSemaphorePermit>,
 }
@@ -128,6 +131,7 @@ impl Responder {
         match self.channel {
             Channel::Once(sender) => sender.send(result).is_ok(),
             Channel::Stream { id, text, room, outbox } => {
+                let result = result.and_then(|answer| with_memory(answer, room.as_ref()));
                 let refused = result.as_ref().err().is_some_and(|failure| ends_connection(failure.error));
                 let result = match result {
                     Ok(answer) => Outcome::Ok(answer),
@@ -147,9 +151,81 @@ impl Responder {
     }
 }
 
+/// The answer to a read, if there is memory for it until it is read. The refusal ends the connection, whose client reads
+/// too little.
+fn with_memory(answer: Answer, room: Option<&Room>) -> Result<Answer, Failure> {
+    let Some(unread) = room.and_then(|room| room.unread.as_ref()) else { return Ok(answer) };
+    match unread.hold(weight(&answer)) {
+        Ok(()) => Ok(answer),
+        Err(exhausted) => Err(Failure::new(Code::Overloaded, exhausted.to_string())),
+    }
+}
+
+/// About how many bytes the claims in an answer take.
+fn weight(answer: &Answer) -> usize {
+    match answer {
+        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => weight_of_lock(lock),
+        Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
+            page.locks.iter().map(weight_of_lock).sum()
+        }
+        _ => 0,
+    }
+}
+
+fn weight_of_lock(lock: &LockView) -> usize {
+    const CLAIM: usize = 200;
+    let texts = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
+    let holders = lock
+        .holders
+        .iter()
+        .map(|holder| CLAIM + holder.owner.len() + texts(&holder.keys) + holder.value.as_ref().map_or(0, String::len));
+    let waiters = lock.queue.iter().map(|waiter| CLAIM + waiter.owner.len() + texts(&waiter.keys));
+    lock.key.len() + holders.chain(waiters).sum::<usize>()
+}
+
 /// Whether a WebSocket ends with this failure: the client must continue at another node, from its
 /// first unanswered operation.
 fn ends_connection(code: Code) -> bool {
     use Code::{LeadershipLost, NoLeader, NotLeader, Overloaded, ShuttingDown};
     matches!(code, NotLeader | NoLeader | LeadershipLost | ShuttingDown | Overloaded)
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire::WaiterView;
+    use tokio::sync::Semaphore;
+
+    use super::*;
+    use crate::addresses::ClientAddress;
+    use crate::budget::{Budget, UNREAD};
+
+    /// Goal: a WebSocket whose client does not read the answers of its reads ends before they fill the memory.
+    #[test]
+    fn answers_of_reads_are_bounded_until_they_are_read() {
+        let budget = Budget::new(&UNREAD, 80_000);
+        let permits = Arc::new(Semaphore::new(9));
+        let room = || Room {
+            request: Arc::clone(&permits).try_acquire_owned().unwrap(),
+            read: None,
+            unread: Some(Box::new(budget.share(ClientAddress::of([10, 0, 0, 1].into())))),
+            contents: None,
+        };
+        let waiter = || WaiterView { owner: "o".repeat(100), ..WaiterView::default() };
+        let lock = || LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
+        let outbox = Arc::new(Outbox::new(9));
+        let answer = |id| {
+            let outbox = Arc::clone(&outbox);
+            Responder::stream(ConnectionId(1), Instant::now(), id, true, Some(room()), outbox)
+                .answer(Ok(Answer::Lock(lock())))
+        };
+        assert!(answer(1));
+        assert!(answer(2), "the refusal is sent");
+        assert!(!answer(3), "and ends the connection");
+        assert_eq!(
+            budget.share(ClientAddress::of([10, 0, 0, 1].into())).hold(6_000),
+            Err(crate::budget::Exhausted::Part { used_for: &UNREAD, limit: 10_000 })
+        );
+        drop(outbox);
+        assert_eq!(budget.share(ClientAddress::of([10, 0, 0, 1].into())).hold(10_000), Ok(()));
+    }
 }

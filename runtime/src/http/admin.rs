@@ -9,12 +9,15 @@
 //! client addresses: an operator who has one of them is redirected to others of them, and no client
 //! learns them at a listener for clients.
 
-use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, MembersView, Op};
+use std::sync::Arc;
 
+use palisade_client::wire::{Answer, Code, Failure, LeaderView, MemberView, MembersView, Op};
 use serde::{Deserialize, Serialize};
 
 use super::App;
 use crate::core::not_leading;
+use crate::limits;
+use crate::tls::Handshakes;
 
 /// The listener at which a request arrives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -58,10 +61,15 @@ fn administrative(op: &Op, principal: &str) -> Option<&'static str> {
 }
 
 impl App {
-    /// The state of the handlers of one listener. All listeners of a node share the limits.
+    /// The state of the handlers of one listener. All listeners of a node share the limits, except that on handshakes
+    /// of TLS: strangers that use it up at the listener for clients keep no operator out.
     #[must_use]
     pub fn at(&self, listener: Listener) -> App {
-        App { listener, ..self.clone() }
+        let handshakes = match listener {
+            Listener::Only | Listener::Clients => Arc::clone(&self.handshakes),
+            Listener::Administration => Arc::new(Handshakes::new(limits::ADMIN_HANDSHAKES)),
+        };
+        App { listener, handshakes, ..self.clone() }
     }
 
     /// Refuses an administrative request at the listener for clients. The sentence names the option, and
@@ -113,5 +121,78 @@ impl App {
                 *address = Some(admin_addr);
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::future::pending;
+    use std::path::Path;
+    use std::time::Duration;
+
+    use palisade_spec::lock::LockTable;
+    use palisade_spec::raft::NodeId;
+    use tokio::time::{sleep, timeout};
+
+    use super::*;
+    use crate::accounts::{Accounts, ClientLimits};
+    use crate::addresses::ClientAddress;
+    use crate::core::Core;
+    use crate::descriptors::ConnectionLimit;
+    use crate::http::{Setup, Site};
+    use crate::metrics::Metrics;
+    use crate::peers::{Peers, PinnedPeers, Roster};
+    use crate::storage::{Incarnation, Snapshots, Space, Start, SystemDisk};
+    use crate::watch::Hub;
+
+    /// The handlers' state of a node with this data directory, whose core does nothing.
+    fn app(directory: &Path) -> App {
+        let (metrics, (core, _)) = (Metrics::new(), Core::channel());
+        let roster = Roster {
+            cluster: 7,
+            cluster_name: "test".into(),
+            node: NodeId(1),
+            incarnation: Incarnation(1),
+            start: Start::default(),
+            client_addr: String::new(),
+            admin_addr: None,
+            peer_addr: String::new(),
+            peer_addrs: BTreeMap::new(),
+            tls: None,
+        };
+        let (snapshots, _) = Snapshots::open::<LockTable>(&SystemDisk::shared(), directory, 7).unwrap();
+        let pinned = PinnedPeers::load(directory).unwrap();
+        let (peers, _) = Peers::new(roster, pinned, snapshots.into(), Arc::clone(&metrics));
+        let setup = Setup {
+            site: Site::default(),
+            signer: None,
+            audit: None,
+            accounts: Accounts::new(ClientLimits::default(), 800, &metrics),
+            hub: Hub::new(1, &metrics),
+            forwarding: ConnectionLimit::new(8, "forwarded requests", &metrics.peer_connections_refused),
+        };
+        App::new(core, peers, metrics, Space::of_tests(1, 0), setup)
+    }
+
+    /// Goal: strangers that use up the handshakes at the listener for clients keep no operator out of the other one.
+    #[tokio::test]
+    async fn administration_has_handshakes_of_its_own() {
+        let directory = tempfile::tempdir().unwrap();
+        let app = app(directory.path());
+        let (clients, admin) = (app.at(Listener::Clients), app.at(Listener::Administration));
+        let address = |network: u8| ClientAddress::of([10, 0, network, 1].into());
+        for stranger in 0..limits::HANDSHAKES {
+            let network = u8::try_from(stranger % limits::STRANGER_SHARE).unwrap();
+            let handshakes = Arc::clone(&clients.handshakes);
+            tokio::spawn(async move { handshakes.run(address(network), pending::<()>()).await });
+        }
+        let completes = async |app: &App| {
+            let handshake = app.handshakes.run(address(99), async {});
+            timeout(Duration::from_millis(200), handshake).await.is_ok()
+        };
+        sleep(Duration::from_millis(50)).await;
+        assert!(!completes(&clients).await, "the strangers have all of them");
+        assert!(completes(&admin).await);
     }
 }

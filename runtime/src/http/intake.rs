@@ -51,6 +51,7 @@ mod tests {
     use super::super::client_stream::ClientStream;
     use super::super::pace::Pace;
     use super::*;
+    use crate::budget::SENT_BY_STRANGERS;
 
     fn counted(stream: DuplexStream, unanswered: Option<Arc<Unanswered>>) -> ClientStream<DuplexStream> {
         ClientStream::new(stream, unanswered, Pace::for_connection())
@@ -65,7 +66,7 @@ mod tests {
     /// longer there, is free again.
     #[tokio::test]
     async fn unanswered_bytes_of_all_connections_are_bounded() {
-        let budget = Budget::new(200);
+        let budget = Budget::new(&SENT_BY_STRANGERS, 200);
         let [mut one, mut two] = [(); 2].map(|()| {
             let (client, server) = duplex(1000);
             let unanswered = Unanswered::new(&budget, loopback());
@@ -86,7 +87,7 @@ mod tests {
     /// Goal: strangers that use the whole budget up end no connection of a client with a certificate.
     #[tokio::test]
     async fn a_certified_client_is_not_counted() {
-        let budget = Budget::new(200);
+        let budget = Budget::new(&SENT_BY_STRANGERS, 200);
         let stranger = budget.whole_share(loopback());
         stranger.hold(200).unwrap();
         let (mut client, server) = duplex(1000);

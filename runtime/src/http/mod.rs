@@ -35,6 +35,7 @@ mod socket_watches;
 mod sockets;
 mod target;
 mod ui;
+mod unread;
 mod watch;
 mod websocket;
 
@@ -71,7 +72,7 @@ use self::sockets::Sockets;
 use crate::accounts::{Account, Accounts, Turn};
 use crate::addresses::RemoteAddress;
 use crate::audit::Audit;
-use crate::budget::Budget;
+use crate::budget::{Budget, SENT_BY_STRANGERS, UNREAD};
 use crate::core::{ConnectionId, Core, Event, NotTaken, Request, Responder};
 use crate::descriptors::ConnectionLimit;
 use crate::grant_signer::GrantSigner;
@@ -104,6 +105,9 @@ pub struct App {
     principal: Principal,
     /// Memory for the unfinished requests of clients without a certificate.
     stranger_bytes: Arc<Budget>,
+    /// Memory for large answers that clients have not read.
+    unread_bytes: Arc<Budget>,
+    /// The handshakes of TLS at this listener.
     handshakes: Arc<Handshakes>,
     accounts: Arc<Accounts>,
     /// The account of this client.
@@ -167,7 +171,8 @@ impl App {
             site,
             signer,
             principal: Principal::default(),
-            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
+            stranger_bytes: Budget::new(&SENT_BY_STRANGERS, limits::STRANGER_BYTES),
+            unread_bytes: Budget::new(&UNREAD, limits::UNREAD_BYTES),
             handshakes: Arc::new(Handshakes::new(limits::HANDSHAKES)),
             accounts: Arc::new(accounts),
             account: None,
@@ -412,7 +417,7 @@ async fn perform(app: &App, uri: &Uri, op: Result<Op, Failure>) -> Response {
     if matches!(&result, Err(Failure { error: Code::Invalid | Code::TooLarge, .. })) {
         app.metrics.frames_rejected.inc();
     }
-    reply::response(result, uri)
+    app.while_unread(reply::response(result, uri), uri)
 }
 
 /// All paths and their handlers, for requests of clients at this node.

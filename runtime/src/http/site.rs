@@ -15,6 +15,12 @@
 //! the page may read it (CORS). A browser may present its user's certificate with a request of any page, so
 //! such a page proves by a bearer token who its user is ([`ForeignPage`]), also with a
 //! [WebSocket](super::socket_protocols).
+//!
+//! For a picture, a script or a link of another site's page, the browser sends a `GET` without `Origin`, under the
+//! certificate of its user. The page cannot read the answer, and no lock changes; but the node would read a snapshot,
+//! and record that in the user's name. A browser says in `Sec-Fetch-Site` where such a request comes from, and a node
+//! refuses it, except a link to the node's own page. (Browsers send this header only with TLS or to a loopback
+//! address.)
 
 use std::collections::BTreeSet;
 use std::net::IpAddr;
@@ -27,18 +33,23 @@ use axum::http::header::{
     ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_METHOD, HOST, ORIGIN, VARY,
     X_CONTENT_TYPE_OPTIONS,
 };
-use axum::http::{HeaderMap, HeaderValue, Method, StatusCode, Uri};
+use axum::http::{HeaderMap, HeaderName, HeaderValue, Method, StatusCode, Uri};
 use axum::middleware::Next;
 use axum::response::Response;
 use palisade_client::wire::{Code, Failure};
 
 use super::socket_protocols::move_token;
-use super::{App, reply};
+use super::{App, reply, ui};
 use crate::addresses::{host_name, host_of};
 use crate::tls::Access;
 
 /// Number of characters of an unknown host that a refusal repeats.
 const SHOWN: usize = 100;
+
+/// What a browser says of a request: how the site of the page that makes it is related to the request's own, and for
+/// what the page makes it.
+const SEC_FETCH_SITE: HeaderName = HeaderName::from_static("sec-fetch-site");
+const SEC_FETCH_MODE: HeaderName = HeaderName::from_static("sec-fetch-mode");
 
 /// What an answer to a page of an allowed origin tells the browser.
 const ALLOWED_METHODS: HeaderValue = HeaderValue::from_static("GET, POST, PUT, DELETE");
@@ -111,25 +122,33 @@ impl Site {
     /// Refuses a request that is not meant for this node, or that another site's page has made.
     fn check<'a>(&self, uri: &Uri, headers: &'a HeaderMap, scheme: Scheme) -> Result<Page<'a>, Failure> {
         let host = self.check_host(uri, headers)?;
-        self.check_origin(headers, scheme, host)
+        match self.check_origin(headers, scheme, host)? {
+            Some(page) => Ok(page),
+            None => check_fetch(uri, headers).map(|()| Page::Own),
+        }
     }
 
     /// Refuses a request that a page has made which neither came from this node by this scheme and host, nor
     /// is of an allowed origin. A browser writes the host of a page and that of a request in one way, so they
-    /// need no interpretation.
-    fn check_origin<'a>(&self, headers: &'a HeaderMap, scheme: Scheme, host: &[u8]) -> Result<Page<'a>, Failure> {
+    /// need no interpretation. `None`: the request states no origin.
+    fn check_origin<'a>(
+        &self,
+        headers: &'a HeaderMap,
+        scheme: Scheme,
+        host: &[u8],
+    ) -> Result<Option<Page<'a>>, Failure> {
         let own = [scheme.start().as_bytes(), host].concat();
         let mut origins = headers.get_all(ORIGIN).iter();
-        let Some(first) = origins.next() else { return Ok(Page::Own) };
+        let Some(first) = origins.next() else { return Ok(None) };
         if origins.next().is_some() {
             let message = "the request has several Origin headers, and a browser sends one";
             return Err(Failure::new(Code::WrongOrigin, message));
         }
         if first.as_bytes().eq_ignore_ascii_case(&own) {
-            return Ok(Page::Own);
+            return Ok(Some(Page::Own));
         }
         if first.to_str().is_ok_and(|origin| self.origins.contains(origin)) {
-            return Ok(Page::Allowed(first));
+            return Ok(Some(Page::Allowed(first)));
         }
         let text = String::from_utf8_lossy(first.as_bytes());
         let shown: String = text.chars().take(SHOWN).collect();
@@ -146,6 +165,24 @@ impl Site {
         );
         Err(Failure::new(Code::WrongOrigin, message))
     }
+}
+
+/// Refuses a request without an origin that a browser has sent for a page of another site, except a link to a file of
+/// the node's own page: the files tell nothing.
+fn check_fetch(uri: &Uri, headers: &HeaderMap) -> Result<(), Failure> {
+    let sites = headers.get_all(SEC_FETCH_SITE).iter();
+    let Some(site) = sites.map(HeaderValue::as_bytes).find(|site| matches!(*site, b"cross-site" | b"same-site")) else {
+        return Ok(());
+    };
+    if ui::has(uri.path()) && headers.get(SEC_FETCH_MODE).is_some_and(|mode| mode == "navigate") {
+        return Ok(());
+    }
+    let message = format!(
+        "the request has the header `Sec-Fetch-Site: {}` and no Origin header, so a link, a picture or a script of \
+         another site's web page has made it: such requests are refused, except links to this node's own page, /ui/",
+        String::from_utf8_lossy(site)
+    );
+    Err(Failure::new(Code::WrongOrigin, message))
 }
 
 /// An origin, as a browser writes it: `http://HOST` or `https://HOST`, with `:PORT` if that is not the
@@ -370,6 +407,58 @@ mod tests {
             assert!(!accepts(scheme, host, &["https://app.example", "https://app.example"]), "two headers");
             assert!(!accepts(scheme, host, &["https://app.example", "http://evil.example"]));
         }
+    }
+
+    /// Whether a request with these headers beside its `Host` is answered.
+    fn answers(path: &str, headers: &[(HeaderName, &'static str)]) -> bool {
+        let site = Site::new([], &["https://app.example".to_owned()]);
+        let host = (HOST, HeaderValue::from_static("127.0.0.1:7401"));
+        let others = headers.iter().cloned().map(|(name, value)| (name, HeaderValue::from_static(value)));
+        let headers = std::iter::once(host).chain(others).collect();
+        let checked = site.check(&path.parse().unwrap(), &headers, Scheme::Https);
+        checked.map_err(|failure| assert_eq!(failure.error, Code::WrongOrigin, "{failure:?}")).is_ok()
+    }
+
+    /// Goal: nothing is done, under the certificate of a browser's user, for a picture, a script or a link of another
+    /// site's page, for which a browser states no origin.
+    #[test]
+    fn request_of_another_sites_page_without_an_origin_is_refused() {
+        let get = |path: &str, site: &'static str, mode: &'static str| {
+            answers(path, &[(SEC_FETCH_SITE, site), (SEC_FETCH_MODE, mode)])
+        };
+        for site in ["cross-site", "same-site"] {
+            for path in ["/v1/snapshot", "/v1/locks", "/metrics", "/healthz", "/ui/../v1/snapshot", "/nothing"] {
+                for mode in ["no-cors", "navigate", "cors", "websocket"] {
+                    assert!(!get(path, site, mode), "{path} {site} {mode}");
+                }
+            }
+            for path in ["/", "/ui", "/ui/", "/ui/page.js"] {
+                assert!(get(path, site, "navigate"), "{path} {site}");
+                assert!(!get(path, site, "no-cors"), "{path} {site}");
+            }
+            assert!(!answers("/v1/snapshot", &[(SEC_FETCH_SITE, site)]));
+            assert!(!answers("/v1/snapshot", &[(SEC_FETCH_SITE, "none"), (SEC_FETCH_SITE, site)]), "two headers");
+        }
+        // The node's own page, an address that the user has typed, and programs that are no browsers.
+        for site in ["same-origin", "none"] {
+            assert!(get("/v1/snapshot", site, "no-cors") && get("/v1/snapshot", site, "navigate"), "{site}");
+        }
+        assert!(answers("/v1/snapshot", &[]));
+    }
+
+    /// Goal: the requests and WebSockets of pages of an allowed origin, which state it, are answered as before.
+    #[test]
+    fn pages_of_an_allowed_origin_are_of_another_site() {
+        let get = |origin, site, mode| {
+            answers("/v1/hold", &[(ORIGIN, origin), (SEC_FETCH_SITE, site), (SEC_FETCH_MODE, mode)])
+        };
+        for site in ["cross-site", "same-site"] {
+            for mode in ["cors", "websocket"] {
+                assert!(get("https://app.example", site, mode), "{site} {mode}");
+                assert!(!get("https://evil.example", site, mode), "{site} {mode}");
+            }
+        }
+        assert!(get("https://127.0.0.1:7401", "same-origin", "websocket"));
     }
 
     #[test]

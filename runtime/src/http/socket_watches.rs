@@ -148,7 +148,7 @@ impl SocketWatches {
         // Under the lock: a watch that was ended tells nothing more.
         let tasks = self.tasks.lock();
         if tasks.has(watcher) {
-            let room = Room { request, read, contents: None };
+            let room = Room { request, read, unread: None, contents: None };
             self.push(watcher.id, Ok(Answer::Watched(watched)), watcher.text, Some(room));
         }
     }

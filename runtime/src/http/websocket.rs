@@ -35,6 +35,7 @@ use super::socket_protocols::PROTOCOL;
 use super::socket_watches::SocketWatches;
 use super::sockets::Socket;
 use super::{App, Caller, content_bytes, not_taken, reply};
+use crate::addresses::ClientAddress;
 use crate::core::{ConnectionId, Event, Responder, Room, StreamReply};
 use crate::limits;
 use crate::outbox::{Outbox, ROOM_KEPT};
@@ -276,7 +277,9 @@ impl Connection {
             | Op::ShowAccess => Arc::clone(&self.reads).acquire_owned().await.ok(),
             _ => None,
         };
-        Some(Room { request, read, contents: None })
+        let unread = self.app.remote.filter(|_| read.is_some());
+        let unread = unread.map(|remote| Box::new(self.app.unread_bytes.share(ClientAddress::from(remote))));
+        Some(Room { request, read, unread, contents: None })
     }
 
     /// For a request that arrives now.

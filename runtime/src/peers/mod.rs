@@ -37,6 +37,7 @@ use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Members, Message, NodeId, Term};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::spawn_blocking;
+use tokio::time::timeout;
 
 pub use dial::{DialError, introduction};
 pub use forward::{Forwarded, Removal};
@@ -50,9 +51,10 @@ pub use versions::{Greeting, PROGRAM, RangeWelcome, Speaks, Versions};
 
 use self::hello::MAGIC;
 use self::link::{Link, LinkState};
+use self::pinned_peers::copied_while_it_ran;
 use self::snapshots::Turns;
 
-use crate::budget::Budget;
+use crate::budget::{Budget, SENT_BY_STRANGERS};
 use crate::limits;
 use crate::log_pause::LogPause;
 use crate::member_address::MemberAddress;
@@ -64,6 +66,9 @@ use crate::sync::Mutex;
 /// Minimum time between two equal log lines about a refused connection: a refused node dials again
 /// every second.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(10);
+/// How long a node's earlier process has to show that it still runs, before a later start is believed. Shorter than the
+/// time that the dialling node has for its hello.
+const ORIGINAL_ANSWERS: Duration = Duration::from_secs(1);
 
 /// The newest version of the protocol between nodes that this program speaks, for operators.
 pub fn protocol_version() -> u16 {
@@ -146,7 +151,7 @@ impl Peers {
             snapshots,
             receiving: Turns::new(),
             pinning: Arc::new(Semaphore::new(1)),
-            stranger_bytes: Budget::new(limits::STRANGER_BYTES),
+            stranger_bytes: Budget::new(&SENT_BY_STRANGERS, limits::STRANGER_BYTES),
             metrics,
             log_pause: LogPause::default(),
             to_dial,
@@ -258,6 +263,7 @@ impl Peers {
         }
         // Also when the dialling node has gone, until the disk has answered. The semaphore is never closed.
         let one = Arc::clone(&self.pinning).acquire_owned().await.ok();
+        self.refuse_copy_of_running(hello).await?;
         let (peers, hello) = (Arc::clone(self), hello.clone());
         off_the_loop(move || {
             let _one = one;
@@ -267,6 +273,22 @@ impl Peers {
             link.ok_or_else(|| "the dialling node was removed just now".to_owned())
         })
         .await
+    }
+
+    /// Refuses a later start of a node whose pinned start answers still, at the address where this node dials it: the
+    /// later one runs on a copy that was made while the original ran. Without an answer nothing is known: the node may
+    /// have moved, or been started again.
+    async fn refuse_copy_of_running(&self, hello: &Hello) -> Result<(), String> {
+        let Some(earlier) = self.pinned.earlier_start(hello.from, hello.incarnation, &hello.start) else {
+            return Ok(());
+        };
+        let Some(address) = self.link(hello.from).map(|link| link.state.lock().address.clone()) else { return Ok(()) };
+        match timeout(ORIGINAL_ANSWERS, introduction(&self.roster, &address)).await {
+            Ok(Ok(found)) if found.incarnation == hello.incarnation && found.start.alone() == earlier => {
+                Err(copied_while_it_ran(hello.from, &hello.start, &earlier, &address))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// Forgets nodes that are no members, so that strangers cannot make this node remember and dial

@@ -118,6 +118,13 @@ impl PinnedPeers {
         met.get(&node).is_some_and(|known| known.incarnation == incarnation && known.start == start.alone())
     }
 
+    /// The pinned start of a node, if this is a later one of the same directory.
+    pub(super) fn earlier_start(&self, node: NodeId, incarnation: Incarnation, start: &Start) -> Option<Start> {
+        let met = self.met.lock();
+        let known = met.get(&node).filter(|known| known.incarnation == incarnation)?;
+        (known.start != start.alone() && start.is_or_follows(&known.start)).then(|| known.start.clone())
+    }
+
     /// Checks the data directory and the start of a server that claims to be `node`. The first
     /// directory is pinned, and so is each later start, durably, before any message of the server is
     /// processed. If the log names a directory (`expected`), that one is valid: another server may
@@ -182,6 +189,16 @@ impl PinnedPeers {
         *self.met.lock() = updated;
         Ok(())
     }
+}
+
+/// The refusal of a start whose predecessor still runs.
+pub(super) fn copied_while_it_ran(node: NodeId, start: &Start, running: &Start, address: &str) -> String {
+    format!(
+        "node {node} runs on a copy of its data directory, or on an older state of it: its start number {} still answers at \
+         {address}, and this is start number {}. Stop the process that runs on the copy, and remove the copy; the process \
+         at {address} has the original (docs/security.md)",
+        running.count, start.count
+    )
 }
 
 /// The refusal of a start that does not come after the one that was seen.

@@ -1,5 +1,6 @@
 //! The data directory: used by one process at a time, and owned by one node for its lifetime.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -202,12 +203,16 @@ fn refuse_foreign_files(disk: &dyn Disk, directory: &Path) -> Result<(), Storage
     if names.iter().any(|name| name == identity::FILE_NAME) {
         return Ok(());
     }
-    let is_own = |name: &str| name == SYSTEM_DIRECTORY || OWN_FILES.iter().any(|own| name.starts_with(own));
-    let mut names = names.iter().map(|name| name.to_string_lossy());
-    match names.find(|name| !is_own(name)) {
-        Some(foreign) => Err(StorageError::ForeignFiles { path: directory.to_owned(), foreign: foreign.into_owned() }),
+    match first_foreign(&names, |name| OWN_FILES.iter().any(|own| name.starts_with(own))) {
+        Some(foreign) => Err(StorageError::ForeignFiles { path: directory.to_owned(), foreign }),
         None => Ok(()),
     }
+}
+
+/// The first of the names in a directory that neither are its owner's nor the file system's.
+pub(crate) fn first_foreign(names: &[OsString], is_own: impl Fn(&str) -> bool) -> Option<String> {
+    let mut names = names.iter().map(|name| name.to_string_lossy().into_owned());
+    names.find(|name| name != SYSTEM_DIRECTORY && !is_own(name))
 }
 
 /// Takes the permissions of other users on the directory and its files away. The log says so: the

@@ -112,6 +112,7 @@ mod tail;
 mod testing;
 mod wal;
 
+pub(crate) use directory::first_foreign;
 pub use directory::{DataDir, LockedDir};
 pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;

@@ -9,10 +9,11 @@
 //! admin-NAME.pem    an administrator's certificate, and its key admin-NAME-key.pem
 //! ```
 //!
-//! Keys have mode 0600. A file is never overwritten: a rotated certificate is issued into another
-//! directory, or the old file is moved away first.
+//! Keys have mode 0600, and a CA's key that other users can read is refused. A file is never
+//! overwritten: a rotated certificate is issued into another directory, or the old file is moved away
+//! first.
 
-use std::fs::{self, DirBuilder, File};
+use std::fs::{DirBuilder, File};
 use std::io::Write;
 use std::os::unix::fs::{DirBuilderExt, OpenOptionsExt};
 use std::path::{Path, PathBuf};
@@ -27,6 +28,7 @@ use rcgen::{
 use time::OffsetDateTime;
 
 use super::identity::{Identity, Subject, client_name};
+use super::material::{is_open_to_others, mode_of};
 use crate::limits;
 
 /// How far the beginning of a certificate's validity lies in the past, so that a machine whose
@@ -126,7 +128,7 @@ impl Authority {
     /// Opens the CA of a directory.
     ///
     /// # Errors
-    /// If there is none.
+    /// If there is none, or other users can read its key.
     pub fn open(directory: &Path) -> Result<Authority, TlsError> {
         let (cert, key) = (directory.join(CA.0), directory.join(CA.1));
         let unusable = |what: String| TlsError(format!("{}: the CA's certificate {what}", cert.display()));
@@ -135,9 +137,16 @@ impl Authority {
         if identity.subject != Subject::Authority {
             return Err(unusable("is not a CA's: make one with `palisade cert init`".into()));
         }
-        let pem = fs::read_to_string(&key);
-        let pem = pem.map_err(|error| TlsError(format!("cannot read the CA's key {}: {error}", key.display())))?;
-        let pair = KeyPair::from_pem(&pem);
+        let secret = PemFile::read(&key)?;
+        if is_open_to_others(&secret) {
+            return Err(TlsError(format!(
+                "the CA's key {} has mode {}, so other users of this machine can read or change it, and make any \
+                 identity of the cluster with it. Run chmod 600 on it, and replace the CA if others had access",
+                key.display(),
+                mode_of(&secret)
+            )));
+        }
+        let pair = KeyPair::try_from(&secret.key()?);
         let pair = pair.map_err(|error| TlsError(format!("the CA's key {} cannot be used: {error}", key.display())))?;
         let issuer = Issuer::new(ca_params(&identity.cluster), pair);
         Ok(Authority { directory: directory.to_owned(), cluster: identity.cluster, issuer })
@@ -266,4 +275,27 @@ fn write(path: &Path, content: &str, mode: u32) -> Result<(), TlsError> {
     let file = options.write(true).create_new(true).mode(mode).open(path);
     let written = file.and_then(|mut file| file.write_all(content.as_bytes()).and_then(|()| file.sync_all()));
     written.map_err(|error| TlsError(format!("cannot write {}: {error}", path.display())))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    /// Goal: a CA whose key other users can read issues nothing, and says what to do.
+    #[test]
+    fn key_of_a_ca_that_others_can_read_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let validity = Validity::starting_now(Duration::from_secs(3600)).unwrap();
+        Authority::create(directory.path(), "billing", validity).unwrap();
+        let key = directory.path().join(CA.1);
+        for (mode, is_refused) in [(0o644, true), (0o640, false), (0o602, true), (0o600, false)] {
+            set_permissions(&key, Permissions::from_mode(mode)).unwrap();
+            let refused = Authority::open(directory.path()).err().map(|error| error.to_string());
+            assert_eq!(refused.is_some(), is_refused, "{mode:o}: {refused:?}");
+            assert!(refused.is_none_or(|why| why.contains("Run chmod 600 on it")), "{mode:o}");
+        }
+    }
 }

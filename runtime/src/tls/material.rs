@@ -1,6 +1,7 @@
 //! The certificates and keys of TLS connections: the files of one moment, and the configurations
 //! that follow.
 
+use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
 
 use palisade_client::tls::{self, PemFile, TlsError};
@@ -10,6 +11,7 @@ use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
 use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme};
+use tracing::warn;
 
 use super::TlsFiles;
 use super::identity::{Identity, Subject};
@@ -72,6 +74,35 @@ impl Material {
         let dial = Arc::new(dial);
         Ok(Material { cluster, node, nodes, clients, dial, read })
     }
+
+    /// The key's file, if users other than its owner and its group may read or change it.
+    pub(super) fn open_key(&self) -> Option<&PemFile> {
+        let [_, _, key] = &self.read;
+        is_open_to_others(key).then_some(key)
+    }
+
+    /// Warns of a key that other users can read. No refusal: a node must be able to start after a careless copy.
+    pub(super) fn warn_of_open_key(&self) {
+        if let Some(key) = self.open_key() {
+            let mode = mode_of(key);
+            warn!(
+                key = %key.path().display(), mode,
+                "other users of this machine can read or change the file of --tls-key, and act as this node with it: \
+                 run chmod 640 on it, and replace the CA if others had access"
+            );
+        }
+    }
+}
+
+/// Whether users other than its owner and its group may read or change a file. A group may: that is how Kubernetes and
+/// the package for Debian give a node its key.
+pub(super) fn is_open_to_others(file: &PemFile) -> bool {
+    file.permissions().mode() & 0o007 != 0
+}
+
+/// The permissions of a file, as `chmod` takes them.
+pub(super) fn mode_of(file: &PemFile) -> String {
+    format!("{:04o}", file.permissions().mode() & 0o7777)
 }
 
 /// Verifies the certificate of a node that was dialled: one of the cluster's CA, whatever hosts it

@@ -72,6 +72,7 @@ impl Tls {
     /// If one cannot be used, or the certificate is not a node's.
     pub fn load(files: TlsFiles) -> Result<Arc<Tls>, TlsError> {
         let material = Arc::new(Material::load(&files)?);
+        material.warn_of_open_key();
         let tokens = files.tokens.as_deref().map(Tokens::load).transpose()?;
         let (unsettled, trouble) = (Mutex::default(), Mutex::default());
         Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, unsettled, trouble }))

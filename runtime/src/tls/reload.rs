@@ -90,6 +90,7 @@ impl Tls {
                 known.cluster
             )));
         }
+        material.warn_of_open_key();
         *self.material.lock() = Arc::new(material);
         info!(ca = %self.files.ca.display(), cert = %self.files.cert.display(), "new connections use the changed files for TLS");
         Ok(())
@@ -106,8 +107,31 @@ impl Tls {
 
 #[cfg(test)]
 mod tests {
+    use std::fs::{Permissions, set_permissions};
+    use std::os::unix::fs::PermissionsExt;
+
     use super::super::{Authority, Issued, TlsFiles, Validity};
     use super::*;
+
+    /// Goal: a key that other users can read is noticed at the start, when it replaces another one, and when its
+    /// permissions change. Those that the files in packaging/ give it are not.
+    #[test]
+    fn key_that_others_can_read_is_noticed() {
+        let directory = tempfile::tempdir().unwrap();
+        let validity = Validity::starting_now(Duration::from_secs(3600)).unwrap();
+        let authority = Authority::create(directory.path(), "billing", validity).unwrap();
+        let Issued { cert, key } = authority.node(1, &["127.0.0.1".to_owned()], validity).unwrap();
+        let ca = authority.certificate();
+        let files = TlsFiles { ca, cert, key: key.clone(), tokens: None, optional: false };
+        let running = Tls::load(files.clone()).unwrap();
+        for (mode, is_open) in [(0o644, true), (0o640, false), (0o440, false), (0o602, true), (0o600, false)] {
+            set_permissions(&key, Permissions::from_mode(mode)).unwrap();
+            (0..2).for_each(|_| running.reload());
+            for tls in [&running, &Tls::load(files.clone()).unwrap()] {
+                assert_eq!(tls.material().open_key().is_some(), is_open, "{mode:o}");
+            }
+        }
+    }
 
     /// Goal: a file with two CAs that is read when only the first is written takes no trust away.
     #[test]

@@ -99,6 +99,32 @@ fn a_change_that_would_leave_too_few_is_refused() {
     assert_eq!(holder_and_queue(&lock(&cluster, "report")), (Some((session.number(), grant.token)), vec![]));
 }
 
+/// Goal: a voter whose process stands still counts for no change, although its connections stay open. The removal of the
+/// voter that answers would not be committed, and would stop the cluster until the other one goes on.
+#[test]
+fn voter_that_does_not_answer_counts_for_no_change() {
+    let cluster = Cluster::start_calm(3);
+    let session = open_session(&cluster, "holder", TTL);
+    let grant = acquire(&cluster, "report", session);
+    let leader = cluster.wait_connected();
+    let address = cluster.client_addr(leader);
+    let [frozen, alive] = cluster.others(leader)[..] else { unreachable!("three nodes") };
+    let read = |path: &str| http::get(&address, path).unwrap().ok();
+    let remove = |id: u16| http::send(&address, "DELETE", &format!("/v1/members/{id}"), "").unwrap();
+    cluster.freeze(frozen);
+    // The leader notices it at the end of the first period without an answer: each has 1.5 s at most.
+    sleep(Duration::from_secs(5));
+    let members = read("/v1/members")["members"].clone();
+    let member = members.as_array().unwrap().iter().find(|member| member["id"] == frozen).expect("it is a member");
+    assert_eq!(member["connected"], true, "its kernel answers");
+    let refused = remove(alive).refused(503, "no_majority");
+    assert!(refused["message"].as_str().unwrap().contains(&format!("Missing: node {frozen}.")), "{refused}");
+    assert_eq!(read("/v1/locks/report")["holder"]["token"], grant.token);
+    cluster.thaw(frozen);
+    eventually("the voter answers again", || (remove(alive).status == 200).then_some(()));
+    assert_eq!(read("/v1/locks/report")["holder"]["token"], grant.token);
+}
+
 /// Goal: an operator who founds a cluster with too few `--peers`, and gives more of them later, reads that this node does
 /// not wait for the others; a server that was added later may stand there.
 #[test]

@@ -1,9 +1,10 @@
 //! One iteration of the core: take inputs, step the node, write, release outputs.
 
+use std::collections::BTreeSet;
 use std::time::Instant;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Change, Input, Message, Output, RequestId, Role};
+use palisade_spec::raft::{Body, Change, Input, Message, NodeId, Output, Progress, RequestId, Role};
 
 use super::super::channel::Event;
 use super::super::transport::Transport;
@@ -62,8 +63,10 @@ impl<T: Transport> Driver<T> {
                     self.requests.replaced_is_connected(id, by);
                 }
                 change if self.exceeds_members(&change) => self.requests.members_exceed_limit(id),
-                change if self.loses_majority(&change) => self.requests.change_loses_majority(id),
-                change => self.step(Input::Change { id, change }),
+                change => match self.missing_for(&change) {
+                    missing if missing.is_empty() => self.step(Input::Change { id, change }),
+                    missing => self.requests.change_loses_majority(id, &missing),
+                },
             }
         }
         if let Some(read) = self.requests.read() {
@@ -84,6 +87,7 @@ impl<T: Transport> Driver<T> {
         let timed_out = self.timers.election_is_due(self.now);
         if timed_out {
             if self.participates() {
+                self.answered = self.active_peers();
                 self.step(Input::ElectionTimeout);
             } else {
                 self.timers.arm_election(self.now);
@@ -102,11 +106,13 @@ impl<T: Transport> Driver<T> {
         if led.is_some() && led != leads {
             self.requests.lost_leadership();
             self.freshness.reads_ended();
+            self.answered.clear();
         }
         if leads.is_some() && led != leads {
             self.timers.start_clock(self.now);
             self.requests.began_to_lead(self.now);
         }
+        self.requests.recount_sessions(&self.node);
         self.requests.answer_transfers(&self.node, self.now, |id| leader_view(&self.transport, id));
         before.log_change(&KnownLeader::of(&self.node), timed_out);
         Ok(())
@@ -157,13 +163,46 @@ impl<T: Transport> Driver<T> {
         self.node.is_leader() && is_new && members.iter().count() >= limits::MEMBERS
     }
 
-    /// Whether too few of the voters after the change are connected, or the learner to promote is
-    /// not: the change would be safe, but could not be undone while they are away.
-    fn loses_majority(&self, change: &Change) -> bool {
-        let Ok(members) = self.node.members().with(change) else { return false };
-        let is_connected = |id| self.transport.is_connected(id);
-        let learner_is_disconnected = matches!(change, Change::Promote(id) if !is_connected(*id));
-        self.node.is_leader() && (learner_is_disconnected || !members.is_majority(is_connected))
+    /// The nodes that are missing for the change: the voters after it that do not follow this leader, if
+    /// the others are no majority, or the learner to promote is among them. The change would be safe, but
+    /// might not be committed before they are back, nor anything after it.
+    ///
+    /// A voter follows if it is connected, answers, and lacks no more committed entries than fit in one
+    /// message. An open connection alone proves little: a process that was stopped keeps it, because its
+    /// kernel answers, and a voter that loads a snapshot acknowledges nothing. What is in flight to all voters
+    /// is no lag, so a busy cluster may be changed. How much of the log a learner must have, the node
+    /// decides, and says so.
+    pub(super) fn missing_for(&self, change: &Change) -> Vec<NodeId> {
+        let Role::Leader(leadership) = self.node.role() else { return Vec::new() };
+        let Ok(members) = self.node.members().with(change) else { return Vec::new() };
+        let is_promoted = |id: NodeId| matches!(change, Change::Promote(learner) if *learner == id);
+        let follows = |id: NodeId, peer: &Progress| {
+            self.answers_lately(id, peer) && (is_promoted(id) || !self.lacks_many_entries(peer))
+        };
+        let is_away =
+            |id: &NodeId| *id != self.node.id() && !leadership.progress.get(id).is_some_and(|peer| follows(*id, peer));
+        let away: Vec<NodeId> = members.voters().filter(is_away).collect();
+        let loses_majority = !members.is_majority(|id| !away.contains(&id));
+        if loses_majority || away.iter().any(|&id| is_promoted(id)) { away } else { Vec::new() }
+    }
+
+    /// Leader: whether the peer is connected, and has answered in this period of the quorum check
+    /// (CheckQuorum, §6.2) or in the one before it. A period is an election timeout, up to twice the minimum,
+    /// and has at least five heartbeats: a peer that answers them is never missing because a period has just
+    /// begun, and one that does not is missing after four minimum election timeouts at the latest.
+    fn answers_lately(&self, id: NodeId, peer: &Progress) -> bool {
+        self.transport.is_connected(id) && (peer.active || self.answered.contains(&id))
+    }
+
+    /// Leader: whether the peer lacks more committed entries than fit in one message.
+    fn lacks_many_entries(&self, peer: &Progress) -> bool {
+        self.node.commit().0.saturating_sub(peer.matched.0) > self.node.config().max_batch as u64
+    }
+
+    /// Leader: the peers that have answered in this period of the quorum check.
+    fn active_peers(&self) -> BTreeSet<NodeId> {
+        let Role::Leader(leadership) = self.node.role() else { return BTreeSet::new() };
+        leadership.progress.iter().filter(|(_, peer)| peer.active).map(|(&id, _)| id).collect()
     }
 
     /// A leader that must stop transfers leadership first, so that the cluster does not wait for an

@@ -45,6 +45,7 @@ impl<T: Transport> Driver<T> {
                     let (index, term) = (snapshot.last.index.0, snapshot.last.term.0);
                     info!(index, term, "installed the leader's snapshot");
                     self.scheduler.installed(self.now);
+                    self.requests.snapshot_installed();
                 }
             }
         }

@@ -4,9 +4,11 @@
 use std::collections::BTreeMap;
 
 use crossbeam_channel::Receiver;
-use palisade_client::wire::{Acquire, Answer, Code, Consistency, Failure, Op, OpenSession, SessionId, Transfer};
+use palisade_client::wire::{
+    Acquire, Answer, Code, Consistency, Failure, MemberChange, Op, OpenSession, SessionId, Transfer,
+};
 use palisade_spec::lock::{Key, Principal};
-use palisade_spec::raft::{Body, Snapshot, Stamp};
+use palisade_spec::raft::{Body, Change, Progress, Snapshot, Stamp};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use tokio::sync::oneshot;
@@ -27,6 +29,8 @@ struct Network {
     /// Requested snapshot transfers: sender, receiver and term.
     snapshots: Vec<(NodeId, NodeId, Term)>,
     running: Vec<NodeId>,
+    /// Nodes that stand still, with their connections open.
+    frozen: Vec<NodeId>,
 }
 
 struct Wire(NodeId, Arc<Mutex<Network>>);
@@ -44,7 +48,8 @@ impl Transport for Wire {
     fn set_members(&self, _: &Members, _: &Arc<Members>) {}
 
     fn is_connected(&self, id: NodeId) -> bool {
-        self.1.lock().running.contains(&id)
+        let network = self.1.lock();
+        network.running.contains(&id) || network.frozen.contains(&id)
     }
 
     fn is_known_to(&self, _: &[NodeId]) -> bool {
@@ -155,12 +160,37 @@ impl World {
         self.servers.keys().copied().find(|&id| id != leader).unwrap()
     }
 
+    /// The followers in a cluster of three.
+    fn followers(&self, leader: NodeId) -> [NodeId; 2] {
+        let others: Vec<NodeId> = self.servers.keys().copied().filter(|&id| id != leader).collect();
+        others.try_into().unwrap()
+    }
+
+    /// What a leader knows of a follower.
+    fn progress(&self, leader: NodeId, follower: NodeId) -> Progress {
+        let Role::Leader(leadership) = self.node(leader).role() else { panic!("node {leader} does not lead") };
+        leadership.progress[&follower]
+    }
+
+    /// The nodes that are missing for the removal of a member.
+    fn missing(&self, leader: NodeId, removed: NodeId) -> Vec<NodeId> {
+        self.servers[&leader].driver.missing_for(&Change::Remove(removed))
+    }
+
     fn stop(&self, id: NodeId) {
         self.network.lock().running.retain(|&other| other != id);
     }
 
+    /// The node stands still, and its connections stay open.
+    fn freeze(&self, id: NodeId) {
+        self.stop(id);
+        self.network.lock().frozen.push(id);
+    }
+
     fn resume(&self, id: NodeId) {
-        self.network.lock().running.push(id);
+        let mut network = self.network.lock();
+        network.frozen.retain(|&other| other != id);
+        network.running.push(id);
     }
 
     fn run_until(&mut self, what: &str, mut is_so: impl FnMut(&mut World) -> bool) {
@@ -176,7 +206,7 @@ impl World {
         self.now += MILLISECOND;
         let shared = Arc::clone(&self.network);
         let mut network = shared.lock();
-        let Network { messages, snapshots, running } = &mut *network;
+        let Network { messages, snapshots, running, .. } = &mut *network;
         for message in messages.drain(..).filter(|message| running.contains(&message.to)) {
             self.servers.get_mut(&message.to).unwrap().inbox.messages.push(message);
         }
@@ -226,13 +256,18 @@ impl World {
     }
 
     fn answer(&mut self, id: NodeId, op: Op) -> Answer {
+        self.outcome(id, op).unwrap()
+    }
+
+    /// The answer or the refusal.
+    fn outcome(&mut self, id: NodeId, op: Op) -> Result<Answer, Failure> {
         let (_, mut reply) = self.request(id, op);
         let mut answer = None;
         self.run_until("an answer", |_| {
             answer = reply.try_recv().ok();
             answer.is_some()
         });
-        answer.unwrap().unwrap()
+        answer.unwrap()
     }
 
     fn open_session(&mut self, id: NodeId) -> SessionId {
@@ -426,13 +461,7 @@ fn late_answers_make_no_state_younger() {
 #[test]
 fn refused_transfer_says_why() {
     let refusal = |world: &mut World, leader: NodeId, to: Option<u16>| {
-        let (_, mut reply) = world.request(leader, Op::Transfer(Transfer { to }));
-        let mut answer = None;
-        world.run_until("an answer", |_| {
-            answer = reply.try_recv().ok();
-            answer.is_some()
-        });
-        let failure = answer.unwrap().unwrap_err();
+        let failure = world.outcome(leader, Op::Transfer(Transfer { to })).unwrap_err();
         assert_eq!(failure.error, Code::NoMember);
         failure.message
     };
@@ -464,4 +493,74 @@ fn transfer_of_a_leader_without_a_majority_is_answered() {
         replies.retain_mut(|reply| reply.try_recv() == Err(oneshot::error::TryRecvError::Empty));
         replies.is_empty()
     });
+}
+
+fn remove(id: NodeId) -> Op {
+    Op::ChangeMembers(MemberChange::Remove { id: id.number() })
+}
+
+/// Goal: a voter that stands still is connected, and counts for no change. The removal of the voter that answers
+/// would not be committed before the other one goes on, and would stop the cluster until then.
+#[test]
+fn voter_that_does_not_answer_counts_for_no_change() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let [frozen, other] = world.followers(leader);
+    world.run_until("answers of all", |world| world.missing(leader, other).is_empty());
+    world.freeze(frozen);
+    let noticed = world.now + 4 * ELECTION + 10 * MILLISECOND;
+    world.run_until("two quorum checks", |world| world.now > noticed);
+    assert_eq!(world.leader(), Some(leader));
+    let refused = world.outcome(leader, remove(other)).unwrap_err();
+    assert_eq!(refused.error, Code::NoMajority);
+    assert!(refused.message.contains(&format!("Missing: node {frozen}.")), "{refused}");
+    assert_eq!(world.missing(leader, frozen), [], "the voters that stay all answer");
+
+    world.resume(frozen);
+    world.run_until("an answer", |world| world.missing(leader, other).is_empty());
+    world.outcome(leader, remove(other)).unwrap();
+}
+
+/// Goal: a leader that has just checked its quorum, and has not heard from its followers since, does not refuse to
+/// change the members of a cluster in which all answer.
+#[test]
+fn voters_that_answer_are_never_missing() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let leader = world.wait_for_leader();
+    let followers = world.followers(leader);
+    let all = |world: &World| followers.iter().all(|&id| world.missing(leader, id).is_empty());
+    world.run_until("the first answers", |world| all(world));
+    let mut just_checked = 0;
+    for _ in 0..1_000 {
+        world.step();
+        assert!(all(&world) && world.missing(leader, leader).is_empty(), "after {:?}", world.now);
+        just_checked += usize::from(followers.iter().all(|&id| !world.progress(leader, id).active));
+    }
+    assert!(just_checked > 5, "{just_checked}");
+}
+
+/// Goal: a voter that answers and still loads a snapshot counts for no change: it commits nothing before that.
+#[test]
+fn voter_that_lags_counts_for_no_change() {
+    let policy = SnapshotPolicy { log_bytes: 1024, interval: Duration::from_secs(3600), margin: 10 };
+    let mut world = World::start(3, policy);
+    world.sending = Duration::from_secs(1);
+    let leader = world.wait_for_leader();
+    let session = world.open_session(leader);
+    let [late, other] = world.followers(leader);
+    world.stop(late);
+    let batch = world.node(leader).config().max_batch as u64;
+    world.run_until("a log that lacks what the voter needs", |world| {
+        for _ in 0..20 {
+            let (_, reply) = world.request(leader, Op::CloseSession { session });
+            world.unread.push(reply);
+        }
+        world.node(leader).log().base().index.0 > world.node(late).log().last().index.0 + batch
+    });
+    world.resume(late);
+    let answered = world.now + 2 * ELECTION;
+    world.run_until("its answers", |world| world.now > answered && world.progress(leader, late).active);
+    assert_eq!((world.arrived, world.missing(leader, other)), (0, vec![late]));
+    world.run_until("a voter that has caught up", |world| world.missing(leader, other).is_empty());
+    assert_eq!(world.arrived, 1);
 }

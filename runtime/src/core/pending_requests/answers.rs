@@ -92,10 +92,7 @@ impl PendingRequests {
                 responder.answer(Err(not_held_by(table, &key, token)));
             }
             (Command::Break { key, token, principal }, Reply::Denied) => {
-                let held = table.lock(&key).and_then(|lock| lock.holder_with(token));
-                let keys = held.map_or_else(|| key.clone().into(), |holder| holder.keys(&key));
-                let denied = first_denied(table, &principal, Right::Break, &keys);
-                responder.answer(Err(access::denied(table.access(), &principal, Right::Break, denied.as_str())));
+                responder.answer(Err(break_denied(table, &principal, &key, token)));
             }
             (Command::SetAccess { principal, rules, .. }, reply) => {
                 responder.answer(access_set(table, &principal, rules.as_deref(), &reply));
@@ -355,6 +352,19 @@ fn acquire_denied(table: &LockTable, principal: Option<&Principal>, keys: &Keys)
 fn first_denied<'a>(table: &LockTable, principal: &Principal, right: Right, keys: &'a Keys) -> &'a Key {
     let is_denied = |key: &&Key| !table.access().permits(principal, right, key.as_str());
     keys.iter().find(is_denied).unwrap_or(keys.first())
+}
+
+/// The failure of a break that the access rules denied. It names the key of the request, or another key of
+/// the grant that the client may read: of the others the client learns only that there are some.
+fn break_denied(table: &LockTable, principal: &Principal, key: &Key, token: Token) -> Failure {
+    let permits = |right, key: &Key| table.access().permits(principal, right, key.as_str());
+    let held = table.lock(key).and_then(|lock| lock.holder_with(token));
+    let keys = held.filter(|_| permits(Right::Break, key)).map(|holder| holder.keys(key));
+    let denied: Vec<&Key> = keys.iter().flat_map(Keys::iter).filter(|key| !permits(Right::Break, key)).collect();
+    match denied.iter().find(|key| permits(Right::Read, key)) {
+        None if !denied.is_empty() => access::other_keys_denied(principal, Right::Break, key.as_str()),
+        named => access::denied(table.access(), principal, Right::Break, named.copied().unwrap_or(key).as_str()),
+    }
 }
 
 /// The answer to a change of the access rules; a change that was made is logged.

@@ -49,11 +49,15 @@ impl PendingRequests {
         Some((id, change))
     }
 
-    /// Rejects a change before the node is stepped with it: too few voters after it are connected.
-    pub(in crate::core) fn change_loses_majority(&mut self, id: RequestId) {
-        let message = "too few of the voters after this change are connected to the leader: start them first";
-        let failure = Failure::new(Code::NoMajority, message);
-        self.fail_change(id, failure);
+    /// Rejects a change before the node is stepped with it: too few voters after it follow the leader. These
+    /// nodes are missing.
+    pub(in crate::core) fn change_loses_majority(&mut self, id: RequestId, missing: &[NodeId]) {
+        let missing = missing.iter().map(|node| format!("node {node}")).collect::<Vec<_>>().join(", ");
+        let message = format!(
+            "after this change, too few voters would be connected to the leader, answer it, and have nearly all of its \
+             log. Missing: {missing}. Start or repair them first, or wait until they have caught up"
+        );
+        self.fail_change(id, Failure::new(Code::NoMajority, message));
     }
 
     /// Rejects the replacement of a connected member: its server has not lost its disk.
@@ -119,6 +123,9 @@ impl PendingRequests {
     pub(in crate::core) fn began_to_lead(&mut self, now: Instant) {
         self.next_transfer = None;
         self.pause_transfers(now);
+        if self.quotas.limit_sessions_of_clients() {
+            self.openers.began_to_lead();
+        }
     }
 
     /// No client may request a transfer for a while.

@@ -182,7 +182,7 @@ fn reply_answers_the_request_that_it_names() {
     let ids = [(); 2].map(|()| fixture.requests.change(&fixture.node).unwrap().0);
     fixture.requests.change_refused(&fixture.node, ids[1], Refusal::NotThere, None);
     assert_eq!(changes.each_mut().map(failed), [None, Some(Code::NoMember)]);
-    fixture.requests.change_loses_majority(ids[0]);
+    fixture.requests.change_loses_majority(ids[0], &[NodeId(3)]);
     assert_eq!(failed(&mut changes[0]), Some(Code::NoMajority));
 
     let mut reads = [(); 2].map(|()| {

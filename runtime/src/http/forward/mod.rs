@@ -96,6 +96,7 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
             Ok(response) => {
                 if leader.is_some() {
                     app.metrics.forwarded.inc();
+                    return app.while_unread(response, &uri);
                 }
                 return response;
             }

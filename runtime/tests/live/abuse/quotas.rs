@@ -102,6 +102,36 @@ fn principals_have_limits_of_their_own() {
     https::post(&address, &other, "/v1/sessions", "").unwrap().ok();
 }
 
+/// Goal: a change of leader gives a principal no further sessions. The next leader counts those that it has, until they
+/// end.
+#[test]
+fn sessions_of_a_principal_count_at_the_next_leader() {
+    let ours = Certificates::of("billing", 3);
+    let cluster = Cluster::start_secured(3, &["--max-sessions-per-client", "2"], &ours);
+    let test = ours.client("test");
+    let post = |id: u16, path: &str, body: &str| https::post(&cluster.client_addr(id), &test, path, body).unwrap();
+    let open = |id: u16| post(id, "/v1/sessions", "{\"ttl_ms\":600000}");
+    let first = cluster.wait_ready();
+    let sessions = [(); 2].map(|()| open(first).ok()["session"].as_str().unwrap().to_owned());
+    open(first).refused(429, "limit");
+    let next = eventually("another node leads", || {
+        let leader = cluster.agreed_leader()?;
+        if leader == first {
+            post(first, "/v1/leader/transfer", "{}");
+        }
+        (leader != first).then_some(leader)
+    });
+    let address = cluster.client_addr(next);
+    eventually("its table has all sessions", || {
+        (https::get(&address, &test, "/v1/locks/k").unwrap().status == 200).then_some(())
+    });
+    let message = open(next).refused(429, "limit")["message"].to_string();
+    assert!(message.contains("2 sessions of one client is reached by client `test`"), "{message}");
+    https::send(&address, &test, "DELETE", &format!("/v1/sessions/{}", sessions[0]), "").unwrap().ok();
+    open(next).ok();
+    open(next).refused(429, "limit");
+}
+
 /// Whether the node closes the next connection of the other client at once.
 fn is_closed_at_once(address: &str) -> bool {
     let connected = async {

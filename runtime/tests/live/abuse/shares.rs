@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 use serde_json::{Value, json};
 
 use crate::support::cluster::Cluster;
+use crate::support::locks::post_to_leader;
 use crate::support::websocket::WebSocket;
 use crate::support::{eventually, http, metrics};
 
@@ -90,6 +91,33 @@ fn sessions_of_one_address_leave_room_for_others() {
     assert_eq!(open_until_refused(&address).0, 1, "a closed session makes room");
     let short = post_from("127.0.0.77", &address, "/v1/sessions", "{\"ttl_ms\":200}");
     assert!(short["session"].is_string(), "{short}");
+}
+
+/// Makes the node the leader; returns its address once its table has all that was committed before.
+fn lead(cluster: &Cluster, id: u16) -> String {
+    let address = cluster.client_addr(id);
+    eventually("the node leads", || {
+        if cluster.agreed_leader()? == id {
+            let read = http::get(&address, "/v1/locks/k").ok()?;
+            return (read.status == 200).then(|| address.clone());
+        }
+        post_to_leader(&cluster.endpoints(), "/v1/leader/transfer", &json!({ "to": id }));
+        None
+    })
+}
+
+/// Goal: a client without a name changes the leader again and again, and opens its share of the sessions at each. Each
+/// time it gets less, and not all sessions in the end: a client at another address has room.
+#[test]
+fn changes_of_the_leader_give_no_client_all_sessions() {
+    let cluster = Cluster::start_calm_with(3, &["--max-sessions", "2000"]);
+    let ids = cluster.ids();
+    for (&id, expected) in ids.iter().chain(&ids).zip([1000, 500, 250, 0, 0, 0]) {
+        let (opened, refusal) = open_until_refused(&lead(&cluster, id));
+        assert_eq!((opened, &refusal["error"]), (expected, &json!("limit")), "node {id}: {refusal}");
+    }
+    let other = post_from("127.0.0.77", &lead(&cluster, 1), "/v1/sessions", "{\"ttl_ms\":60000}");
+    assert!(other["session"].is_string(), "{other}");
 }
 
 /// Goal: learners are added in a loop. The cluster has 31 members at the most, and the refusal says

@@ -140,6 +140,29 @@ fn copy_beside_its_original_is_refused() {
     }
 }
 
+/// Goal: a copy that was made while the node ran is refused, although its start follows the original's, as long as the
+/// original answers; the original goes on, and comes back after a restart. Before, the copy was believed, and the original
+/// was refused for good.
+#[test]
+fn copy_of_a_running_node_is_refused() {
+    let mut cluster = calm(3);
+    let (_, copied) = cluster.roles();
+    let others = cluster.others(copied);
+    cluster.wait_connected();
+    let data = cluster.data(copied);
+    let aside = data.with_extension("copy");
+    copy(&data, &aside);
+    for _ in 0..2 {
+        Copy::start(&cluster, copied, &aside).is_refused_by(&others);
+    }
+    cluster.wait_connected();
+    cluster.kill(copied);
+    cluster.restart(copied);
+    cluster.wait_connected();
+    // By now the original's starts have another past than the copy's.
+    Copy::start(&cluster, copied, &aside).is_refused_by(&others);
+}
+
 /// Goal: the same for an old state of the directory that was brought back in its place.
 #[test]
 fn restored_old_directory_is_refused() {

@@ -1,6 +1,7 @@
 //! Claims in modes, on several keys, with holds and with values.
 
 use super::*;
+use crate::core::access::tests as rules;
 
 /// An acquire of these keys in this mode.
 fn acquire_in(keys: &[&str], mode: wire::Mode, wait_ms: u64) -> Op {
@@ -254,4 +255,42 @@ fn value_is_proclaimed_once() {
     let long = "v".repeat(limits::VALUE_BYTES + 1);
     let refused = Request::from_wire(proclaim(session, token, &long, 10), &Principal::default()).unwrap_err();
     assert!(refused.message.contains("the value has 4097 bytes; it may have 4096"), "{refused}");
+}
+
+/// Goal: a client that may break a lock learns of the other keys of its grant only those that it may read.
+#[test]
+fn refused_break_names_no_key_that_its_client_may_not_read() {
+    let rule = |subject: &str, prefix: &str, right| wire::AccessRule {
+        subject: subject.into(),
+        prefix: prefix.into(),
+        rights: vec![right],
+    };
+    let mut fixture = Fixture::of(rules::table(vec![
+        rule("ann", "", wire::Right::Acquire),
+        rule("bob", "ops/", wire::Right::Break),
+        rule("bob", "it/", wire::Right::Read),
+    ]));
+    let mut refusal = |keys: &[&str], key: &str| {
+        let acquire = acquire_in(keys, wire::Mode::Exclusive, 0);
+        let token = granted(&mut fixture.request_from("ann", 1, acquire)).token;
+        let order = wire::Break { token, reason: "it hangs".into() };
+        let mut reply = fixture.request_from("bob", 2, Op::Break { key: key.into(), order });
+        let refused = reply.try_recv().unwrap().unwrap_err();
+        assert_eq!(refused.error, Code::Denied);
+        refused.message
+    };
+    assert_eq!(
+        refusal(&["hr/payroll-merger", "ops/a"], "ops/a"),
+        "bob may not break ops/a with this token: the grant holds other keys, too, and the access rules do not permit \
+         it to break all of them"
+    );
+    assert_eq!(
+        refusal(&["hr/b", "it/b", "ops/b"], "ops/b"),
+        "bob may not break it/b: the rule for prefix it/ gives it read"
+    );
+    assert_eq!(
+        refusal(&["hr/a", "hr/c"], "hr/c"),
+        "bob may not break hr/c: no rule for this key applies to it",
+        "the key of the request decides"
+    );
 }

@@ -28,6 +28,19 @@ impl Fixture {
         assert_eq!(failure.error, Code::Limit);
         failure.message
     }
+
+    /// The leader after this one, with its table.
+    fn next_leader(&self) -> Fixture {
+        let mut fixture = Fixture::of(self.node.machine().clone());
+        fixture.requests.quotas = self.requests.quotas;
+        fixture.begin_to_lead();
+        fixture
+    }
+
+    fn begin_to_lead(&mut self) {
+        self.requests.began_to_lead(Instant::now());
+        self.requests.recount_sessions(&self.node);
+    }
 }
 
 fn open() -> Op {
@@ -54,6 +67,67 @@ fn sessions_of_one_client_are_limited() {
     fixture.request_of(&worker, 3, Op::CloseSession { session: lease.session }).try_recv().unwrap().unwrap();
     fixture.request_of(&worker, 3, open()).try_recv().unwrap().unwrap();
     fixture.refusal(&worker, 3, open());
+}
+
+/// Goal: a change of leader gives a principal no further sessions: the new leader counts those that it has, until they
+/// end.
+#[test]
+fn sessions_of_a_principal_count_at_the_next_leader() {
+    let mut before = Fixture::open();
+    before.requests.quotas.max_sessions_per_client = Some(2);
+    let sessions = [(); 2].map(|()| before.open_session_for("worker"));
+    let mut fixture = before.next_leader();
+    let [worker, address] = clients();
+    let message = fixture.refusal(&worker, 1, open());
+    assert!(message.contains("2 sessions of one client is reached by client `worker`"), "{message}");
+    fixture.request_of(&address, 2, open()).try_recv().unwrap().unwrap();
+    let close = Op::CloseSession { session: sessions[0] };
+    fixture.request_from("worker", 1, close).try_recv().unwrap().unwrap();
+    fixture.request_of(&worker, 1, open()).try_recv().unwrap().unwrap();
+    fixture.refusal(&worker, 1, open());
+}
+
+/// Goal: the next leader knows no addresses of the sessions that it finds. An address may open its share of what they
+/// leave, so that it cannot open all sessions by changes of the leader; a principal has its share of all.
+#[test]
+fn sessions_of_unknown_addresses_leave_a_share_of_the_rest() {
+    let mut before = Fixture::open();
+    before.requests.quotas.max_sessions = 40;
+    let [worker, address] = clients();
+    let opened = |fixture: &mut Fixture, client: &AccountName| {
+        (0..).find(|_| fixture.request_of(client, 1, open()).try_recv().unwrap().is_err()).unwrap()
+    };
+    for _ in 0..20 {
+        before.open_session();
+    }
+    let mut fixture = before.next_leader();
+    assert_eq!([opened(&mut fixture, &address), opened(&mut fixture, &worker)], [2, 4]);
+    let message = fixture.refusal(&address, 1, open());
+    assert!(message.contains("what 20 sessions leave that began under other leaders"), "{message}");
+    assert!(message.contains("--max-sessions"), "{message}");
+
+    // A number that the operator has set holds as long as there is room for that.
+    for (number, expected) in [(1, 1), (2, 2), (3, 2), (10, 5), (40, 20)] {
+        before.requests.quotas.max_sessions_per_client = Some(number);
+        assert_eq!(opened(&mut before.next_leader(), &address), expected, "{number}");
+    }
+}
+
+/// Goal: a node that leads again counts the sessions that addresses have opened at it before, until a snapshot replaces
+/// its table.
+#[test]
+fn sessions_of_an_address_count_when_the_node_leads_again() {
+    let mut fixture = Fixture::open();
+    fixture.requests.quotas.max_sessions_per_client = Some(2);
+    let [_, address] = clients();
+    (0..2).for_each(|_| drop(fixture.request_of(&address, 1, open()).try_recv().unwrap().unwrap()));
+    fixture.requests.lost_leadership();
+    fixture.begin_to_lead();
+    fixture.refusal(&address, 1, open());
+    fixture.requests.lost_leadership();
+    fixture.requests.snapshot_installed();
+    fixture.begin_to_lead();
+    fixture.request_of(&address, 1, open()).try_recv().unwrap().unwrap();
 }
 
 /// Goal: a client waits for as many locks as it may, over any connections; another client's waits are
