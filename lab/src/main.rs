@@ -30,9 +30,22 @@ enum Command {
     Run(experiments::Run),
 }
 
-#[tokio::main]
-async fn main() -> ExitCode {
+fn main() -> ExitCode {
     open_files::raise();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => {
+            eprintln!("palisade-lab: cannot start threads: {error}");
+            return ExitCode::FAILURE;
+        }
+    };
+    let code = runtime.block_on(run());
+    // Nothing waits for threads that still measure servers which have ended.
+    runtime.shutdown_background();
+    code
+}
+
+async fn run() -> ExitCode {
     let done = match Cli::parse().command {
         Command::Resource(command) => command.run().await,
         Command::Worker(command) => command.run().await,

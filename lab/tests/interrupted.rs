@@ -2,11 +2,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
 use palisade_lab::servers::Kind;
 use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
 
 use self::support::is_missing;
 
@@ -28,13 +29,41 @@ fn eventually(what: &str, is_so: impl Fn() -> bool) {
     }
 }
 
+/// An experiment. It ends with this value.
+struct Experiment(Child);
+
+impl Experiment {
+    fn signal(&self, signal: Signal) {
+        kill_process(Pid::from_child(&self.0), signal).unwrap();
+    }
+
+    fn ended(mut self) -> ExitStatus {
+        self.0.wait().unwrap()
+    }
+}
+
+impl Drop for Experiment {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// A directory on a disk: the lab does not use one in memory.
+fn directory() -> TempDir {
+    tempfile::tempdir_in(env!("CARGO_TARGET_TMPDIR")).unwrap()
+}
+
 /// Starts an experiment whose files are in this directory, and waits for its resource and its two workers.
-fn experiment(directory: &Path) -> Child {
+fn experiment(directory: &Path) -> Experiment {
     let mut command = Command::new(env!("CARGO_BIN_EXE_palisade-lab"));
     command.args(["run", "pause", "--backend", "redis", "--fence", "on"]);
     command.arg("--out").arg(directory.join("pages")).env("TMPDIR", directory);
-    let child = command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let has = |name: &str| processes(directory).iter().filter(|line| line.contains(name)).count();
+    let child = Experiment(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
+    // `setpriv` has the program's name in its command line, and has not asked for the signal at its parent's end yet.
+    let has = |name: &str| {
+        processes(directory).iter().filter(|line| line.contains(name) && !line.contains("setpriv")).count()
+    };
     eventually("a resource and two workers run", || {
         has("palisade-lab resource") >= 1 && has("palisade-lab worker") >= 2
     });
@@ -53,10 +82,10 @@ fn interrupted_experiment_leaves_nothing() {
         return;
     }
     for signal in [Signal::TERM, Signal::INT] {
-        let directory = tempfile::tempdir().unwrap();
-        let mut child = experiment(directory.path());
-        kill_process(Pid::from_child(&child), signal).unwrap();
-        assert_eq!(child.wait().unwrap().code(), Some(1), "{signal:?}");
+        let directory = directory();
+        let child = experiment(directory.path());
+        child.signal(signal);
+        assert_eq!(child.ended().code(), Some(1), "{signal:?}");
         eventually("no process is left", || processes(directory.path()).is_empty());
         assert_eq!(directories(directory.path()), Vec::<String>::new(), "{signal:?}");
     }
@@ -67,16 +96,14 @@ fn killed_experiment_leaves_no_process_and_its_directories_are_removed_by_the_ne
     if is_missing("a killed experiment", &[Kind::Redis]) {
         return;
     }
-    let directory = tempfile::tempdir().unwrap();
-    let mut child = experiment(directory.path());
-    child.kill().unwrap();
-    child.wait().unwrap();
+    let directory = directory();
+    drop(experiment(directory.path()));
     eventually("no process is left", || processes(directory.path()).is_empty());
     let left = directories(directory.path());
     assert!(!left.is_empty());
-    let mut next = experiment(directory.path());
+    let next = experiment(directory.path());
     let again = directories(directory.path());
     assert!(left.iter().all(|name| !again.contains(name)), "{left:?}, {again:?}");
-    kill_process(Pid::from_child(&next), Signal::TERM).unwrap();
-    next.wait().unwrap();
+    next.signal(Signal::TERM);
+    next.ended();
 }

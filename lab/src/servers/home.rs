@@ -80,7 +80,12 @@ impl Drop for Home {
         if self.keep {
             return;
         }
-        if let Err(error) = fs::remove_dir_all(&self.path) {
+        // A process that was killed a moment ago may still have made a file.
+        let again = |_| {
+            std::thread::sleep(std::time::Duration::from_millis(50));
+            fs::remove_dir_all(&self.path)
+        };
+        if let Err(error) = fs::remove_dir_all(&self.path).or_else(again) {
             eprintln!("cannot remove {}: {error}; remove it by hand", self.path.display());
         }
     }
