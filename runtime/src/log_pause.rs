@@ -95,13 +95,13 @@ impl Recent {
     }
 
     /// Makes room for one more line of this source, or of all, which may have `most`. Returns whether there is room.
-    fn make_room(&mut self, source: Option<ClientAddress>, most: usize, now: Instant) -> bool {
+    fn make_room(&mut self, source: Option<ClientAddress>, most: usize, displaces: bool, now: Instant) -> bool {
         if self.of(source).count() < most {
             return true;
         }
         self.forget(|_, logged| !logged.is_recent(now));
-        if self.of(source).count() < most {
-            return true;
+        if self.of(source).count() < most || !displaces {
+            return self.of(source).count() < most;
         }
         let oldest = self.of(source).min_by_key(|(_, logged)| logged.at);
         let displaced = oldest.filter(|(_, logged)| logged.age(now) >= KEPT).map(|(line, _)| line.clone());
@@ -164,7 +164,9 @@ impl LogPause {
             return Some(std::mem::replace(known, logged).repeats);
         }
         let of_source = source.map_or(self.most, |source| part(self.most, source));
-        if recent.make_room(source, of_source, now) && recent.make_room(None, self.most, now) {
+        // Where a line without a place is logged all the same, none needs to be displaced.
+        let keeps = !self.logs_beyond;
+        if recent.make_room(source, of_source, keeps, now) && recent.make_room(None, self.most, keeps, now) {
             recent.lines.insert(line.to_owned(), logged);
         } else if !self.logs_beyond {
             recent.left_out.events += 1;

@@ -51,7 +51,8 @@ impl Files {
         let failed = |source| AuditError::Io { path: directory.to_owned(), source };
         disk.create_directory(directory).map_err(failed)?;
         let names = disk.list(directory).map_err(failed)?;
-        if let Some(foreign) = first_foreign(&names, is_own) {
+        let is_audit_log = names.iter().any(|name| name.to_str().and_then(number).is_some());
+        if !is_audit_log && let Some(foreign) = first_foreign(&names, is_own) {
             return Err(AuditError::ForeignFiles { path: directory.to_owned(), foreign });
         }
         disk.make_private(directory).map_err(failed)?;
@@ -231,6 +232,10 @@ mod tests {
         fs::create_dir(directory.path().join("lost+found")).unwrap();
         drop(lock().unwrap());
         assert_eq!(mode(directory.path()), 0o700);
+        drop(lock().unwrap());
+
+        fs::write(directory.path().join("audit-00000002.jsonl"), "").unwrap();
+        fs::write(directory.path().join("README"), "what an operator has put beside the log").unwrap();
         drop(lock().unwrap());
     }
 

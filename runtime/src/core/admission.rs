@@ -129,7 +129,8 @@ pub(super) fn within_limits(
         return reached("sessions", quotas.max_sessions);
     }
     if let Some(client) = responder.client.as_ref().filter(|_| opens) {
-        let unknown = openers.unknown(table);
+        // Until all are recounted, those of principals are among the unknown ones.
+        let unknown = if openers.is_recounting() { 0 } else { openers.unknown(table) };
         let limit = quotas.sessions_of_client(client, unknown);
         if openers.sessions_of(client) >= limit {
             let is_lowered = limit < quotas.sessions_of_client(client, 0);

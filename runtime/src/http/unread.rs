@@ -63,8 +63,10 @@ impl HttpBody for Unread {
         Pin::new(&mut self.body).poll_frame(context)
     }
 
+    /// Never by itself: the HTTP server drops a body that says so before it has written the last piece. It asks for
+    /// another piece when that is written.
     fn is_end_stream(&self) -> bool {
-        self.body.is_end_stream()
+        false
     }
 
     fn size_hint(&self) -> SizeHint {
@@ -74,7 +76,14 @@ impl HttpBody for Unread {
 
 #[cfg(test)]
 mod tests {
+    use std::convert::Infallible;
+
     use axum::http::StatusCode;
+    use hyper::server::conn::http1;
+    use hyper::service::service_fn;
+    use hyper_util::rt::TokioIo;
+    use tokio::io::{AsyncReadExt, AsyncWriteExt, duplex};
+    use tokio::task::yield_now;
 
     use super::*;
     use crate::budget::UNREAD;
@@ -99,5 +108,32 @@ mod tests {
         assert_eq!(body.len(), 100_000);
         assert_eq!(answer(1, 100_000).status(), StatusCode::OK, "it was read");
         assert_eq!(answer(1, 100_000).status(), StatusCode::OK, "it was dropped");
+    }
+
+    /// Goal: an answer counts until the client has read nearly all of it, and not only until the HTTP server has taken it.
+    #[tokio::test]
+    async fn answer_counts_until_it_is_read() {
+        const BYTES: usize = 1_000_000;
+        let (budget, host) = (Budget::new(&UNREAD, 8 * BYTES), ClientAddress::of([10, 0, 0, 1].into()));
+        let (mut client, server) = duplex(1024);
+        let of_server = Arc::clone(&budget);
+        let service = service_fn(move |_| {
+            let response = Response::new(Body::from(vec![b'x'; BYTES]));
+            let response = while_unread(response, &of_server, host, &Uri::from_static("/v1/locks"));
+            async { Ok::<_, Infallible>(response) }
+        });
+        tokio::spawn(http1::Builder::new().max_buf_size(16 * 1024).serve_connection(TokioIo::new(server), service));
+        client.write_all(b"GET /v1/locks HTTP/1.1\r\nhost: node\r\n\r\n").await.unwrap();
+        let mut read = vec![0; BYTES / 2];
+        client.read_exact(&mut read).await.unwrap();
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert!(budget.share(host).hold(1).is_err(), "half of it is unread");
+        client.read_exact(&mut read).await.unwrap();
+        for _ in 0..100 {
+            yield_now().await;
+        }
+        assert_eq!(budget.share(host).hold(BYTES), Ok(()));
     }
 }

@@ -369,8 +369,11 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         if !more {
             return Reason(close_code::AGAIN, "the last answer has the reason");
         }
+        // Answers are unread, and requests open, until they are written: `feed` only takes them into memory.
+        let mut rooms = Vec::new();
         let write = async {
             for mut reply in replies.drain(..) {
+                rooms.extend(reply.room.take());
                 connection.app.complete(match &mut reply.response.result {
                     Outcome::Ok(answer) => Ok(answer),
                     Outcome::Error(failure) => Err(failure),
@@ -380,6 +383,7 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
             sink.flush().await
         };
         let written = timeout(limits::WRITE_TIMEOUT, write).await;
+        drop(rooms);
         replies.shrink_to(ROOM_KEPT);
         match written {
             Ok(Ok(())) => {}

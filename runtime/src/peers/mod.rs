@@ -30,7 +30,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::net::IpAddr;
 use std::panic::resume_unwind;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use palisade_client::wire::{Code, Failure, ReplaceMember};
 use palisade_spec::lock::LockTable;
@@ -261,9 +261,9 @@ impl Peers {
         {
             return Ok(link);
         }
+        self.refuse_copy_of_running(hello).await?;
         // Also when the dialling node has gone, until the disk has answered. The semaphore is never closed.
         let one = Arc::clone(&self.pinning).acquire_owned().await.ok();
-        self.refuse_copy_of_running(hello).await?;
         let (peers, hello) = (Arc::clone(self), hello.clone());
         off_the_loop(move || {
             let _one = one;
@@ -273,6 +273,17 @@ impl Peers {
             link.ok_or_else(|| "the dialling node was removed just now".to_owned())
         })
         .await
+    }
+
+    /// Whether to log a line about a node. One that is no member chooses its number and what it says: its lines have the
+    /// places of its address.
+    fn due_about(&self, peer: NodeId, line: &str, pause: Duration) -> Option<u64> {
+        let is_member = self.members.lock().get(peer).is_some();
+        let resolved = |link: Arc<Link>| link.state.lock().resolved.first().copied();
+        match self.link(peer).filter(|_| !is_member).and_then(resolved) {
+            Some(address) => self.log_pause.due_from(address, line, pause, Instant::now()),
+            None => self.log_pause.due(line, pause, Instant::now()),
+        }
     }
 
     /// Refuses a later start of a node whose pinned start answers still, at the address where this node dials it: the

@@ -87,7 +87,7 @@ fn log_connection(link: &Link) {
 /// Logs why a peer is not connected: at once, and then at intervals.
 fn log_failure(peers: &Peers, link: &Link, error: &DialError) {
     let (peer, address) = (link.peer, link.state.lock().address.clone());
-    let due = |pause| peers.log_pause.due(&format!("to {peer} {address} {error}"), pause, Instant::now());
+    let due = |pause| peers.due_about(peer, &format!("to {peer} {address} {error}"), pause);
     if error.is_refusal() {
         if let Some(repeats) = due(REFUSAL_PAUSE) {
             warn!(%peer, address, %error, repeats, "cannot connect to a node: one of the two refuses the other; trying again");

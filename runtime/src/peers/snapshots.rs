@@ -188,7 +188,7 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
 /// Whether to log an error of this kind, which each heartbeat may repeat, with other numbers in its text: at once, and
 /// then at intervals.
 fn due(peers: &Peers, peer: NodeId, kind: &str) -> Option<u64> {
-    peers.log_pause.due(&format!("snapshot {peer} {kind}"), REFUSAL_PAUSE, std::time::Instant::now())
+    peers.due_about(peer, &format!("snapshot {peer} {kind}"), REFUSAL_PAUSE)
 }
 
 async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {

@@ -183,7 +183,7 @@ impl<T: Transport> Driver<T> {
             |id: &NodeId| *id != self.node.id() && !leadership.progress.get(id).is_some_and(|peer| follows(*id, peer));
         let away: Vec<NodeId> = members.voters().filter(is_away).collect();
         let loses_majority = !members.is_majority(|id| !away.contains(&id));
-        if loses_majority || away.iter().any(|&id| is_promoted(id)) { away } else { Vec::new() }
+        away.into_iter().filter(|&id| loses_majority || is_promoted(id)).collect()
     }
 
     /// Leader: whether the peer is connected, and has answered in this period of the quorum check

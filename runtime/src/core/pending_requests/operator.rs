@@ -54,7 +54,7 @@ impl PendingRequests {
     pub(in crate::core) fn change_loses_majority(&mut self, id: RequestId, missing: &[NodeId]) {
         let missing = missing.iter().map(|node| format!("node {node}")).collect::<Vec<_>>().join(", ");
         let message = format!(
-            "after this change, too few voters would be connected to the leader, answer it, and have nearly all of its \
+            "the nodes that this change needs are to be connected to the leader, answer it, and have nearly all of its \
              log. Missing: {missing}. Start or repair them first, or wait until they have caught up"
         );
         self.fail_change(id, Failure::new(Code::NoMajority, message));
