@@ -24,8 +24,6 @@ const FROM: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::new(127,
 const AT_ONCE: usize = 1_024;
 /// How long the leader may take to answer one of them.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// The lowest priority of a thread, as `nice` counts.
-const LOWEST: i32 = 19;
 /// The pause before a connection that broke is replaced.
 const PAUSE: Duration = Duration::from_millis(100);
 
@@ -37,17 +35,11 @@ pub(super) struct Flood {
 }
 
 impl Flood {
-    /// Starts it, on a thread of its own with the lowest priority: it stands for a client on another machine, whose work
-    /// takes no processor from the nodes and from the clients that are measured.
+    /// Starts it, on a thread of its own: its work must not delay the clients that are measured.
     pub(super) fn start(leader: String, security: Security, connections: usize) -> Flood {
         let (stop, answered) = (Arc::<AtomicBool>::default(), Arc::<AtomicU64>::default());
         let (stops, counter) = (Arc::clone(&stop), Arc::clone(&answered));
-        let thread = std::thread::spawn(move || {
-            // On Linux this is the priority of the thread, and of those that it starts. If it cannot be lowered, the
-            // clients wait for the flood's own work, too.
-            let _ = rustix::process::setpriority_process(None, LOWEST);
-            block_on(run(leader, security, connections, stops, counter))
-        });
+        let thread = std::thread::spawn(move || block_on(run(leader, security, connections, stops, counter)));
         Flood { stop, answered, thread }
     }
 
