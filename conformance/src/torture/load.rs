@@ -13,9 +13,11 @@
 //! sessions themselves, number and repeat their requests, and record all of them. Some clients only
 //! [read](plain), and now and then break the grant that they have read, as operators do.
 
+mod counts;
 mod followed;
 mod lock_spec;
 mod plain;
+mod records;
 pub(super) mod watching;
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -24,70 +26,17 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
-use palisade_client::wire::{Code, Consistency, Failure};
+use palisade_client::wire::{Code, Consistency};
 use palisade_client::{Client, Error, Guard, Options, Security};
 use parking_lot::Mutex;
 use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tokio::time::{sleep, timeout};
 
+use self::counts::{Counts, increment};
+use self::lock_spec::{KEYS, LockSpec};
 use super::operator::block_on;
-use crate::transactions;
-use lock_spec::{KEYS, LockSpec, any_key};
-use palisade_history::{self as history, Answer, Call, Change, Condition, Pending, RecordChange, Recorder, Refusal};
-
-/// How many of the transactions compare the version of a record, which the client reads before.
-const COMPARES: f64 = 0.4;
-
-/// Counts of operations and outcomes.
-#[derive(Debug, Default)]
-pub(super) struct Counts {
-    pub(super) grants: AtomicU64,
-    /// Of the grants: shared ones, permits of a semaphore, and grants of several keys.
-    pub(super) shared: AtomicU64,
-    pub(super) permits: AtomicU64,
-    pub(super) several: AtomicU64,
-    /// Holds that were added to grants.
-    pub(super) holds: AtomicU64,
-    /// Of them, those of guards.
-    pub(super) held_again: AtomicU64,
-    /// Acquires refused because of a long queue.
-    pub(super) short_queues: AtomicU64,
-    pub(super) releases: AtomicU64,
-    pub(super) held: AtomicU64,
-    pub(super) timed_out: AtomicU64,
-    pub(super) unreachable: AtomicU64,
-    pub(super) lost: AtomicU64,
-    pub(super) abandoned: AtomicU64,
-    pub(super) pauses: AtomicU64,
-    pub(super) writes: AtomicU64,
-    pub(super) reads: AtomicU64,
-    pub(super) stale: AtomicU64,
-    /// Transactions, and those that were refused or not answered.
-    pub(super) changes: AtomicU64,
-    pub(super) not_changed: AtomicU64,
-    /// Of the transactions: those that changed two records, those that compared a version.
-    pub(super) of_two_records: AtomicU64,
-    pub(super) compared: AtomicU64,
-    /// Of those that were refused: those that compared another version than the record's.
-    pub(super) other_version: AtomicU64,
-    /// Reads of records.
-    pub(super) record_reads: AtomicU64,
-    /// Values that replaced those of grants.
-    pub(super) proclaimed: AtomicU64,
-    /// Of them, by guards.
-    pub(super) proclaimed_by_guards: AtomicU64,
-    /// Breaks of grants.
-    pub(super) broken: AtomicU64,
-    /// Breaks whose grant had ended, or was never made.
-    pub(super) not_broken: AtomicU64,
-    /// Events that watchers were told of.
-    pub(super) events: AtomicU64,
-    /// Listings with which they began, or went on behind a gap.
-    pub(super) listings: AtomicU64,
-    /// Requests that plain clients repeated.
-    pub(super) repeated: AtomicU64,
-}
+use palisade_history::{self as history, Answer, Call, Recorder, Refusal};
 
 /// The state that all clients share.
 pub(super) struct Load {
@@ -111,39 +60,6 @@ pub(super) struct Load {
 struct Highest {
     of_all: u64,
     of_writes: u64,
-}
-
-fn increment(counter: &AtomicU64) {
-    counter.fetch_add(1, Ordering::Relaxed);
-}
-
-impl Counts {
-    fn count_grant(&self, spec: &LockSpec) {
-        increment(&self.grants);
-        match spec.mode {
-            history::Mode::Exclusive => {}
-            history::Mode::Shared => increment(&self.shared),
-            history::Mode::Semaphore { .. } => increment(&self.permits),
-        }
-        if spec.keys.len() > 1 {
-            increment(&self.several);
-        }
-    }
-
-    fn count_change(&self, transaction: &Call) {
-        increment(&self.changes);
-        if transaction.changes().count() > 1 {
-            increment(&self.of_two_records);
-        }
-        if transaction.must_have().next().is_some() {
-            increment(&self.compared);
-        }
-    }
-
-    /// The acquire was refused without a wait, or because of its bound on the queue.
-    fn count_held(&self, waits: bool) {
-        increment(if waits { &self.short_queues } else { &self.held });
-    }
 }
 
 impl Load {
@@ -414,109 +330,6 @@ impl Load {
         }
     }
 
-    /// Changes the record of a lock that a guard holds, or held.
-    async fn write_record(
-        &self,
-        client: &Client,
-        guard: &mut Guard,
-        key: &str,
-        spec: &LockSpec,
-        name: &history::Client,
-        random: &mut SmallRng,
-    ) {
-        let read = if random.random_bool(COMPARES) { self.read_version(client, key, name).await } else { None };
-        let mut call = self.draw_transaction(key, spec, guard.token(), read, random);
-        let transaction = transactions::on_wire(&call);
-        // The guard adds the condition that its lock is held, and gives the transaction a number.
-        if let Call::WriteRecord { token, number, .. } = &mut call {
-            (*token, *number) = (Some(guard.token()), Some(0));
-        }
-        let pending = self.recorder.invoke(name, call.clone());
-        match guard.transact(transaction).await {
-            Ok(version) => {
-                self.counts.count_change(&call);
-                return pending.ok(Answer::Written { version });
-            }
-            // The number is used up: no attempt has done it, or will.
-            Err(Error::Refused(failure)) if failure.error == Code::OtherVersion => {
-                self.end_by_other_version(pending, name, failure);
-            }
-            // An attempt whose answer was lost may have done it.
-            Err(error) => pending.info(error.to_string()),
-        }
-        increment(&self.counts.not_changed);
-    }
-
-    /// A transaction was refused because of another version, which the refusal must name.
-    fn end_by_other_version(&self, pending: Pending, name: &history::Client, failure: Failure) {
-        increment(&self.counts.other_version);
-        if let Some(version) = failure.version {
-            return pending.fail(Refusal::OtherVersion { version });
-        }
-        let complaint = format!("{name} was refused because of a version that is not named: {}", failure.message);
-        self.complaints.lock().push(complaint);
-        pending.info(failure.message);
-    }
-
-    /// Reads a record with the Rust client, and returns its version; 0 if it does not exist.
-    async fn read_version(&self, client: &Client, key: &str, name: &history::Client) -> Option<u64> {
-        let pending = self.recorder.invoke(name, Call::ReadRecord { record: key.into(), stale: false });
-        // Without an answer the operation is dropped, which records it as unknown.
-        let record = client.record(key, Consistency::Linearizable).await.ok()?;
-        increment(&self.counts.record_reads);
-        pending.ok(record.as_ref().map_or(Answer::NoRecord, transactions::shown));
-        Some(record.map_or(0, |record| record.version))
-    }
-
-    /// A transaction under a grant, without the token of its first record's lock: it changes the record of a lock,
-    /// sometimes together with another record, whose lock the grant may be of too. If the client has read a version of
-    /// the record, it compares that one, or a wrong one.
-    fn draw_transaction(
-        &self,
-        key: &str,
-        spec: &LockSpec,
-        token: u64,
-        read: Option<u64>,
-        random: &mut SmallRng,
-    ) -> Call {
-        let (mut also, mut conditions) = (Vec::new(), Vec::new());
-        if random.random_bool(0.4) {
-            let own = spec.keys.iter().find(|other| *other != key).cloned();
-            let other = own.filter(|_| random.random_bool(0.7)).unwrap_or_else(|| any_key(random));
-            if spec.keys.contains(&other) && other != key {
-                conditions.push(Condition::Held { lock: other.as_str().into(), token });
-            }
-            if other != key {
-                also.push(RecordChange { record: other.as_str().into(), change: self.draw_change(random) });
-            }
-        }
-        conditions.extend(read.map(|version| {
-            let version = match random.random_range(0..8) {
-                0 => version + 1,
-                1 => version.saturating_sub(1),
-                _ => version,
-            };
-            Condition::Version { key: key.into(), version }
-        }));
-        let (record, change) = (key.into(), self.draw_change(random));
-        Call::WriteRecord { record, change, also, token: None, conditions, session: None, number: None }
-    }
-
-    /// A text that nothing else has.
-    fn new_text(&self) -> String {
-        format!("{};", self.texts.fetch_add(1, Ordering::Relaxed))
-    }
-
-    /// No two changes write the same text.
-    fn draw_change(&self, random: &mut SmallRng) -> Change {
-        let text = self.new_text();
-        match random.random_range(0..20) {
-            0 => Change::Delete,
-            1..4 => Change::Put(text.as_str().into()),
-            _ => Change::Append(text.as_str().into()),
-        }
-    }
-
     /// Writes to the resource, or reads it. The client believes that it holds the lock; within its lease it
     /// must be right, unless an operator has broken its grant: the holder learns of that later.
     fn access(&self, key: &str, spec: &LockSpec, token: u64, name: &history::Client, is_good: impl FnOnce() -> bool) {
@@ -590,39 +403,4 @@ impl Load {
 
 fn session(guard: &Guard) -> history::Session {
     guard.session().number().to_string().as_str().into()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use palisade_history::End;
-
-    #[test]
-    fn refusal_that_names_no_version_is_a_complaint() {
-        for version in [Some(3), None] {
-            let recorder = Recorder::in_memory();
-            let load = Load::new(Vec::new(), Security::default(), recorder.clone());
-            let conditions = vec![Condition::Version { key: "k".into(), version: 1 }];
-            let (record, change) = ("k".into(), Change::Delete);
-            let call = Call::WriteRecord {
-                record,
-                change,
-                also: Vec::new(),
-                token: None,
-                conditions,
-                session: None,
-                number: None,
-            };
-            let name = "a".into();
-            let failure = Failure { version, ..Failure::new(Code::OtherVersion, "another version".to_owned()) };
-            load.end_by_other_version(recorder.invoke(&name, call), &name, failure);
-            let history = recorder.history().unwrap();
-            let (_, end) = history.operations[0].end.as_ref().unwrap();
-            match version {
-                Some(version) => assert_eq!(*end, End::Fail(Refusal::OtherVersion { version })),
-                None => assert!(matches!(end, End::Info(_)), "{end:?}"),
-            }
-            assert_eq!(load.complaints().len(), usize::from(version.is_none()));
-        }
-    }
 }

@@ -34,13 +34,15 @@
 //! not say of which record: it shows something only if a single condition can be meant. It proves nothing of
 //! the conditions before that one.
 
-use std::collections::{BTreeMap, HashMap};
-use std::fmt;
+mod store;
 
+use std::collections::{BTreeMap, HashMap};
+
+use self::store::{Done, Record, Sight, Store, Write, by_text, last_text};
 use super::facts::Facts;
 use super::{MOST, Verdict, Violation, count};
 use crate::operation::OperationIndex;
-use crate::{Answer, Call, Change, Key, Operation, Refusal, Time};
+use crate::{Call, Change, Key, Operation, Refusal, Time};
 
 /// The checker's name.
 pub const NAME: &str = "records";
@@ -65,188 +67,6 @@ pub(super) fn check(facts: &Facts<'_>) -> Verdict {
         (count(store.transactions, "change"), count(store.reads, "read"), count(store.compared, "comparison"));
     let of = count(store.records.len(), "record");
     Verdict { checker: NAME, checked: format!("{transactions}, {reads} and {compared} of {of}"), violations }
-}
-
-/// What the history has of the store.
-#[derive(Default)]
-struct Store<'h> {
-    records: BTreeMap<&'h Key, Record<'h>>,
-    /// The transactions whose version is known.
-    done: HashMap<u64, OperationIndex>,
-    /// The versions of transactions without an answer that reads show, each with the first of these reads.
-    shown: BTreeMap<OperationIndex, (u64, OperationIndex)>,
-    transactions: usize,
-    reads: usize,
-    /// How many versions transactions compared, with a known outcome.
-    compared: usize,
-}
-
-/// What happened to one record, in the order of the invocations.
-#[derive(Default)]
-struct Record<'h> {
-    writes: Vec<Write<'h>>,
-    sights: Vec<Sight<'h>>,
-}
-
-/// A change, as a part of its transaction.
-#[derive(Clone, Copy)]
-struct Write<'h> {
-    index: OperationIndex,
-    /// The version of the transaction, and the operation whose completion shows it: its own, or a read.
-    version: Option<(u64, OperationIndex)>,
-    change: &'h Change,
-}
-
-impl Write<'_> {
-    fn version(&self) -> Option<u64> {
-        self.version.map(|(version, _)| version)
-    }
-}
-
-/// What an answer shows of a record: that of a read, or of a transaction that compares its version.
-#[derive(Clone, Copy)]
-struct Sight<'h> {
-    index: OperationIndex,
-    /// `None`: there is no record.
-    version: Option<u64>,
-    /// The content, in a read that finds the record.
-    content: Option<&'h str>,
-    stale: bool,
-}
-
-/// A transaction that was done, and the operation whose completion shows its version: itself, or a read.
-#[derive(Clone, Copy)]
-struct Done<'h> {
-    version: u64,
-    operation: &'h Operation,
-    shown_by: &'h Operation,
-}
-
-impl fmt::Display for Done<'_> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}", self.operation)?;
-        if self.operation.id == self.shown_by.id { Ok(()) } else { write!(f, ", shown by {}", self.shown_by) }
-    }
-}
-
-fn answered_version(operation: &Operation) -> Option<u64> {
-    match operation.answer() {
-        Some(Answer::Written { version }) => Some(*version),
-        _ => None,
-    }
-}
-
-impl<'h> Store<'h> {
-    fn of(facts: &Facts<'h>, violations: &mut Vec<Violation>) -> Store<'h> {
-        let mut store = Store::default();
-        for (index, operation) in facts.history.operations.iter().enumerate() {
-            match &operation.call {
-                Call::WriteRecord { .. } => {
-                    store.transactions += 1;
-                    let version = answered_version(operation).map(|version| (version, index));
-                    store.done.extend(version);
-                    for (record, change) in operation.call.changes() {
-                        store.records.entry(record).or_default().writes.push(Write { index, version, change });
-                    }
-                    store.add_comparisons(index, operation, violations);
-                }
-                Call::ReadRecord { record, stale } => {
-                    store.reads += 1;
-                    let (version, content) = match operation.answer() {
-                        Some(Answer::Record { version, value }) => (Some(*version), Some(&**value)),
-                        Some(Answer::NoRecord) => (None, None),
-                        _ => continue,
-                    };
-                    let sight = Sight { index, version, content, stale: *stale };
-                    store.records.entry(record).or_default().sights.push(sight);
-                }
-                _ => {}
-            }
-        }
-        store.add_versions_that_are_shown(facts, violations);
-        store
-    }
-
-    /// What a transaction shows of the records whose versions it compares.
-    fn add_comparisons(&mut self, index: OperationIndex, operation: &'h Operation, violations: &mut Vec<Violation>) {
-        let conditions = || operation.call.must_have();
-        let mut add = |record: &'h Key, version: u64| {
-            self.compared += 1;
-            let sight = Sight { index, version: (version > 0).then_some(version), content: None, stale: false };
-            self.records.entry(record).or_default().sights.push(sight);
-        };
-        match (operation.answer(), operation.refusal()) {
-            (Some(_), _) => conditions().for_each(|(record, version)| add(record, version)),
-            (_, Some(Refusal::OtherVersion { version: seen })) => {
-                let mut unmet = conditions().filter(|(_, version)| version != seen);
-                match (unmet.next(), unmet.next()) {
-                    (Some((record, _)), None) => add(record, *seen),
-                    (Some(_), Some(_)) => {}
-                    (None, _) => violations.push(Violation(format!(
-                        "a version is refused if it is another one than the record's, but this is the same: {operation}"
-                    ))),
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// A content that ends with the text of a transaction whose answer is missing shows its version, and that
-    /// all of it is done.
-    fn add_versions_that_are_shown(&mut self, facts: &Facts<'h>, violations: &mut Vec<Violation>) {
-        for record in self.records.values() {
-            let by_text =
-                by_text(record.writes.iter().filter(|write| facts.operation(write.index).refusal().is_none()));
-            for sight in &record.sights {
-                let (Some(version), Some(text)) = (sight.version, sight.content.and_then(last_text)) else { continue };
-                let Some([write]) = by_text.get(text).map(Vec::as_slice) else { continue };
-                let (operation, read) = (facts.operation(write.index), facts.operation(sight.index));
-                if write.version.is_some() || may_be_repeated(operation) || operation.invoked > read.completed() {
-                    continue;
-                }
-                let (first, first_read) = *self.shown.entry(write.index).or_insert((version, sight.index));
-                let other = *self.done.entry(version).or_insert(write.index);
-                if first != version || other != write.index {
-                    let (other, first_read) = (facts.operation(other), facts.operation(first_read));
-                    violations.push(Violation(format!(
-                        "a transaction has a version of its own, but not this one: {operation}; {other}; {first_read}; {read}"
-                    )));
-                }
-                let seen_before = facts.operation(first_read).completed() <= read.completed();
-                if !seen_before {
-                    self.shown.insert(write.index, (version, sight.index));
-                }
-            }
-        }
-        for write in self.records.values_mut().flat_map(|record| &mut record.writes) {
-            write.version = write.version.or(self.shown.get(&write.index).copied());
-        }
-    }
-
-    /// The transactions with a known version, in the order of the invocations.
-    fn with_known_versions(&self, facts: &Facts<'h>) -> impl Iterator<Item = Done<'h>> {
-        let history = facts.history;
-        history.operations.iter().enumerate().filter_map(|(index, operation)| {
-            let answered = answered_version(operation).map(|version| (version, index));
-            let (version, shown_by) = answered.or_else(|| self.shown.get(&index).copied())?;
-            Some(Done { version, operation, shown_by: &history.operations[shown_by] })
-        })
-    }
-}
-
-/// The changes of a record by their texts.
-fn by_text<'w, 'h: 'w>(writes: impl Iterator<Item = &'w Write<'h>>) -> HashMap<&'h str, Vec<&'w Write<'h>>> {
-    let mut by_text: HashMap<&str, Vec<&Write<'_>>> = HashMap::new();
-    for write in writes {
-        if let Some(text) = write.change.text() {
-            by_text.entry(text).or_default().push(write);
-        }
-    }
-    by_text
-}
-
-fn last_text(content: &str) -> Option<&str> {
-    content.split_inclusive(';').next_back()
 }
 
 fn versions_are_one_order(facts: &Facts<'_>, store: &Store<'_>, violations: &mut Vec<Violation>) {

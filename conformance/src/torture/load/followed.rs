@@ -8,7 +8,8 @@ use std::ops::Bound::{Excluded, Included};
 
 use palisade_client::wire::{Event, EventId, Listing, Watched};
 
-use super::{Load, increment};
+use super::Load;
+use super::counts::increment;
 use crate::watched_state::WatchedState;
 
 /// The record whose change ends all watches.

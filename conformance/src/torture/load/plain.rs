@@ -15,8 +15,10 @@ use rand::Rng;
 use rand::rngs::SmallRng;
 use tokio::time::sleep;
 
+use super::Load;
+use super::counts::increment;
 use super::lock_spec::{KEYS, LockSpec, any_key, key};
-use super::{COMPARES, Load, increment};
+use super::records::COMPARES;
 use crate::transactions;
 use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
 
