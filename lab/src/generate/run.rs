@@ -1,5 +1,6 @@
 //! Fills a backend: workers take batches of keys, at a rate or as fast as the backend goes.
 
+use std::fmt;
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,8 +13,9 @@ use super::backends::Filler;
 use super::fill::{Fill, Filled};
 use super::taken::Taken;
 
-/// A fill ends when the machine has less memory than this: the system would end some process next.
-const SPARE_MEMORY: u64 = 1 << 30;
+/// A fill ends when the machine has less than this part of its memory left. Servers go on growing behind the fill, and what
+/// they map from files counts as available memory until the machine does nothing but read it again.
+const SPARE_MEMORY: f64 = 1.0 / 3.0;
 
 impl Fill {
     /// Locks the keys. `taken` counts the locks while they are acquired.
@@ -81,9 +83,8 @@ impl Source {
             self.ended.lock().get_or_insert(format!("the time for it was over after {after} s"));
             return None;
         }
-        if let Some(spare) = available_memory(&meminfo()).filter(|spare| *spare < SPARE_MEMORY) {
-            let mib = spare >> 20;
-            self.ended.lock().get_or_insert(format!("the machine had only {mib} MiB of memory left"));
+        if let Some(spare) = Memory::of(&meminfo()).filter(Memory::is_low) {
+            self.ended.lock().get_or_insert(format!("the machine had only {spare} of memory left"));
             return None;
         }
         Some(first..self.fill.keys.min(first + self.batch))
@@ -94,10 +95,33 @@ fn meminfo() -> String {
     std::fs::read_to_string("/proc/meminfo").unwrap_or_default()
 }
 
-/// `MemAvailable` of /proc/meminfo, in bytes; none where the system does not say so.
-fn available_memory(meminfo: &str) -> Option<u64> {
-    let line = meminfo.lines().find_map(|line| line.strip_prefix("MemAvailable:"))?;
-    line.split_ascii_whitespace().next()?.parse::<u64>().ok()?.checked_mul(1024)
+/// The machine's memory, in MiB.
+#[derive(Debug, PartialEq)]
+struct Memory {
+    available: u64,
+    total: u64,
+}
+
+impl Memory {
+    /// What /proc/meminfo says; none where the system does not say so.
+    fn of(meminfo: &str) -> Option<Memory> {
+        let mib = |name: &str| {
+            let line = meminfo.lines().find_map(|line| line.strip_prefix(name))?;
+            Some(line.split_ascii_whitespace().next()?.parse::<u64>().ok()? >> 10)
+        };
+        Some(Memory { available: mib("MemAvailable:")?, total: mib("MemTotal:")? })
+    }
+
+    fn is_low(&self) -> bool {
+        (self.available as f64) < self.total as f64 * SPARE_MEMORY
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Memory { available, total } = self;
+        write!(f, "{available} of {total} MiB")
+    }
 }
 
 #[cfg(test)]
@@ -136,10 +160,12 @@ mod tests {
 
     #[test]
     fn available_memory_is_read_from_the_system() {
-        let text = "MemTotal:       24658872 kB\nMemAvailable:    1048576 kB\n";
-        assert_eq!(available_memory(text), Some(SPARE_MEMORY));
-        assert_eq!(available_memory("MemTotal: 1 kB\n"), None);
-        assert!(available_memory(&meminfo()).is_some(), "Linux says so");
+        let memory = |available: u64| Memory::of(&format!("MemTotal:  3145728 kB\nMemAvailable:  {available} kB\n")).unwrap();
+        assert_eq!(memory(1 << 20), Memory { available: 1024, total: 3072 });
+        assert!(!memory(1 << 20).is_low() && memory((1 << 20) - 1024).is_low());
+        assert_eq!(memory(1 << 20).to_string(), "1024 of 3072 MiB");
+        assert_eq!(Memory::of("MemTotal: 1 kB\n"), None);
+        assert!(Memory::of(&meminfo()).is_some(), "Linux says so");
     }
 
     #[tokio::test]
