@@ -6,8 +6,8 @@
 //! again. The key's file is read again when it changes: a new certificate takes over without a
 //! restart, and a file that cannot be used leaves the old key in place.
 //!
-//! The end of a certificate is a time of the wall clock, which the resources compare with theirs.
-//! This node only warns: a clock that is wrong here keeps no node from starting or signing.
+//! The end of a certificate keeps no node from starting or signing: the resources compare it with
+//! their clocks.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -19,18 +19,21 @@ use tokio::task::spawn_blocking;
 use tokio::time::sleep;
 use tracing::{error, info, warn};
 
+use crate::certificate_end::CertificateEnd;
 use crate::limits::RESTORE_GAP;
 use crate::log_pause::LogPause;
 use crate::sync::Mutex;
 
 /// How often the key's file is looked at.
 const CHECKED_EVERY: Duration = Duration::from_secs(1);
-/// How long before the end of its certificate the node begins to warn, in seconds.
-const WARN_BEFORE: u64 = 7 * 86_400;
-/// How often the log repeats that a certificate ends soon.
-const WARN_EVERY: Duration = Duration::from_secs(6 * 3600);
 /// How often the log repeats what keeps grants from being signed, or a new file from being used.
 const FAULT_EVERY: Duration = Duration::from_secs(60);
+
+const CERTIFICATE_END: CertificateEnd = CertificateEnd {
+    of: "the signing key",
+    then: "resources refuse the tokens",
+    advice: "issue a new key in its file's place (palisade fence issue)",
+};
 
 /// Why a node cannot sign with the key that it was given.
 #[derive(Debug, thiserror::Error)]
@@ -149,34 +152,13 @@ impl GrantSigner {
             Err(error) => {
                 let line =
                     format!("the file of the signing key cannot be used, and the key from before signs on: {error}");
-                self.warn(&line, &line, FAULT_EVERY);
+                if let Some(repeats) = self.pause.due(&line, FAULT_EVERY, Instant::now()) {
+                    warn!(repeats, "{line}");
+                }
             }
         }
         let end = self.signer.lock().certificate().not_after;
-        if let Some(line) = end_is_near(end, unix_time()) {
-            self.warn("the end of the certificate", &line, WARN_EVERY);
-        }
-    }
-
-    /// Logs a line, unless one about the same subject was logged lately.
-    fn warn(&self, subject: &str, line: &str, pause: Duration) {
-        if let Some(repeats) = self.pause.due(subject, pause, Instant::now()) {
-            warn!(repeats, "{line}");
-        }
-    }
-}
-
-/// The warning that a certificate ends soon, or has ended.
-fn end_is_near(end: u64, now: u64) -> Option<String> {
-    let advice = "issue a new key in its file's place (palisade fence issue)";
-    match end.checked_sub(now) {
-        None | Some(0) => Some(format!(
-            "the certificate of the signing key has ended by this machine's clock, so resources refuse the tokens: {advice}"
-        )),
-        Some(left) if left < WARN_BEFORE => {
-            Some(format!("the certificate of the signing key ends in {} h: {advice}", left / 3600))
-        }
-        Some(_) => None,
+        CERTIFICATE_END.warn(end, &self.pause);
     }
 }
 
@@ -222,14 +204,5 @@ mod tests {
         assert!(is_signed(0, RESTORE_GAP - 1) && !is_signed(0, RESTORE_GAP));
         assert!(is_signed(1, RESTORE_GAP) && is_signed(1, 2 * RESTORE_GAP - 1) && !is_signed(1, 2 * RESTORE_GAP));
         assert!(is_signed(7, 1), "the operator may count further than the tokens show");
-    }
-
-    #[test]
-    fn end_of_a_certificate_is_announced() {
-        let line = |now| end_is_near(END, now);
-        assert_eq!(line(END - WARN_BEFORE), None);
-        assert!(line(END - WARN_BEFORE + 1).unwrap().contains("ends in 167 h"));
-        assert!(line(END - 1).unwrap().contains("ends in 0 h"));
-        assert!(line(END).unwrap().contains("has ended") && line(END + 1).unwrap().contains("has ended"));
     }
 }

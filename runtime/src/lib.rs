@@ -7,6 +7,7 @@ pub mod accounts;
 pub mod addresses;
 pub mod audit;
 pub mod budget;
+mod certificate_end;
 pub mod core;
 pub mod descriptors;
 pub mod grant_signer;

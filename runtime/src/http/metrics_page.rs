@@ -49,7 +49,11 @@ struct Gauges {
     preparation_failures: Counter,
     lag: Family<Peer, Gauge>,
     protocol: Family<Peer, Gauge>,
+        /// Empty without TLS.
+    certificate_end: Family<NoLabels, Gauge>,
 }
+
+type NoLabels = [(&'static str, &'static str); 0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Peer {
@@ -131,7 +135,12 @@ impl MetricsPage {
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
         }
+        g.certificate_end.clear();
+        if let Some(end) = peers.roster().tls.as_ref().and_then(|tls| tls.certificate_end()) {
+            g.certificate_end.get_or_create(&[]).set(number(end));
+        }
         g.protocol.clear();
+
         for (peer, _) in view.members.iter().filter(|(peer, _)| *peer != node) {
             if let Some(program) = peers.program(peer) {
                 g.protocol.get_or_create(&Peer { peer: u64::from(peer.0) }).set(i64::from(program.protocol));
@@ -151,7 +160,7 @@ impl Gauges {
         r.register("commit_index", "The last committed and applied log index", self.commit.clone());
         r.register(
             "last_index",
-            "The last log index; minus the commit index: the apply lag, in entries",
+            "The last log index; minus the commit index: the entries that are not committed yet",
             self.last.clone(),
         );
         r.register("sessions", "Live sessions", self.sessions.clone());
@@ -171,6 +180,11 @@ impl Gauges {
             "peer_protocol_version",
             "The version of the protocol in which this node and a peer speak, as of their last handshake",
             self.protocol.clone(),
+        );
+        r.register(
+            "certificate_end_timestamp_seconds",
+            "When the certificate of --tls-cert ends, in seconds of Unix time",
+            self.certificate_end.clone(),
         );
         r.register(
             "disk_free_bytes",

@@ -3,6 +3,7 @@
 
 use std::os::unix::fs::PermissionsExt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use palisade_client::tls::{self, PemFile, TlsError};
 use tokio_rustls::rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
@@ -10,7 +11,9 @@ use tokio_rustls::rustls::client::verify_server_cert_signed_by_trust_anchor;
 use tokio_rustls::rustls::crypto::CryptoProvider;
 use tokio_rustls::rustls::pki_types::{CertificateDer, ServerName, UnixTime};
 use tokio_rustls::rustls::server::{ParsedCertificate, WebPkiClientVerifier};
-use tokio_rustls::rustls::{ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme};
+use tokio_rustls::rustls::{
+    CertificateError, ClientConfig, DigitallySignedStruct, Error, RootCertStore, ServerConfig, SignatureScheme,
+};
 use tracing::warn;
 
 use super::TlsFiles;
@@ -25,6 +28,9 @@ pub(super) struct Material {
     pub(super) cluster: String,
     /// The node that the certificate names.
     pub(super) node: u16,
+    /// When the certificate ends, in seconds of Unix time, if it can be told.
+    pub(super) end: Option<u64>,
+
     /// For connections that other nodes dial: both sides present a certificate.
     pub(super) nodes: Arc<ServerConfig>,
     /// For connections of clients, which may have a bearer token instead of a certificate.
@@ -72,7 +78,8 @@ impl Material {
         tls::prove_anew(&mut dial);
         dial.enable_sni = false;
         let dial = Arc::new(dial);
-        Ok(Material { cluster, node, nodes, clients, dial, read })
+        let end = end_of(&chain, &roots);
+        Ok(Material { cluster, node, end, nodes, clients, dial, read })
     }
 
     /// The key's file, if users other than its owner and its group may read or change it.
@@ -91,6 +98,18 @@ impl Material {
                  run chmod 640 on it, and replace the CA if others had access"
             );
         }
+    }
+}
+
+/// When a certificate ends. The verifier names the time when it refuses the certificate in the far future.
+fn end_of(chain: &[CertificateDer<'_>], roots: &RootCertStore) -> Option<u64> {
+    let [certificate, intermediates @ ..] = chain else { return None };
+    let certificate = ParsedCertificate::try_from(certificate).ok()?;
+    let (future, provider) = (UnixTime::since_unix_epoch(Duration::MAX), tls::provider());
+    let algorithms = provider.signature_verification_algorithms.all;
+    match verify_server_cert_signed_by_trust_anchor(&certificate, roots, intermediates, future, algorithms) {
+        Err(Error::InvalidCertificate(CertificateError::ExpiredContext { not_after, .. })) => Some(not_after.as_secs()),
+        _ => None,
     }
 }
 

@@ -38,6 +38,7 @@ pub use self::tokens::{NewToken, TokenHash, Tokens, VerifiedBy};
 
 use self::material::Material;
 use self::reload::{Trouble, Unsettled};
+use crate::log_pause::LogPause;
 use crate::sync::Mutex;
 
 /// The files of a node's TLS.
@@ -62,7 +63,8 @@ pub struct Tls {
     material: Mutex<Arc<Material>>,
     tokens: Option<Tokens>,
     unsettled: Mutex<Unsettled<[PemFile; 3]>>,
-    trouble: Mutex<Trouble>,
+        trouble: Mutex<Trouble>,
+    pause: LogPause,
 }
 
 impl Tls {
@@ -74,8 +76,13 @@ impl Tls {
         let material = Arc::new(Material::load(&files)?);
         material.warn_of_open_key();
         let tokens = files.tokens.as_deref().map(Tokens::load).transpose()?;
-        let (unsettled, trouble) = (Mutex::default(), Mutex::default());
-        Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, unsettled, trouble }))
+                let (unsettled, trouble, pause) = (Mutex::default(), Mutex::default(), LogPause::default());
+        Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, unsettled, trouble, pause }))
+    }
+
+    /// When this node's certificate ends, in seconds of Unix time, if it can be told.
+    pub(crate) fn certificate_end(&self) -> Option<u64> {
+        self.material().end
     }
 
     /// Whom this node's certificate names: the cluster, and the node's number.

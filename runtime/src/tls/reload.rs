@@ -10,9 +10,16 @@ use tracing::{info, warn};
 
 use super::material::Material;
 use super::{Tls, TlsError};
+use crate::certificate_end::CertificateEnd;
 
 /// How often the files are read.
 const EVERY: Duration = Duration::from_secs(1);
+
+const CERTIFICATE_END: CertificateEnd = CertificateEnd {
+    of: "--tls-cert",
+    then: "nodes and clients refuse new connections with this node",
+    advice: "issue another one in its file's place (palisade cert node); no restart is needed",
+};
 
 /// What was new at the last reading, until the next one has found the same.
 #[derive(Debug)]
@@ -59,6 +66,9 @@ impl Tls {
         // A token that was removed is revoked also while another file cannot be used.
         let (material, tokens) = (self.reload_material(), self.reload_tokens());
         let result = material.and(tokens);
+        if let Some(end) = self.certificate_end() {
+            CERTIFICATE_END.warn(end, &self.pause);
+        }
         let Err(error) = result else {
             *trouble = Trouble::default();
             return;
@@ -131,6 +141,26 @@ mod tests {
                 assert_eq!(tls.material().open_key().is_some(), is_open, "{mode:o}");
             }
         }
+    }
+
+    /// Goal: the end of the certificate is known, so that the log and the metrics can tell it, also of one that replaces
+    /// another, or that has ended.
+    #[test]
+    fn end_of_the_certificate_is_known() {
+        let directory = tempfile::tempdir().unwrap();
+        let validity = |hours: u64| Validity::starting_now(Duration::from_secs(3600 * hours)).unwrap();
+        let authority = Authority::create(directory.path(), "billing", validity(100)).unwrap();
+        let issue = |hours: u64| authority.node(1, &["127.0.0.1".to_owned()], validity(hours)).unwrap();
+        let Issued { cert, key } = issue(50);
+        let ca = authority.certificate();
+        let files = TlsFiles { ca, cert: cert.clone(), key: key.clone(), tokens: None, optional: false };
+        let tls = Tls::load(files).unwrap();
+        let hours_left = || (tls.certificate_end().unwrap() - palisade_fence::unix_time()).div_ceil(3600);
+        assert_eq!(hours_left(), 50);
+        [cert, key].iter().for_each(|file| std::fs::remove_file(file).unwrap());
+        issue(70);
+        (0..2).for_each(|_| tls.reload());
+        assert_eq!(hours_left(), 70);
     }
 
     /// Goal: a file with two CAs that is read when only the first is written takes no trust away.
