@@ -136,10 +136,11 @@ clients CLIENT='':
 client-mutants *ARGS:
     clients/mutants.py {{ ARGS }}
 
-# Scenario scripts whose output changed for a reason, and the description of the interface: write them down again, then read the difference.
+# Scenario scripts whose output changed for a reason, and the descriptions of the interface and of the commands: write them down again, then read the difference.
 bless:
     UPDATE_GOLDENFILES=1 cargo test -p palisade-spec
     UPDATE_GOLDENFILES=1 cargo test -p palisade --lib http::description
+    UPDATE_GOLDENFILES=1 cargo test -p palisade --bin palisade cli::manual::document
 
 # What runs against what was checked: the live tests once more, and everything that is judged.
 conformance:

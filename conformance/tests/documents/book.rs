@@ -34,11 +34,11 @@ fn pages() -> BTreeSet<PathBuf> {
     files.filter(|file| file != Path::new(SUMMARY) && title(&read(file)).is_some()).collect()
 }
 
-/// The model checker and the lab write these pages, except the links at their ends, and mdBook takes one link a line in the
+/// Programs write these pages, except the links at their ends, and mdBook takes one link a line in the
 /// last: nothing wraps their lines.
 pub(crate) fn is_written_by_a_program(page: &Path) -> bool {
     let page = page.strip_prefix(docs()).unwrap_or(page);
-    [Path::new("results.md"), Path::new(SUMMARY)].contains(&page)
+    [Path::new("commands.md"), Path::new("results.md"), Path::new(SUMMARY)].contains(&page)
         || page.starts_with("lab") && !page.ends_with("README.md")
 }
 

@@ -1,6 +1,9 @@
 //! `palisade completions` and `palisade man`: for shells and for `man`, from the same description as
 //! `--help`.
 
+#[cfg(test)]
+mod document;
+
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
