@@ -2,77 +2,102 @@
 //!
 //! A flood of requests does not slow the node's parts down one by one: it fills the queue before the
 //! core and the log before the followers, and everything that comes later waits behind it. So the
-//! bound is before both. While several accounts are active, each may have its share of unanswered
-//! requests. Its further requests wait in a line of its own, in which each connection has at most one,
-//! because nothing more is read from that connection. An account that is alone may have more, as many
-//! as keep the core busy.
+//! bound is before both. An account that has as many unanswered requests as it may have waits in a line
+//! of its own, in which each of its connections has at most one request, because nothing more is read
+//! from that connection.
 //!
-//! **Beside a client that sends often and little, an account has a part of its share ([`PART`])**: each request of that client
-//! waits for the whole share of each other account, and its next one is sent only then. An account that wants more than
-//! a few at once is not such a client, and neither is one that asks now and then: for these, two busy clients would get
-//! less than the node can do.
+//! **An account may have as many as all others have together**, on average over a second: then these wait
+//! for no more requests of others than they make each other wait for. This is between a part of its share
+//! ([`PART`]), which keeps the core busy, and the share. Others that ask only now and then ([`RARELY`]) take
+//! nothing from it. An account that is alone may have a surplus.
 //!
-//! A request of a client then waits for the share of each other active account, however many requests
-//! these send. No rate is to be configured, and none is lost: a waiting request proceeds as soon as an
-//! earlier one is answered.
+//! No rate is to be configured, and none is lost: a waiting request proceeds as soon as an earlier one is
+//! answered.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use prometheus_client::metrics::counter::Counter;
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+
+use crate::sync::Mutex;
 
 /// How long an account counts as active after a request. Long against the pauses of a client that
 /// sends its next request when the last one is answered.
 const ACTIVE_FOR: Duration = Duration::from_secs(1);
 
-/// What an account may use of its share beside a client that sends often and little: one of so many.
-const PART: usize = 4;
-/// So many requests in a second are often.
-const OFTEN: u64 = 100;
+const MICROSECONDS: u64 = 1_000_000;
 
-/// One unanswered request of an account. Dropped when the request is answered, or waits in a lock's
-/// queue.
-pub type Turn = OwnedSemaphorePermit;
+/// An account may always have one of so many parts of its share.
+const PART: usize = 8;
+/// Others ask rarely if they have an unanswered request for less than this time in a second, in microseconds.
+const RARELY: u64 = MICROSECONDS / 10;
 
-/// Which accounts have done something lately.
+/// Which accounts have sent requests lately.
 #[derive(Debug, Default)]
 struct Lately {
     /// The latest account.
     latest: AtomicU64,
-    /// When the latest one was another than the one before, in milliseconds since the start; 0 if none was.
+    /// When the latest one was another than the one before, in microseconds since the start; 0 if none was.
     changed: AtomicU64,
 }
 
 impl Lately {
-    fn came(&self, account: u64, now: impl Fn() -> u64) {
+    fn came(&self, account: u64, now: u64) {
         // The usual case is a look at a number that no thread writes.
         if self.latest.load(Ordering::Relaxed) != account && self.latest.swap(account, Ordering::Relaxed) != 0 {
-            self.changed.store(now().max(1), Ordering::Relaxed);
+            self.changed.store(now.max(1), Ordering::Relaxed);
         }
     }
 
-    /// Whether all were of one account for so many milliseconds.
-    fn has_one(&self, now: u64, milliseconds: u64) -> bool {
+    /// Whether all were of one account for so many microseconds.
+    fn has_one(&self, now: u64, microseconds: u64) -> bool {
         let changed = self.changed.load(Ordering::Relaxed);
-        changed == 0 || now.saturating_sub(changed) >= milliseconds
+        changed == 0 || now.saturating_sub(changed) >= microseconds
+    }
+}
+
+/// For how long requests were unanswered, in microseconds and all together, that were answered in a second: its
+/// millionth part is how many there were at once, on average.
+#[derive(Debug, Default)]
+struct Unanswered {
+    /// The second of `this`.
+    second: AtomicU64,
+    this: AtomicU64,
+    last: AtomicU64,
+}
+
+impl Unanswered {
+    fn add(&self, time: u64, now: u64) {
+        let second = now / MICROSECONDS;
+        let counted = self.second.swap(second, Ordering::Relaxed);
+        if counted != second {
+            let before = self.this.swap(0, Ordering::Relaxed);
+            self.last.store(if counted + 1 == second { before } else { 0 }, Ordering::Relaxed);
+        }
+        self.this.fetch_add(time, Ordering::Relaxed);
+    }
+
+    /// The times of this second and of the one before.
+    fn times(&self, now: u64) -> [u64; 2] {
+        let this = self.this.load(Ordering::Relaxed);
+        match (now / MICROSECONDS).saturating_sub(self.second.load(Ordering::Relaxed)) {
+            0 => [this, self.last.load(Ordering::Relaxed)],
+            1 => [0, this],
+            _ => [0, 0],
+        }
     }
 }
 
 /// What all accounts of a node share.
 #[derive(Debug)]
 pub(super) struct Turns {
-    /// For the account that is alone.
-    surplus: Arc<Semaphore>,
-    /// The accounts that have sent requests.
+    /// What an account may have beyond its share while it is alone.
+    surplus: usize,
     active: Lately,
-    /// Those that have wanted more than a few at once.
-    busy: Lately,
-    /// The second for which the next number counts, and the requests of other accounts than the latest busy one in it
-    /// and in the second before.
-    second: AtomicU64,
-    light: [AtomicU64; 2],
+    /// The requests of all accounts.
+    unanswered: Unanswered,
     start: Instant,
     /// How long an account counts as active after a request.
     active_for: Duration,
@@ -82,122 +107,118 @@ pub(super) struct Turns {
 impl Turns {
     /// Turns with a surplus of so many requests for the account that is alone.
     pub(super) fn new(surplus: usize, start: Instant, delayed: &Counter) -> Turns {
-        let (surplus, delayed) = (Arc::new(Semaphore::new(surplus)), delayed.clone());
-        let (active, busy) = (Lately::default(), Lately::default());
-        let (second, light) = (AtomicU64::new(0), [AtomicU64::new(0), AtomicU64::new(0)]);
-        Turns { surplus, active, busy, second, light, start, active_for: ACTIVE_FOR, delayed }
+        let (active, unanswered, delayed) = (Lately::default(), Unanswered::default(), delayed.clone());
+        Turns { surplus, active, unanswered, start, active_for: ACTIVE_FOR, delayed }
     }
 
-    /// A request of this account has come.
-    fn came(&self, account: u64) {
-        self.active.came(account, || self.now());
-        if !self.has_one_account() && self.busy.latest.load(Ordering::Relaxed) != account {
-            self.count_light();
-        }
-    }
-
-    /// This account wants more requests at once than a few.
-    fn wants_many(&self, account: u64) {
-        self.busy.came(account, || self.now());
-    }
-
-    /// Whether one account has sent all requests lately.
-    fn has_one_account(&self) -> bool {
-        self.active.has_one(self.now(), self.active_milliseconds())
-    }
-
-    /// Whether this busy account is beside one that sends often and little, and beside no other busy one.
-    fn is_beside_light(&self) -> bool {
-        let [this, last] = &self.light;
-        let age = (self.now() / 1000).saturating_sub(self.second.load(Ordering::Relaxed));
-        let often = |count: &AtomicU64| count.load(Ordering::Relaxed) >= OFTEN;
-        let is_often = match age {
-            0 => often(this) || often(last),
-            1 => often(this),
-            _ => false,
-        };
-        is_often && self.busy.has_one(self.now(), self.active_milliseconds())
-    }
-
-    fn count_light(&self) {
-        let (second, [this, last]) = (self.now() / 1000, &self.light);
-        let counted = self.second.swap(second, Ordering::Relaxed);
-        if counted != second {
-            let before = this.swap(0, Ordering::Relaxed);
-            last.store(if counted + 1 == second { before } else { 0 }, Ordering::Relaxed);
-        }
-        this.fetch_add(1, Ordering::Relaxed);
-    }
-
-    fn active_milliseconds(&self) -> u64 {
-        u64::try_from(self.active_for.as_millis()).unwrap_or(u64::MAX)
-    }
-
+    /// Microseconds since the start.
     fn now(&self) -> u64 {
-        u64::try_from(self.start.elapsed().as_millis()).unwrap_or(u64::MAX)
+        microseconds(self.start.elapsed())
     }
 }
 
-/// The unanswered requests of one account.
-#[derive(Debug)]
-pub(super) struct Share {
-    /// The account's number, from 1.
-    number: u64,
-    /// `None` without a limit.
-    own: Option<Own>,
-    turns: Arc<Turns>,
+fn microseconds(time: Duration) -> u64 {
+    u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The requests that an account may have at once while others are active.
+/// The unanswered requests of one account, if they are limited.
+#[derive(Debug)]
+pub(super) struct Share(Option<Arc<Own>>);
+
 #[derive(Debug)]
 struct Own {
-    few: Arc<Semaphore>,
-    /// The others of its share.
-    more: Arc<Semaphore>,
+    /// The account's number, from 1.
+    account: u64,
+    share: usize,
+    semaphore: Semaphore,
+    /// Number of permits that there are, those of unanswered requests included.
+    permits: Mutex<usize>,
+    /// The account's own part of [`Turns::unanswered`].
+    unanswered: Unanswered,
+    turns: Arc<Turns>,
 }
 
 impl Share {
     /// The share of the account with this number: so many requests, or 0 for no limit.
-    pub(super) fn new(number: u64, requests: usize, turns: &Arc<Turns>) -> Share {
-        let own = (requests > 0).then(|| {
-            let few = (requests / PART).max(1);
-            let more = (requests - few).min(Semaphore::MAX_PERMITS);
-            Own { few: Arc::new(Semaphore::new(few)), more: Arc::new(Semaphore::new(more)) }
-        });
-        Share { number, own, turns: Arc::clone(turns) }
+    pub(super) fn new(account: u64, requests: usize, turns: &Arc<Turns>) -> Share {
+        if requests == 0 {
+            return Share(None);
+        }
+        let share = requests.min(Semaphore::MAX_PERMITS - turns.surplus);
+        let (semaphore, permits) = (Semaphore::new(share), Mutex::new(share));
+        let (unanswered, turns) = (Unanswered::default(), Arc::clone(turns));
+        Share(Some(Arc::new(Own { account, share, semaphore, permits, unanswered, turns })))
     }
 
     /// Waits until the account may have one more unanswered request. `None` without a limit.
     pub(super) async fn turn(&self) -> Option<Turn> {
-        let (Own { few, more }, turns) = (self.own.as_ref()?, &self.turns);
-        turns.came(self.number);
-        if let Ok(turn) = Arc::clone(few).try_acquire_owned() {
-            return Some(turn);
-        }
-        turns.wants_many(self.number);
-        let has_more = || turns.has_one_account() || !turns.is_beside_light();
-        if has_more()
-            && let Ok(turn) = Arc::clone(more).try_acquire_owned()
-        {
-            return Some(turn);
-        }
-        let is_alone = turns.has_one_account();
-        if is_alone && let Ok(turn) = Arc::clone(&turns.surplus).try_acquire_owned() {
-            return Some(turn);
-        }
-        turns.delayed.inc();
-        // No semaphore is ever closed.
-        let (turn, is_surplus) = tokio::select! {
-            turn = Arc::clone(few).acquire_owned() => return turn.ok(),
-            turn = Arc::clone(more).acquire_owned(), if has_more() => (turn.ok(), false),
-            turn = Arc::clone(&turns.surplus).acquire_owned(), if is_alone => (turn.ok(), true),
+        let own = self.0.as_ref()?;
+        let came = own.came();
+        let permit = match own.semaphore.try_acquire() {
+            Ok(permit) => permit,
+            Err(_) => {
+                own.turns.delayed.inc();
+                // No semaphore is ever closed.
+                own.semaphore.acquire().await.ok()?
+            }
         };
-        let may_keep_it = if is_surplus { turns.has_one_account() } else { has_more() };
-        if may_keep_it {
-            return turn;
+        // The turn gives it back.
+        permit.forget();
+        Some(Turn { own: Arc::clone(own), came })
+    }
+}
+
+impl Own {
+    /// A request has come: makes as many permits as the account may have. Returns the time.
+    fn came(&self) -> u64 {
+        let now = self.turns.now();
+        self.turns.active.came(self.account, now);
+        let (limit, mut permits) = (self.limit(now), self.permits.lock());
+        if *permits < limit {
+            self.semaphore.add_permits(limit - *permits);
+            *permits = limit;
+        } else if *permits > limit {
+            // The others leave with the requests that have them.
+            *permits -= self.semaphore.forget_permits(*permits - limit);
         }
-        drop(turn);
-        Arc::clone(few).acquire_owned().await.ok()
+        now
+    }
+
+    /// How many unanswered requests the account may have now.
+    fn limit(&self, now: u64) -> usize {
+        if self.turns.active.has_one(now, microseconds(self.turns.active_for)) {
+            return self.share + self.turns.surplus;
+        }
+        let (all, own) = (self.turns.unanswered.times(now), self.unanswered.times(now));
+        let of_others = all.iter().zip(own).map(|(all, own)| all.saturating_sub(own)).max().unwrap_or(0);
+        if of_others < RARELY {
+            return self.share;
+        }
+        let requests = usize::try_from(of_others.div_ceil(MICROSECONDS)).unwrap_or(usize::MAX);
+        requests.clamp((self.share / PART).max(1), self.share)
+    }
+}
+
+/// One unanswered request of an account. Dropped when the request is answered, or waits in a lock's queue.
+#[derive(Debug)]
+pub struct Turn {
+    own: Arc<Own>,
+    /// When the request came.
+    came: u64,
+}
+
+impl Drop for Turn {
+    fn drop(&mut self) {
+        let (own, now) = (&self.own, self.own.turns.now());
+        let time = now.saturating_sub(self.came);
+        own.unanswered.add(time, now);
+        own.turns.unanswered.add(time, now);
+        let (limit, mut permits) = (own.limit(now), own.permits.lock());
+        if *permits > limit {
+            *permits -= 1;
+        } else {
+            own.semaphore.add_permits(1);
+        }
     }
 }
 
@@ -278,24 +299,54 @@ mod tests {
         assert_eq!(at_once(&busy).len(), 14);
     }
 
-    /// Goal: beside a client that sends often and little, a flood has few requests at once; beside one that asks now and
-    /// then, or one that wants many itself, it keeps its share.
+    /// Goal: a flood has as many requests at once as the other clients have on average, but a part of its share if these
+    /// have fewer, and its share if they ask only now and then.
     #[test]
-    fn flood_has_few_requests_beside_a_client_that_sends_often_and_little() {
+    fn flood_has_as_many_requests_at_once_as_others_have() {
+        const SECOND: u64 = MICROSECONDS;
         let ([flood, polite], _) = shares(32, 10, LONG);
-        assert_eq!(at_once(&flood).len(), 42, "it is alone");
-        let ask = |times: u64| (0..times).for_each(|_| drop(polite.turn().now_or_never()));
-        ask(1);
-        assert_eq!(at_once(&flood).len(), 32, "the other one has asked once");
-        ask(2 * OFTEN);
-        let few = at_once(&flood);
-        assert_eq!(few.len(), 32 / PART);
+        let (flood, polite) = (flood.0.unwrap(), polite.0.unwrap());
+        flood.came();
+        polite.came();
+        let answered = |account: &Own, time, now| {
+            account.unanswered.add(time, now);
+            account.turns.unanswered.add(time, now);
+        };
+        answered(&flood, 500 * SECOND, 5 * SECOND);
+        answered(&polite, SECOND / 20, 5 * SECOND);
+        assert_eq!(flood.limit(6 * SECOND), 32, "the other one asks now and then");
+        answered(&polite, SECOND / 20, 5 * SECOND);
+        assert_eq!(flood.limit(5 * SECOND), 4, "the other one has a request unanswered for a tenth of the time");
+        for (unanswered, few) in [(1, 4), (4, 4), (5, 5), (16, 16), (31, 31), (64, 32)] {
+            let now = (10 + 10 * unanswered) * SECOND;
+            answered(&flood, 500 * SECOND, now);
+            answered(&polite, unanswered * SECOND, now);
+            for later in [0, SECOND, 2 * SECOND - 1] {
+                assert_eq!(flood.limit(now + later), few, "beside {unanswered} at once, {later} us later");
+            }
+            assert_eq!(flood.limit(now + 2 * SECOND), 32, "the second is long past");
+            assert_eq!(polite.limit(now + SECOND), 32, "the flood has more");
+            answered(&polite, 0, now + SECOND);
+            assert_eq!(flood.limit(now + SECOND), few, "the second before counts until this one has more");
+        }
+    }
+
+    /// Goal: a flood that has its share gives back what it may not have any more, request by request.
+    #[tokio::test]
+    async fn flood_gives_back_what_it_may_not_have_any_more() {
+        let ([flood, polite], _) = shares(32, 10, LONG);
+        let mut unanswered = at_once(&flood);
+        assert_eq!(unanswered.len(), 42);
         let mut waiting = Box::pin(flood.turn());
         assert!(waiting.as_mut().now_or_never().is_none());
-        drop(few);
-        assert!(waiting.now_or_never().flatten().is_some());
-        assert_eq!(at_once(&polite).len(), 32, "it wants many itself");
-        assert_eq!(at_once(&flood).len(), 32);
+        drop(at_once(&polite));
+        let turns = &polite.0.as_ref().unwrap().turns;
+        turns.unanswered.add(9 * MICROSECONDS / 2, turns.now());
+        drop(unanswered.drain(5..));
+        assert!(waiting.as_mut().now_or_never().is_none(), "five are as many as the others have");
+        drop(unanswered.pop());
+        assert!(waiting.await.is_some());
+        assert_eq!(at_once(&flood).len(), 1);
     }
 
     #[test]

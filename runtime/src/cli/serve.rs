@@ -153,7 +153,8 @@ pub(super) struct Serve {
     #[arg(long, value_name = "N", default_value_t = 0)]
     max_requests_per_second: u32,
     /// Maximum number of unanswered requests of one client at this node while other clients send
-    /// requests, too: its further requests wait. 0 for no limit
+    /// requests, too: its further requests wait. It may have as many as all others have together, up to
+    /// this number, and always an eighth of it. 0 for no limit
     #[arg(long, value_name = "N", default_value_t = limits::UNANSWERED_REQUESTS)]
     max_unanswered_requests: usize,
     /// Pause between two transfers of leadership that clients request: for tests

@@ -1,10 +1,10 @@
 //! Limits of one client, a principal or an address, at the leader.
 
+use futures_util::FutureExt;
 use palisade_spec::lock::Principal;
-use tokio::sync::Semaphore;
 
 use super::*;
-use crate::accounts::AccountName;
+use crate::accounts::{AccountName, Accounts, ClientLimits};
 use crate::addresses::ClientAddress;
 
 fn clients() -> [AccountName; 2] {
@@ -167,15 +167,25 @@ fn waits_of_one_client_are_limited() {
 #[test]
 fn turn_ends_with_the_answer_or_with_a_wait() {
     let mut fixture = Fixture::open();
-    let turns = Arc::new(Semaphore::new(2));
+    let limits = ClientLimits { unanswered_requests: 2, ..ClientLimits::default() };
+    let accounts = Accounts::new(limits, 800, &Metrics::new());
+    let [account, other] = ["worker", "other"].map(|name| accounts.of(AccountName::Principal(name.into())));
+    let turn = || account.turn().now_or_never().flatten();
+    // The account is not alone, so it has two turns.
+    let available = || {
+        drop(other.turn().now_or_never());
+        std::iter::from_fn(turn).take(3).collect::<Vec<_>>().len()
+    };
     let mut request = |op| {
         let (responder, receiver) = responder(1);
-        let turn = Arc::clone(&turns).try_acquire_owned().expect("the requests before have given theirs back");
+        assert_eq!(available(), 2, "the requests before have given theirs back");
+        let turn = turn().unwrap();
+
         let request = Request::from_wire(op, &Principal::default()).unwrap();
         fixture.requests.take(&fixture.node, request, responder.of(None, Some(turn)));
-        assert_eq!(turns.available_permits(), 1, "it is under way");
+        assert_eq!(available(), 1, "it is under way");
         fixture.run_iteration();
-        assert_eq!(turns.available_permits(), 2);
+        assert_eq!(available(), 2);
         receiver
     };
     granted(&mut request(acquire("key", 0)));
