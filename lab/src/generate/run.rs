@@ -160,7 +160,8 @@ mod tests {
 
     #[test]
     fn available_memory_is_read_from_the_system() {
-        let memory = |available: u64| Memory::of(&format!("MemTotal:  3145728 kB\nMemAvailable:  {available} kB\n")).unwrap();
+        let memory =
+            |available: u64| Memory::of(&format!("MemTotal:  3145728 kB\nMemAvailable:  {available} kB\n")).unwrap();
         assert_eq!(memory(1 << 20), Memory { available: 1024, total: 3072 });
         assert!(!memory(1 << 20).is_low() && memory((1 << 20) - 1024).is_low());
         assert_eq!(memory(1 << 20).to_string(), "1024 of 3072 MiB");

@@ -49,7 +49,7 @@ struct Gauges {
     preparation_failures: Counter,
     lag: Family<Peer, Gauge>,
     protocol: Family<Peer, Gauge>,
-        /// Empty without TLS.
+    /// Empty without TLS.
     certificate_end: Family<NoLabels, Gauge>,
 }
 

@@ -63,7 +63,7 @@ pub struct Tls {
     material: Mutex<Arc<Material>>,
     tokens: Option<Tokens>,
     unsettled: Mutex<Unsettled<[PemFile; 3]>>,
-        trouble: Mutex<Trouble>,
+    trouble: Mutex<Trouble>,
     pause: LogPause,
 }
 
@@ -76,7 +76,7 @@ impl Tls {
         let material = Arc::new(Material::load(&files)?);
         material.warn_of_open_key();
         let tokens = files.tokens.as_deref().map(Tokens::load).transpose()?;
-                let (unsettled, trouble, pause) = (Mutex::default(), Mutex::default(), LogPause::default());
+        let (unsettled, trouble, pause) = (Mutex::default(), Mutex::default(), LogPause::default());
         Ok(Arc::new(Tls { files, material: Mutex::new(material), tokens, unsettled, trouble, pause }))
     }
 
