@@ -9,18 +9,20 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::time::timeout;
 
 use crate::clock::BootInstant;
-use crate::engine::{Command, Engine, LockRequest, LockSpec};
-use crate::error::unexpected;
+use crate::engine::{Command, Engine, LONGEST_CLAIM, LockRequest, LockSpec};
+use crate::error::{check_length, unexpected};
 use crate::route::Route;
 use crate::wire::{
     self, AccessRules, AccessVerdict, Answer, Broken, Code, Consistency, Failure, Keys, ListLocks, ListRecords,
     LockPage, LockView, MemberChange, MembersView, Op, RecordPage, RecordView, SessionId, SessionView, Stale,
     StatusView, TestAccess, Transaction, Watch,
 };
-use crate::{Error, Guard, LockOptions, Options, Watcher, task};
+use crate::{Error, Guard, LockOptions, Options, Watcher, codec, task};
 
 /// In bytes.
 const LONGEST_KEY: usize = 512;
+/// What a frame may have beside its operation, in bytes: the request's ID.
+const FRAME_HEAD: usize = 16;
 
 /// A client of one cluster. Cheap to clone; all clones share one connection, which is kept to the leader and made anew
 /// as long as there is a request or a guard that needs it.
@@ -74,9 +76,13 @@ impl Client {
     /// if the key, an option or a limit forbids it; [`Error::Closed`] after [`Client::close`].
     pub async fn lock(&self, keys: impl Into<Keys>, options: LockOptions) -> Result<Guard, Error> {
         let LockOptions { ttl, wait, owner, share, max_queue, value } = options;
+        let keys: Keys = keys.into();
+        // An encoded key has one byte more at least.
+        let key_bytes: usize = keys.iter().map(|key| key.len() + 1).sum();
+        check_length(key_bytes + owner.len() + value.as_ref().map_or(0, String::len), LONGEST_CLAIM)?;
         let claim = self.next_claim.fetch_add(1, Ordering::Relaxed);
         let (reply, answer) = oneshot::channel();
-        let spec = LockSpec { keys: keys.into(), share, max_queue, value };
+        let spec = LockSpec { keys, share, max_queue, value };
         let request = LockRequest { claim, spec, ttl, wait, owner, reply, commands: self.commands.clone() };
         self.commands.send(Command::Lock(request)).map_err(|_| Error::Closed)?;
         let mut abandon = Abandon { client: self, claim, armed: true };
@@ -319,6 +325,7 @@ impl Client {
     }
 
     async fn call_within(&self, op: Op, within: Duration) -> Result<Answer, Error> {
+        check_length(codec::encoded_length(&op) + FRAME_HEAD, wire::FRAME_BYTES)?;
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Call { op, within, reply }).map_err(|_| Error::Closed)?;
         answer.await.unwrap_or(Err(Error::Closed))
@@ -351,4 +358,50 @@ impl Drop for Abandon<'_> {
 /// could begin like this.
 fn nothing() -> ListLocks {
     ListLocks { prefix: "\u{10ffff}".repeat(LONGEST_KEY / 4 + 1), limit: Some(1), ..ListLocks::default() }
+}
+
+#[cfg(test)]
+mod tests {
+    use futures_util::FutureExt;
+
+    use super::*;
+    use crate::wire::{Content, RecordChange};
+
+    /// What the call returns without waiting for anything.
+    fn at_once<T>(call: impl Future<Output = Result<T, Error>>) -> Option<Result<(), Error>> {
+        call.now_or_never().map(|done| done.map(drop))
+    }
+
+    /// Goal: a request that a node would answer with the end of the connection is refused, and not sent; the longest one that
+    /// a node reads is sent.
+    #[test]
+    fn what_no_node_reads_is_not_sent() {
+        let (commands, mut inbox) = mpsc::unbounded_channel();
+        let endpoints = Vec::<String>::new().into();
+        let client = Client { commands, next_claim: Arc::default(), endpoints, options: Options::default() };
+        let put = |bytes| Transaction {
+            changes: vec![RecordChange::Put { key: "record".into(), value: Content(vec![7; bytes]) }],
+            ..Transaction::default()
+        };
+        let long = || "k".repeat(LONGEST_CLAIM);
+        let refused = [
+            at_once(client.transact(put(wire::FRAME_BYTES))),
+            at_once(client.show_lock("k".repeat(wire::FRAME_BYTES), Consistency::Stale)),
+            at_once(client.lock(long(), LockOptions::default())),
+            at_once(client.lock("key", LockOptions::default().owner(long()))),
+            at_once(client.lock("key", LockOptions::default().value(long()))),
+            at_once(client.lock(vec![String::new(); LONGEST_CLAIM + 1], LockOptions::default())),
+        ];
+        for refused in refused {
+            let Some(Err(Error::Refused(failure))) = refused else { panic!("{refused:?}") };
+            assert_eq!(failure.error, Code::TooLarge, "{failure}");
+        }
+        assert!(inbox.try_recv().is_err(), "nothing is sent");
+
+        let longest = wire::FRAME_BYTES - 64;
+        assert!(at_once(client.transact(put(longest))).is_none());
+        let Ok(Command::Call { op, .. }) = inbox.try_recv() else { panic!("it is sent") };
+        let request = wire::Request { id: wire::UNASKED - 1, op };
+        assert!((longest..=wire::FRAME_BYTES).contains(&codec::encoded_length(&request)));
+    }
 }

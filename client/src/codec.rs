@@ -1,7 +1,7 @@
 //! Values as bytes and back: the one place that knows bincode.
 //!
-//! Both sides of a WebSocket's binary frames, the nodes among themselves and the write-ahead log use the first two
-//! functions; snapshots, which must not be in memory a second time as bytes, the two that stream. The bytes of the wire
+//! Both sides of a WebSocket's binary frames, the nodes among themselves and the write-ahead log use [`encode_into`] and
+//! [`decode`]; snapshots, which must not be in memory a second time as bytes, the two that stream. The bytes of the wire
 //! types are pinned by a golden test; a change of theirs is a change of protocol.
 
 use std::io::{self, Read, Write};
@@ -32,6 +32,15 @@ pub enum CodecError {
 pub fn encode_into<T: Serialize>(value: &T, buffer: &mut Vec<u8>) {
     let encoded: Result<usize, EncodeError> = encode_into_std_write(value, buffer, CONFIG);
     encoded.expect("every type on the wire and in the log has an encoding, and a Vec takes all bytes");
+}
+
+/// The number of bytes of the encoding of `value`.
+///
+/// # Panics
+/// If the type has no bincode encoding.
+pub fn encoded_length<T: Serialize>(value: &T) -> usize {
+    let length: Result<usize, EncodeError> = encode_into_std_write(value, &mut io::sink(), CONFIG);
+    length.expect("every type on the wire has an encoding, and a sink takes all bytes")
 }
 
 /// Decodes a value that fills `bytes` exactly.
@@ -83,7 +92,7 @@ pub fn decode_from<T: DeserializeOwned>(reader: &mut impl Read) -> Result<T, Cod
 
 #[cfg(test)]
 mod tests {
-    use super::{decode, decode_from, encode_into, encode_to};
+    use super::{decode, decode_from, encode_into, encode_to, encoded_length};
 
     #[test]
     fn a_stream_has_the_same_bytes_and_ends_where_the_value_does() {
@@ -92,6 +101,7 @@ mod tests {
         encode_into(&value, &mut whole);
         encode_to(&value, &mut streamed).unwrap();
         assert_eq!(streamed, whole);
+        assert_eq!(encoded_length(&value), whole.len());
         streamed.push(99);
         let mut rest = streamed.as_slice();
         assert_eq!(decode_from::<(u64, String, Vec<Option<u8>>)>(&mut rest).unwrap(), value);

@@ -80,6 +80,16 @@ fn holder_name(holder: Option<&HeldBy>) -> String {
     }
 }
 
+/// Refuses a request of so many bytes if it is over the limit: it is not sent, because a node would end the connection,
+/// which all calls and guards of a client share.
+pub(crate) fn check_length(bytes: usize, limit: usize) -> Result<(), Error> {
+    if bytes <= limit {
+        return Ok(());
+    }
+    let message = format!("the request has {bytes} bytes, and no node takes more than {limit}: it was not sent");
+    Err(Error::Refused(Failure::new(Code::TooLarge, message)))
+}
+
 /// The failure that stands for an answer of the wrong kind, which only a broken server gives.
 pub(crate) fn unexpected(answer: &Answer) -> Failure {
     Failure::new(Code::Invalid, format!("the server's answer is of another kind than the request: {answer:?}"))

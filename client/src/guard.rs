@@ -6,12 +6,16 @@ use std::time::Duration;
 
 use tokio::sync::{mpsc, oneshot};
 
-use crate::Error;
 use crate::clock::BootInstant;
-use crate::engine::{Command, Write};
-use crate::error::unexpected;
+use crate::engine::{Command, LONGEST_CLAIM, Write};
+use crate::error::{check_length, unexpected};
 use crate::lease::LeaseReader;
-use crate::wire::{Answer, Keys, SessionId, Transaction};
+use crate::wire::{Answer, FRAME_BYTES, Keys, SessionId, Transaction};
+use crate::{Error, codec};
+
+/// What a holder's transaction has on the wire beside itself, in bytes, at most: the request's ID, the session and its
+/// number, and the condition that a lock, with a key of up to 512 bytes, is held.
+const BESIDE_TRANSACTION: usize = 1024;
 
 /// A held lock, or several that were acquired together. The client keeps its session alive in the background until the
 /// guard is released, dropped or lost.
@@ -166,6 +170,12 @@ impl Guard {
     }
 
     async fn write(&mut self, what: Write) -> Result<Answer, Error> {
+        match &what {
+            Write::Value(value) => check_length(value.len(), LONGEST_CLAIM)?,
+            Write::Records(transaction) => {
+                check_length(codec::encoded_length(transaction) + BESIDE_TRANSACTION, FRAME_BYTES)?;
+            }
+        }
         let (reply, answer) = oneshot::channel();
         self.commands.send(Command::Write { claim: self.claim, what, reply }).map_err(|_| Error::Closed)?;
         self.outcome(answer).await

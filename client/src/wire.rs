@@ -38,6 +38,10 @@ pub use self::watch::{Because, Change, Event, EventId, Listing, NotAnEvent, Watc
 /// The `id` of a frame that answers no request: the server sends it by itself. No request may use it.
 pub const UNASKED: u64 = u64::MAX;
 
+/// Maximum length of a request's frame on a WebSocket, in bytes. The server ends the connection of a longer one, on which
+/// other requests may be under way.
+pub const FRAME_BYTES: usize = 256 * 1024;
+
 /// A request on a WebSocket.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[cfg_attr(feature = "schema", derive(schemars::JsonSchema))]

@@ -104,6 +104,10 @@ pub(crate) struct LockRequest {
     pub(crate) commands: mpsc::UnboundedSender<Command>,
 }
 
+/// No claim has so many bytes of keys, owner and value: a node accepts 2 KiB, 256 bytes and 4 KiB. Up to here, the node
+/// itself says which of them is too long.
+pub(crate) const LONGEST_CLAIM: usize = 32 * 1024;
+
 /// What an acquire asks for, apart from its session.
 #[derive(Debug)]
 pub(crate) struct LockSpec {

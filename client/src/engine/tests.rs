@@ -444,6 +444,30 @@ fn records_are_written_once_and_only_by_the_holder() {
     }
 }
 
+/// Goal: a holder's write that a node would answer with the end of the connection is refused, and not sent; the longest
+/// one that a node reads is sent. The lock is held as before.
+#[test]
+fn what_no_node_reads_of_a_holder_is_not_sent() {
+    let mut fixture = Fixture::with_guard(TTL);
+    let transaction = |bytes| Transaction {
+        changes: vec![RecordChange::Put { key: "state".into(), value: wire::Content(vec![7; bytes]) }],
+        ..Transaction::default()
+    };
+    let written = fixture.guard.transact(transaction(wire::FRAME_BYTES)).now_or_never().map(|done| done.map(drop));
+    let proclaimed = fixture.guard.proclaim("v".repeat(wire::FRAME_BYTES)).now_or_never();
+    for refused in [written, proclaimed] {
+        let Some(Err(Error::Refused(failure))) = refused else { panic!("{refused:?}") };
+        assert_eq!(failure.error, Code::TooLarge, "{failure}");
+    }
+    assert!(fixture.inbox.try_recv().is_err(), "nothing is sent");
+
+    assert!(fixture.guard.transact(transaction(wire::FRAME_BYTES - 2_048)).now_or_never().is_none());
+    fixture.drops();
+    let Some(Outgoing::Frame(frame)) = fixture.engine.outbox().pop_back() else { panic!("it is sent") };
+    assert!(frame.len() <= wire::FRAME_BYTES);
+    assert!(fixture.guard.is_valid());
+}
+
 /// Goal: an append or a release without a number is not sent again while its first attempt is only late, because it would
 /// be done twice. On another connection its answer cannot come any more: a release is sent again, and of an append the
 /// caller is told that it may be done. A read is sent again at once.

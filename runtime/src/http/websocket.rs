@@ -425,4 +425,10 @@ mod tests {
         }
         assert!(next(&mut stream::pending::<()>(), silence.as_mut(), allowed).await.is_err());
     }
+
+    /// Goal: a client refuses each request that would end its connection, and no other.
+    #[test]
+    fn clients_know_the_longest_message() {
+        assert_eq!(palisade_client::wire::FRAME_BYTES, limits::TRANSACTION_JSON_BYTES);
+    }
 }
