@@ -134,9 +134,9 @@ fn refusal(error: &Error) -> Refusal {
 /// The same of a write that may have reached a node.
 fn refusal_of_write(error: &Error) -> Refusal {
     match error {
-        Error::UnknownOutcome { .. }
-        | Error::Unreachable { .. }
-        | Error::Refused(Failure { error: Code::Gone, .. }) => refused("unknown", error.to_string()),
+        Error::UnknownOutcome { .. } | Error::Refused(Failure { error: Code::Gone, .. }) => {
+            refused("unknown", error.to_string())
+        }
         _ => refusal(error),
     }
 }

@@ -140,8 +140,8 @@ impl Guard {
     ///
     /// # Errors
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more.
-    /// [`Error::Unreachable`] if no leader answered in time; [`Error::Refused`] for a value that is too long, and as
-    /// everywhere; [`Error::Closed`].
+    /// [`Error::Unreachable`] if no leader answered in time, whether or not the value was sent; [`Error::Refused`] for a
+    /// value that is too long, and as everywhere; [`Error::Closed`].
     pub async fn proclaim(&mut self, value: impl Into<String>) -> Result<(), Error> {
         match self.write(Write::Value(value.into())).await? {
             Answer::Proclaimed => Ok(()),
@@ -161,7 +161,9 @@ impl Guard {
     /// [`Error::Lost`] if the lock is no longer held by this guard, or cannot be trusted any more: nothing was changed,
     /// unless an attempt whose answer was lost has done it before. [`Error::Refused`] with [`Code::Gone`](crate::wire::Code)
     /// if such an attempt was decided, and no record shows its result: all were deleted, by it or since.
-    /// [`Error::Refused`] and the others as those of [`Client::transact`](crate::Client::transact).
+    /// [`Error::UnknownOutcome`] if it was sent, and no node answered in time; [`Error::Unreachable`] if it was not sent in
+    /// time: nothing was changed. [`Error::Refused`] and the others as those of
+    /// [`Client::transact`](crate::Client::transact).
     pub async fn transact(&mut self, transaction: Transaction) -> Result<u64, Error> {
         match self.write(Write::Records(transaction)).await? {
             Answer::Written { version } => Ok(version),

@@ -444,6 +444,54 @@ fn records_are_written_once_and_only_by_the_holder() {
     }
 }
 
+/// Goal: a holder's change of records that was sent, and that no node has answered in time, may be made: the caller is told
+/// so. A change that was not sent, or waits behind that one, is not made.
+#[test]
+fn a_change_that_was_sent_and_not_answered_may_be_made() {
+    for is_connected in [true, false] {
+        let mut fixture = Fixture::with_guard(TTL);
+        if !is_connected {
+            fixture.engine.disconnected("cut".into());
+        }
+        let mut first = fixture.write(Write::Records(Transaction::default()));
+        let mut second = fixture.write(Write::Records(Transaction::default()));
+        fake::suspend(Options::default().request_timeout);
+        fixture.engine.advance(fake::clock());
+        let (first, second) = (first.try_recv(), second.try_recv());
+        assert_eq!(matches!(first, Ok(Err(Error::UnknownOutcome { .. }))), is_connected, "{first:?}");
+        assert_eq!(matches!(first, Ok(Err(Error::Unreachable { .. }))), !is_connected, "{first:?}");
+        assert!(matches!(second, Ok(Err(Error::Unreachable { .. }))), "{second:?}");
+        assert!(fixture.guard.is_valid());
+    }
+}
+
+/// Goal: a node refuses a later attempt of a holder's write for the moment. An earlier one may be done, so the client asks
+/// again under its number. The refusal of the only attempt is the answer.
+#[test]
+fn a_write_that_may_be_done_is_asked_for_again() {
+    for code in [Code::NoSpace, Code::Limit] {
+        let failed = || Outcome::Error(Failure::new(code, "for the moment"));
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.write(Write::Records(Transaction::default()));
+        let first = fixture.asked();
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+        let again = fixture.asked();
+        receive(&mut fixture.engine, again.id, failed());
+        assert!(matches!(answer.try_recv(), Err(oneshot::error::TryRecvError::Empty)), "{code:?}");
+        fake::suspend(Duration::from_secs(1));
+        let again = fixture.asked();
+        assert_eq!(again.op, first.op);
+        receive(&mut fixture.engine, again.id, Outcome::Ok(Answer::Written { version: 4 }));
+        assert_eq!(answer.try_recv().expect("it was answered").ok(), Some(Answer::Written { version: 4 }));
+
+        let mut answer = fixture.write(Write::Records(Transaction::default()));
+        let only = fixture.asked();
+        receive(&mut fixture.engine, only.id, failed());
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))), "{code:?}");
+    }
+}
+
 /// Goal: a holder's write that a node would answer with the end of the connection is refused, and not sent; the longest
 /// one that a node reads is sent. The lock is held as before.
 #[test]

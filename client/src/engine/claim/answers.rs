@@ -220,8 +220,10 @@ impl Claim {
                 Ok(answer)
             }
             Outcome::Error(failure) => match (failure.error, request) {
-                // A hold that an earlier attempt may have taken: only an answer under this number tells whether it did.
-                (Code::Limit | Code::NoSpace, GuardRequest::Hold { .. }) if self.step.attempts() > 1 => {
+                // An earlier attempt may have done it: only an answer under this number tells whether it did.
+                (Code::Limit | Code::NoSpace, GuardRequest::Hold { .. } | GuardRequest::Write { .. })
+                    if self.step.attempts() > 1 =>
+                {
                     return self.put_off(now, link);
                 }
                 (Code::NotHolder | Code::NoSession, _)

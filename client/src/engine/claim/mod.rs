@@ -115,6 +115,10 @@ impl PendingRequest {
         reply.as_ref().is_none_or(oneshot::Sender::is_closed)
     }
 
+    fn changes_records(&self) -> bool {
+        matches!(self.request, GuardRequest::Write { what: Write::Records(_), .. })
+    }
+
     /// When its caller has waited long enough; `None`: the caller has its answer.
     fn answer_by(&self) -> Option<BootInstant> {
         let is_awaited = match &self.request {

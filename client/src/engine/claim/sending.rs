@@ -46,8 +46,17 @@ impl Claim {
             State::With(_, Doing::Held { pending, .. }) => {
                 let is_overdue = |request: &PendingRequest| request.answer_by().is_some_and(|at| now >= at);
                 if pending.iter().any(is_overdue) {
-                    for request in pending.iter_mut().filter(|request| is_overdue(request)) {
-                        request.fail(around.unreachable(around.options.request_timeout));
+                    let late = around.unreachable(around.options.request_timeout);
+                    // Only the first is under way.
+                    let was_sent = self.step.first_sent().is_some();
+                    for (place, request) in pending.iter_mut().enumerate() {
+                        if is_overdue(request) {
+                            let may_be_done = place == 0 && was_sent && request.changes_records();
+                            request.fail(match may_be_done {
+                                true => Error::UnknownOutcome { trouble: late.to_string() },
+                                false => late.clone(),
+                            });
+                        }
                     }
                     self.give_up_writes(link);
                 }
