@@ -213,14 +213,41 @@ fn is_output_whole() -> bool {
 /// processes.
 fn block_on<T>(future: impl Future<Output = T>) -> T {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    runtime.expect("the system can create one event loop").block_on(future)
+    let runtime = runtime.expect("the system can create one event loop");
+    let output = runtime.block_on(future);
+    // A name that is still being looked up must not keep the process alive.
+    runtime.shutdown_background();
+    output
 }
 
 #[cfg(test)]
 mod tests {
+    use std::sync::mpsc;
+    use std::time::{Duration, Instant};
+
     use clap::CommandFactory;
 
     use super::*;
+
+    /// Goal: a command ends when its future does, although a blocking call goes on, such as the look-up of a name whose
+    /// server does not answer.
+    #[test]
+    fn a_blocking_call_keeps_no_command_alive() {
+        let blocked = Duration::from_secs(20);
+        let (end, ended) = mpsc::channel::<()>();
+        let began = Instant::now();
+        block_on(async {
+            let (started, has_started) = tokio::sync::oneshot::channel();
+            let call = tokio::task::spawn_blocking(move || {
+                let _ = started.send(());
+                let _ = ended.recv_timeout(blocked);
+            });
+            has_started.await.unwrap();
+            drop(call);
+        });
+        assert!(began.elapsed() < blocked / 2, "it waited for {:?}", began.elapsed());
+        drop(end);
+    }
 
     /// Goal: the help has what users and operators need; commands and options that only tests, other
     /// commands or `palisade-conformance` use are hidden.
