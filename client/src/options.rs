@@ -17,7 +17,8 @@ pub struct Options {
     /// answered after two attempts, the connection is given up. A request that would count twice, because it has no
     /// number, is sent again on another connection only. 1 s.
     pub attempt_timeout: Duration,
-    /// How long a node may take to accept a connection. 1 s.
+    /// How long a node may take to accept a connection, with all addresses of its name together: the next address is
+    /// tried after 250 ms, or when one refuses. 1 s.
     pub dial_timeout: Duration,
     /// How long a waiting acquire goes unanswered before it is asked for again (under the same number, and with the
     /// same queue position), to notice an answer that was lost; doubled each time, up to 16 times as long (32 s). 2 s.

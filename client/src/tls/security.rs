@@ -1,10 +1,17 @@
 //! A client's security options: none, or TLS with a CA and a proof of the client's identity.
 
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
 use serde::{Deserialize, Serialize};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
+use tokio::time::sleep;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_rustls::rustls::pki_types::ServerName;
@@ -124,7 +131,8 @@ impl Security {
     pub async fn dial(&self, endpoint: &str) -> Result<Stream, DialError> {
         // Files that are being replaced are read again at the next attempt.
         let config = self.config().map_err(DialError::network)?;
-        let stream = TcpStream::connect(endpoint).await.map_err(DialError::network)?;
+        let addresses = lookup_host(endpoint).await.map_err(DialError::network)?.collect();
+        let stream = connect(addresses).await.map_err(DialError::network)?;
         stream.set_nodelay(true).map_err(DialError::network)?;
         let Some(config) = config else { return Ok(Stream::Plain(stream)) };
         let host = endpoint.rsplit_once(':').map_or(endpoint, |(host, _)| host);
@@ -135,5 +143,77 @@ impl Security {
             Ok(stream) => Ok(Stream::tls(stream)),
             Err(error) => Err(DialError::of(&error)),
         }
+    }
+}
+
+/// How long the attempt at one address of a host lasts before the next address is tried, too (RFC 8305, "Connection
+/// Attempt Delay"): an address that swallows packets must not use up the time for all.
+const NEXT_ADDRESS_AFTER: Duration = Duration::from_millis(250);
+
+/// Connects to the first of a host's addresses that accepts, in their order. The next one is tried after
+/// [`NEXT_ADDRESS_AFTER`], and at once when an attempt has failed. The error is the last one.
+async fn connect(mut addresses: VecDeque<SocketAddr>) -> io::Result<TcpStream> {
+    let mut failure = io::Error::new(io::ErrorKind::InvalidInput, "the host has no address");
+    let mut attempts = FuturesUnordered::new();
+    loop {
+        match addresses.pop_front() {
+            Some(address) => attempts.push(TcpStream::connect(address)),
+            None if attempts.is_empty() => return Err(failure),
+            None => {}
+        }
+        tokio::select! {
+            Some(connected) = attempts.next() => match connected {
+                Ok(stream) => return Ok(stream),
+                Err(error) => failure = error,
+            },
+            () = sleep(NEXT_ADDRESS_AFTER), if !addresses.is_empty() => {}
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::{TcpListener, TcpSocket};
+    use tokio::time::timeout;
+
+    use super::*;
+
+    async fn listener() -> (TcpListener, SocketAddr) {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        (listener, address)
+    }
+
+    /// A listener whose queue is full, and those that fill it: the system drops what else arrives.
+    async fn silent() -> (TcpListener, SocketAddr, Vec<TcpStream>) {
+        let socket = TcpSocket::new_v4().unwrap();
+        socket.bind("127.0.0.1:0".parse().unwrap()).unwrap();
+        let listener = socket.listen(1).unwrap();
+        let address = listener.local_addr().unwrap();
+        let mut queue = Vec::new();
+        while let Ok(queued) = timeout(Duration::from_millis(200), TcpStream::connect(address)).await {
+            queue.push(queued.unwrap());
+            assert!(queue.len() < 100, "the queue is never full");
+        }
+        (listener, address, queue)
+    }
+
+    /// Goal: neither an address that refuses nor one that does not answer hides the next address of the same name; if all
+    /// fail, the error is the last one.
+    #[tokio::test]
+    async fn a_silent_address_hides_no_other() {
+        let (_silent, silent, _queue) = silent().await;
+        let (_listener, good) = listener().await;
+        let (closed, refused) = listener().await;
+        drop(closed);
+        let patience = Duration::from_secs(1);
+        for addresses in [vec![good], vec![silent, good], vec![refused, good], vec![refused, silent, refused, good]] {
+            let connected = timeout(patience, connect(addresses.clone().into())).await;
+            let stream = connected.unwrap_or_else(|_| panic!("{addresses:?}: it waits for {silent}")).unwrap();
+            assert_eq!(stream.peer_addr().unwrap(), good);
+        }
+        let error = connect(vec![refused, refused].into()).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::ConnectionRefused);
+        assert_eq!(connect(VecDeque::new()).await.unwrap_err().kind(), io::ErrorKind::InvalidInput);
     }
 }
