@@ -11,18 +11,25 @@ use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
 use clap::Args;
-use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, getppid, kill_process_group, waitid};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_current_process_group, kill_process_group, waitid,
+};
 use tokio::process::{Child, Command};
 
 use super::print_error;
 use super::signals::signals_of;
 use super::terminal::ForegroundGuard;
 
+/// Exit code: the command died of SIGINT, as in a shell.
+pub(super) const EXIT_INTERRUPTED: u8 = 130;
+
 /// A running command.
 pub(super) struct LockedCommand {
     child: Child,
     group: Option<Pid>,
     terminal: Option<ForegroundGuard>,
+    /// Whether it had the terminal when it ended.
+    had_terminal: bool,
     ended: bool,
 }
 
@@ -58,7 +65,7 @@ impl LockedCommand {
             .kill_on_drop(true)
             .spawn()?;
         let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-        let mut command = LockedCommand { child, group, terminal: None, ended: false };
+        let mut command = LockedCommand { child, group, terminal: None, had_terminal: false, ended: false };
         command.give_terminal();
         Ok(command)
     }
@@ -85,8 +92,14 @@ impl LockedCommand {
     /// Waits for the command's end, and then takes the terminal back.
     pub(super) async fn wait(&mut self) -> std::io::Result<ExitStatus> {
         let status = self.child.wait().await;
-        (self.ended, self.terminal) = (true, None);
+        self.ended = true;
+        self.had_terminal |= self.terminal.take().is_some();
         status
+    }
+
+    /// Whether it had the terminal when it ended: then the terminal's signals came to it, and not to this process.
+    pub(super) fn had_terminal(&self) -> bool {
+        self.had_terminal
     }
 
     /// Returns why the command is stopped, if it is. Resumes a command that was suspended (Ctrl-Z).
@@ -144,6 +157,22 @@ pub(super) fn this_program() -> std::io::Result<PathBuf> {
 pub(super) fn exit_code(status: ExitStatus) -> u8 {
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
+}
+
+/// Ends this process, and the others of its process group, by SIGINT: as Ctrl-C ends them if the command is not under a
+/// lock. A shell ends its script only if the command that it waits for has died of the signal. This process handles
+/// SIGINT, and only another program (`exec`) has the default action again. Returns if that cannot be run.
+pub(super) fn interrupt_process_group() -> std::io::Error {
+    match this_program() {
+        Ok(program) => std::process::Command::new(program).arg("interrupt-process-group").exec(),
+        Err(error) => error,
+    }
+}
+
+/// `palisade interrupt-process-group`: returns only if SIGINT is ignored.
+pub(super) fn die_of_interrupt() -> ExitCode {
+    let _ = kill_current_process_group(Signal::INT);
+    ExitCode::from(EXIT_INTERRUPTED)
 }
 
 /// Replace this process by COMMAND, which the kernel kills when its parent dies

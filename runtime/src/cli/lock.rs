@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::child::{self, LockedCommand, Stopped};
+use super::child::{self, EXIT_INTERRUPTED, LockedCommand, Stopped};
 use super::claim::enclosing::{self, Enclosing};
 use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reach, Wait, close, parse_wait};
 use super::proclaim::{self, Proclamations};
@@ -122,6 +122,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 enum End {
     /// By itself, or by a signal that was forwarded; with this exit code.
     Ended(u8),
+    /// By Ctrl-C: it had the terminal, and died of SIGINT.
+    Interrupted,
     /// The lock was lost, and the command was stopped for it.
     Lost,
 }
@@ -190,14 +192,21 @@ impl Lock {
             Some(command_line) => self.run_under(&command_line, guard, &enclosing, &mut signals).await,
             None => End::Ended(self.keep(guard, &mut signals).await),
         };
-        let code = match end {
-            End::Ended(code) => code,
+        let (code, is_interrupted) = match end {
+            End::Ended(code) => (code, false),
+            End::Interrupted => (EXIT_INTERRUPTED, true),
             // The watchdog gives the lock back. Nothing is left to wait for: the command is
             // dead, and its caller has to learn of the loss.
             End::Lost => return EXIT_LOST,
         };
         // Closing the session releases every claim that is left.
         close(&client).await;
+        if is_interrupted {
+            // The terminal has sent SIGINT to the command's process group only: not to this one, in which the shell of a
+            // script is, too.
+            let error = child::interrupt_process_group();
+            print_error(format!("cannot pass Ctrl-C on to the process group of `palisade lock`: {error}"));
+        }
         code
     }
 
@@ -246,6 +255,10 @@ impl Lock {
         };
         match end {
             End::Ended(code) => End::Ended(self.release(guard, code).await),
+            End::Interrupted => {
+                self.release(guard, EXIT_INTERRUPTED).await;
+                End::Interrupted
+            }
             End::Lost => End::Lost,
         }
     }
@@ -309,7 +322,7 @@ impl Lock {
         // A handler that does nothing keeps SIGTSTP from suspending this process, which would lose
         // the lock.
         let _suspended = signal(SignalKind::from_raw(Signal::TSTP.as_raw())).ok();
-        let (mut wants_terminal, mut was_suspended) = (false, false);
+        let (mut wants_terminal, mut was_suspended, mut was_interrupted) = (false, false, false);
         let status = loop {
             if wants_terminal {
                 // A shell sends no signal when it brings a running job to the foreground: try
@@ -321,7 +334,10 @@ impl Lock {
             }
             tokio::select! {
                 status = child.wait() => break Some(status),
-                signal = signals.next() => child.signal(signal),
+                signal = signals.next() => {
+                    was_interrupted |= signal == Signal::INT;
+                    child.signal(signal);
+                }
                 Some(()) = next(&mut children) => {}
                 never = &mut proclaim => match never {},
                 () = stop::time_to_stop(guard, self.claim.holder.ttl) => break None,
@@ -357,6 +373,12 @@ impl Lock {
             // SIGKILL after the end of the lease: the watchdog killed the command while this
             // process was stopped.
             Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
+            // A SIGINT that this process has got, the others of its process group may have got, too.
+            Some(Ok(status))
+                if status.signal() == Some(Signal::INT.as_raw()) && child.had_terminal() && !was_interrupted =>
+            {
+                End::Interrupted
+            }
             Some(status) => End::Ended(ended(status)),
             None => {
                 stop::stop(&mut child, guard).await;
@@ -364,7 +386,7 @@ impl Lock {
             }
         };
         match (watchdog, &end) {
-            (Some(watchdog), End::Ended(_)) => watchdog.dismiss().await,
+            (Some(watchdog), End::Ended(_) | End::Interrupted) => watchdog.dismiss().await,
             (Some(watchdog), End::Lost) => watchdog.hand_over().await,
             (None, _) => {}
         }

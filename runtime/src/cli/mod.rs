@@ -90,6 +90,9 @@ enum Command {
     RemoveAfterUse(dev::RemoveAfterUse),
     #[command(hide = true)]
     RunWithParent(child::RunWithParent),
+    /// End this process and its process group by SIGINT
+    #[command(hide = true)]
+    InterruptProcessGroup,
     #[command(hide = true)]
     Watchdog(watchdog::WatchdogProcess),
 }
@@ -153,6 +156,7 @@ fn run() -> ExitCode {
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),
         Command::RunWithParent(command) => command.run(),
+        Command::InterruptProcessGroup => child::die_of_interrupt(),
         Command::Watchdog(watchdog) => watchdog.run(),
     }
 }

@@ -4,7 +4,7 @@
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
-use std::os::unix::process::CommandExt;
+use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::process::{Command, Stdio};
 
 use super::heartbeat::{beat, beats, now};
@@ -81,6 +81,34 @@ fn ctrl_c_lets_the_command_clean_up_before_the_release() {
     assert_eq!(holder.exit_code(), 5);
     assert_eq!(fixture.read("heard"), "int\ntidy\n");
     assert_eq!(next.exit_code(), 0);
+}
+
+/// Ctrl-C at the terminal of a command ends the script around it, as it does if the command is not under a lock: the lock
+/// is released, and then `palisade lock` and its shell die of SIGINT.
+#[test]
+fn ctrl_c_ends_the_script_around_the_command() {
+    let fixture = Fixture::start();
+    let (mut terminal, program) = Terminal::open();
+    // The command starts when its process group is in the foreground of the terminal.
+    let script = r#""$PALISADE" lock k --ttl 10m -- sh -c '
+        until [ "$(cut -d" " -f8 /proc/$$/stat)" = $$ ]; do sleep 0.01; done; touch started; exec sleep 1000'
+        touch went-on"#;
+    // The shell leads a session with this terminal.
+    let mut shell = Command::new("setsid");
+    shell
+        .args(["--ctty", "sh", "-c", script])
+        .current_dir(fixture.directory.path())
+        .env("PALISADE", palisade().get_program())
+        .env("PALISADE_ENDPOINTS", fixture.cluster.endpoints().join(","))
+        .stdin(program.try_clone().unwrap())
+        .stdout(program.try_clone().unwrap())
+        .stderr(program);
+    let mut shell = Running::start(&mut shell);
+    fixture.wait_for_file("started");
+    terminal.press("\x03");
+    assert_eq!(shell.wait().signal(), Some(Signal::INT.as_raw()));
+    assert_eq!(fixture.show("k")["held"], false);
+    assert!(!fixture.path("went-on").exists());
 }
 
 /// A `palisade lock` that is stopped while it waits leaves the queue at once, and its command never
