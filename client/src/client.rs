@@ -227,9 +227,9 @@ impl Client {
     /// again, and of several holds two are released.
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`Code::NotHolder`] if the session does not hold the locks with this token (any more), also
-    /// if an attempt released them whose answer was lost; with [`Code::NoSession`] if it has ended;
-    /// [`Error::Unreachable`], [`Error::Closed`].
+    /// [`Error::Refused`] with [`Code::NotHolder`] if the session does not hold the locks with this token (any more); with
+    /// [`Code::NoSession`] if it has ended. [`Error::UnknownOutcome`] if a repetition is refused so: an attempt whose answer
+    /// was lost may have released them. [`Error::Unreachable`], [`Error::Closed`].
     pub async fn release(&self, keys: impl Into<Keys>, session: SessionId, token: u64) -> Result<u32, Error> {
         let (keys, grant) = (keys.into(), wire::Release { session, token });
         match self.call(Op::Release { keys, grant, number: None }).await? {
@@ -243,8 +243,9 @@ impl Client {
     /// the holder is told ([`Guard::lost`] resolves). The server logs the `reason` (1 to 256 bytes).
     ///
     /// # Errors
-    /// [`Error::Refused`] with [`Code::NotHolder`] if no session holds the lock by that grant any more: also if an attempt
-    /// broke it whose answer was lost. [`Error::Unreachable`], [`Error::Closed`].
+    /// [`Error::Refused`] with [`Code::NotHolder`] if no session holds the lock by that grant any more.
+    /// [`Error::UnknownOutcome`] if a repetition is refused so: an attempt whose answer was lost may have broken it.
+    /// [`Error::Unreachable`], [`Error::Closed`].
     pub async fn break_lock(
         &self,
         key: impl Into<String>,

@@ -40,9 +40,9 @@ pub enum Error {
         /// What went wrong last, as a sentence.
         trouble: String,
     },
-    /// A change of records was sent, and its answer was lost: it is made, or may be made later, or is not. The client did
-    /// not send it again, because that might make it twice.
-    #[error("it is unknown whether the change was made; read the records before you repeat it: {trouble}")]
+    /// A request that changes something was sent, and its answer was lost: it is done, or may be done later, or is not. The
+    /// client did not send it again, because that might do it twice, or a repetition was refused, or not answered in time.
+    #[error("it is unknown whether the request was done; read what it changes before you repeat it: {trouble}")]
     UnknownOutcome {
         /// What happened to the answer, as a sentence.
         trouble: String,

@@ -7,7 +7,7 @@ use super::link::{Link, Part};
 use super::{Surroundings, Task};
 use crate::Error;
 use crate::clock::BootInstant;
-use crate::wire::{Answer, Condition, Op, Outcome, Transaction};
+use crate::wire::{Answer, Code, Condition, Op, Outcome, Transaction};
 
 /// Where the answer goes.
 pub(super) type AnswerSender = oneshot::Sender<Result<Answer, Error>>;
@@ -61,11 +61,12 @@ impl Call {
     }
 
     pub(super) fn answered(&mut self, outcome: Outcome, link: &mut Link) {
+        let is_repetition = self.may_be_done || self.exchange.attempts() > 1;
         self.exchange.restart(link, None);
         self.finish(match outcome {
             Outcome::Ok(answer) => Ok(answer),
-            // The refusal is about the repetition alone.
-            Outcome::Error(failure) if is_transaction(&self.op) && self.may_be_done => {
+            // The refusal is about the repetition alone: an attempt whose answer was lost may have done it.
+            Outcome::Error(failure) if is_repetition && is_refused_when_done(&self.op, failure.error) => {
                 Err(Error::UnknownOutcome { trouble: format!("the server refused a repetition: {failure}") })
             }
             Outcome::Error(failure) => Err(Error::Refused(failure)),
@@ -99,6 +100,15 @@ impl Call {
 
 fn is_transaction(op: &Op) -> bool {
     matches!(op, Op::Transact { number: None, .. })
+}
+
+/// Whether the operation is refused in this way if it was done before: nothing is left then to release or to break.
+fn is_refused_when_done(op: &Op, code: Code) -> bool {
+    match op {
+        Op::Transact { number: None, .. } => true,
+        Op::Release { number: None, .. } | Op::Break { .. } => matches!(code, Code::NotHolder | Code::NoSession),
+        _ => false,
+    }
 }
 
 /// Whether the operation may be sent again after its answer was lost. A transaction without a number may be if it changes

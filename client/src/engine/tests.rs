@@ -602,6 +602,41 @@ fn a_write_whose_answer_is_lost_is_not_made_twice() {
     assert!(matches!(answer.try_recv(), Ok(Err(Error::Unreachable { .. }))), "it was never sent");
 }
 
+/// Goal: a release by credential, or a break, is sent again, and there is nothing left to release or to break: the first
+/// attempt may have done it. The refusal of the only attempt is the answer.
+#[test]
+fn what_may_be_done_is_not_told_as_refused() {
+    let grant = wire::Release { session: session(8), token: 1 };
+    let release = Op::Release { keys: "key".into(), grant, number: None };
+    let order = wire::Break { token: 1, reason: "it hangs".into() };
+    let breaking = Op::Break { key: "key".into(), order };
+    for (op, code) in [(&release, Code::NotHolder), (&release, Code::NoSession), (&breaking, Code::NotHolder)] {
+        let refusal = || Outcome::Error(Failure::new(code, "nothing is held"));
+        let mut fixture = Fixture::with_guard(TTL);
+        let mut answer = fixture.call(op);
+        assert_eq!(fixture.sent(op).len(), 1);
+        fixture.engine.disconnected("cut".into());
+        fixture.engine.connected(fake::clock(), "another node");
+        let again = fixture.sent(op);
+        receive(&mut fixture.engine, again[0], refusal());
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::UnknownOutcome { .. }))), "{op:?}, {code:?}");
+
+        let mut answer = fixture.call(op);
+        let only = fixture.sent(op);
+        receive(&mut fixture.engine, only[0], refusal());
+        assert!(matches!(answer.try_recv(), Ok(Err(Error::Refused(_)))), "{op:?}, {code:?}");
+    }
+
+    // A break is sent twice on one connection, too, when its answer is late.
+    let mut fixture = Fixture::with_guard(TTL);
+    let mut answer = fixture.call(&breaking);
+    assert_eq!(fixture.sent(&breaking).len(), 1);
+    fake::suspend(Options::default().attempt_timeout);
+    let again = fixture.sent(&breaking);
+    receive(&mut fixture.engine, again[0], Outcome::Error(Failure::new(Code::NotHolder, "nothing is held")));
+    assert!(matches!(answer.try_recv(), Ok(Err(Error::UnknownOutcome { .. }))));
+}
+
 impl LockSpec {
     fn exclusive(key: &str) -> LockSpec {
         LockSpec { keys: key.into(), share: Share::default(), max_queue: None, value: None }
