@@ -73,9 +73,23 @@ pub(super) fn exit_code(error: &Error) -> u8 {
         Error::Lost => 76,
         Error::Unauthenticated { .. } => 77,
         Error::BadEndpoint { .. } | Error::Tls(_) => 64,
-        Error::Refused(Failure { error: Code::NoSpace, .. }) => 75,
+        Error::Refused(Failure { error: Code::NoSpace | Code::Overloaded | Code::TooSoon, .. }) => 75,
         Error::Refused(Failure { error: Code::Denied, .. }) => 77,
         Error::Refused(_) => 65,
         _ => 70,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Goal: a script can tell what to try again from what will be refused again.
+    #[test]
+    fn refusals_for_the_moment_have_a_code_of_their_own() {
+        let code = |error| exit_code(&Error::Refused(Failure::new(error, "for a test")));
+        assert_eq!([Code::NoSpace, Code::Overloaded, Code::TooSoon].map(code), [75; 3]);
+        assert_eq!([Code::Invalid, Code::Limit, Code::OtherVersion].map(code), [65; 3]);
+        assert_eq!(code(Code::Denied), 77);
     }
 }
