@@ -37,7 +37,8 @@ pub enum Error {
     Unreachable {
         /// The configured time limit.
         after: Duration,
-        /// What went wrong last, as a sentence.
+        /// What went wrong last, as a sentence: a refusal of this client, if a node has refused it and none has accepted it
+        /// since.
         trouble: String,
     },
     /// A request that changes something was sent, and its answer was lost: it is done, or may be done later, or is not. The

@@ -8,6 +8,7 @@
 //!
 //! A leader whose address leads nowhere is reached through the nodes that name it: they may forward what the client asks.
 
+use std::collections::HashSet;
 use std::time::Duration;
 
 use rand::Rng;
@@ -49,6 +50,8 @@ pub(crate) struct Route {
     row: u32,
     /// Named leaders followed since the last useful answer.
     hops: u32,
+    /// Nodes that refuse this client, or that it refuses.
+    refusing: HashSet<String>,
 }
 
 impl Route {
@@ -71,6 +74,7 @@ impl Route {
             is_at_named: false,
             row: 0,
             hops: 0,
+            refusing: HashSet::new(),
         }
     }
 
@@ -93,7 +97,7 @@ impl Route {
     }
 
     /// How many addresses take turns.
-    pub(crate) fn endpoint_count(&self) -> usize {
+    fn endpoint_count(&self) -> usize {
         self.endpoints.len() + self.learned.len()
     }
 
@@ -120,6 +124,19 @@ impl Route {
         if let (true, Some((_, failures))) = (self.is_at_named, &mut self.leader) {
             *failures = failures.saturating_add(1);
         }
+    }
+
+    /// The node at this address refuses the client, or is refused by it. Returns whether as many nodes do as take turns: a
+    /// node that cannot be reached takes no refusal back, and is no refusal itself, because it may still accept the client.
+    pub(crate) fn refused(&mut self, endpoint: &str) -> bool {
+        self.refusing.insert(endpoint.to_owned());
+        let addresses: HashSet<&String> = self.endpoints.iter().chain(&self.learned).collect();
+        self.refusing.len() >= addresses.len()
+    }
+
+    /// A node has accepted the client.
+    pub(crate) fn forget_refusals(&mut self) {
+        self.refusing.clear();
     }
 
     /// The node that was dialed answers like a leader.
@@ -256,6 +273,21 @@ mod tests {
         assert_eq!((hop.endpoint.as_str(), hop.forwarded), ("d:4", false));
         route.arrived();
         assert!(!route.next().forwarded);
+    }
+
+    /// Goal: the client is refused when each node has refused it, in any order, and none has accepted it since.
+    #[test]
+    fn refusals_are_counted_by_node() {
+        let mut route = Route::new(["a:1", "b:2", "a:1"].map(str::to_owned).into());
+        assert!(!route.refused("a:1"));
+        route.failed();
+        assert!(!route.refused("a:1"));
+        assert!(route.refused("b:2"));
+        route.forget_refusals();
+        assert!(!route.refused("b:2"));
+        route.learn(vec!["c:3".into()]);
+        assert!(!route.refused("a:1"));
+        assert!(route.refused("c:3"));
     }
 
     /// Goal: a client of one address for all nodes never dials another one.

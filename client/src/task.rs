@@ -43,8 +43,9 @@ enum Event {
 pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc::UnboundedReceiver<Command>) {
     let mut line = Line::Down;
     let mut listening = true;
-    // Nodes in a row that refused this client, or that it refused.
-    let mut refusals = 0;
+    // Why a node refused this client, or was refused by it, since one has accepted it. A caller whose time runs out learns
+    // that: a node that cannot be reached does not hide it.
+    let mut refusal: Option<String> = None;
     let mut batch: Vec<Command> = Vec::new();
     let mut inbox: Vec<Incoming> = Vec::new();
     let mut alarm = std::pin::pin!(sleep(LONG));
@@ -74,15 +75,18 @@ pub(crate) async fn run(mut engine: Engine, mut route: Route, mut commands: mpsc
                     }
                 }
                 Event::Dialed(endpoint, Ok(connection)) => {
-                    refusals = 0;
+                    refusal = None;
+                    route.forget_refusals();
                     line = Line::Up(connection);
                     engine.connected(engine.clock(), &endpoint);
                 }
-                Event::Dialed(_, Err(DialError { why, refused })) => {
-                    refusals = if refused { refusals + 1 } else { 0 };
-                    hang_up(&mut line, &mut engine, why.clone());
+                Event::Dialed(endpoint, Err(DialError { why, refused })) => {
+                    if refused {
+                        refusal = Some(why.clone());
+                    }
+                    hang_up(&mut line, &mut engine, refusal.clone().unwrap_or_else(|| why.clone()));
                     route.failed();
-                    if refusals >= route.endpoint_count() {
+                    if refused && route.refused(&endpoint) {
                         engine.refused(engine.clock(), why);
                     }
                 }

@@ -53,6 +53,8 @@ pub struct Watcher {
     connection: Option<Connection>,
     /// The next connection, which is being opened.
     dialling: Option<Dialling>,
+    /// The node that was dialled last.
+    endpoint: String,
     outbox: VecDeque<Outgoing>,
     inbox: Vec<Incoming>,
     /// When the node was last heard of.
@@ -61,17 +63,19 @@ pub struct Watcher {
     ready: VecDeque<Watched>,
     /// Why the last node was left.
     trouble: String,
-    /// Nodes in a row that refused this client, or that it refused.
-    refusals: usize,
+    /// The last refusal of this client or its watch since a node has served it, and when the first came.
+    refusal: Option<(Instant, Error)>,
 }
 
-type Dialling = Pin<Box<dyn Future<Output = Result<Connection, DialError>> + Send + Sync>>;
+type Dialling = Pin<Box<dyn Future<Output = (String, Result<Connection, DialError>)> + Send + Sync>>;
 
 /// What a frame asks for.
 enum Step {
     Stay,
     /// The next node may serve the watch.
     Leave(String),
+    /// This node refuses the watch, and the next one may serve it.
+    Refused(Failure),
     Fail(Failure),
 }
 
@@ -85,12 +89,13 @@ impl Watcher {
             position,
             connection: None,
             dialling: None,
+            endpoint: String::new(),
             outbox: VecDeque::new(),
             inbox: Vec::new(),
             heard: Instant::now(),
             ready: VecDeque::new(),
             trouble: String::new(),
-            refusals: 0,
+            refusal: None,
         }
     }
 
@@ -104,8 +109,10 @@ impl Watcher {
     /// trying. Can be dropped and called anew: nothing is lost.
     ///
     /// # Errors
-    /// [`Error::Refused`] if the watch is not permitted, exceeds a limit or is none; [`Error::Unauthenticated`] if every node
-    /// refused this client. A later call tries again.
+    /// [`Error::Refused`] if the watch is none. If it is not permitted, or exceeds a limit, and with
+    /// [`Error::Unauthenticated`] if nodes refuse this client, or are refused by it, the next node is asked: it is an error
+    /// when every node has refused, or when some have and no other could be reached for an [`Options::request_timeout`]. A
+    /// later call tries again.
     pub async fn next(&mut self) -> Result<Watched, Error> {
         loop {
             if let Some(watched) = self.ready.pop_front() {
@@ -135,11 +142,13 @@ impl Watcher {
                 if !pause.is_zero() {
                     sleep(pause).await;
                 }
-                Connection::dial(&endpoint, &options.security, options.dial_timeout, false).await
+                let dialled = Connection::dial(&endpoint, &options.security, options.dial_timeout, false).await;
+                (endpoint, dialled)
             })
         });
-        let dialled = dialled.await;
+        let (endpoint, dialled) = dialled.await;
         self.dialling = None;
+        self.endpoint = endpoint;
         match dialled {
             Ok(connection) => {
                 self.position.resume();
@@ -151,18 +160,11 @@ impl Watcher {
                 self.inbox.clear();
                 self.heard = Instant::now();
                 self.connection = Some(connection);
-                self.refusals = 0;
                 Ok(())
             }
             Err(DialError { why, refused }) => {
-                self.route.failed();
-                self.refusals = if refused { self.refusals + 1 } else { 0 };
-                if self.refusals >= self.route.endpoint_count() {
-                    self.refusals = 0;
-                    return Err(Error::Unauthenticated { trouble: why });
-                }
-                self.trouble = why;
-                Ok(())
+                let refusal = refused.then(|| Error::Unauthenticated { trouble: why.clone() });
+                self.pass_over(why, refusal)
             }
         }
     }
@@ -193,6 +195,10 @@ impl Watcher {
             match step {
                 Step::Stay => {}
                 Step::Leave(why) => return Ok(Some(why)),
+                Step::Refused(failure) => {
+                    self.pass_over(failure.message.clone(), Some(Error::Refused(failure)))?;
+                    return Ok(None);
+                }
                 Step::Fail(failure) => {
                     self.hang_up(failure.message.clone());
                     return Err(Error::Refused(failure));
@@ -206,6 +212,7 @@ impl Watcher {
         match result {
             Outcome::Ok(Answer::Watched(watched)) => {
                 self.route.arrived();
+                self.forget_refusals();
                 self.ready.push_back(watched);
                 Step::Stay
             }
@@ -220,15 +227,44 @@ impl Watcher {
                 | Code::LeadershipLost
                 | Code::TooSlow
                 | Code::TooSoon => Step::Leave(failure.message),
+                Code::Limit | Code::Denied | Code::Unauthenticated => Step::Refused(failure),
                 _ => Step::Fail(failure),
             },
         }
     }
 
+    /// Leaves a node that has accepted the watch, or may accept it later.
     fn hang_up(&mut self, why: String) {
         self.connection = None;
         self.trouble = why;
         self.route.failed();
+        self.forget_refusals();
+    }
+
+    /// Goes on at the next node, because this one cannot be reached, or refuses. It is an error when no other node is left to
+    /// ask; or if none could be reached for so long as a request may take, because a dead node must not hide the refusal.
+    fn pass_over(&mut self, why: String, refusal: Option<Error>) -> Result<(), Error> {
+        self.connection = None;
+        self.trouble = why;
+        self.route.failed();
+        let is_everywhere = refusal.is_some() && self.route.refused(&self.endpoint);
+        if let Some(error) = refusal {
+            let since = self.refusal.as_ref().map_or_else(Instant::now, |(since, _)| *since);
+            self.refusal = Some((since, error));
+        }
+        let patience = self.options.request_timeout;
+        match self.refusal.take_if(|(since, _)| is_everywhere || since.elapsed() >= patience) {
+            Some((_, error)) => {
+                self.forget_refusals();
+                Err(error)
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn forget_refusals(&mut self) {
+        self.refusal = None;
+        self.route.forget_refusals();
     }
 
     /// What went wrong last, as a sentence; empty if nothing has.
@@ -245,10 +281,62 @@ impl std::fmt::Debug for Watcher {
 
 #[cfg(test)]
 mod tests {
+    use futures_util::{SinkExt, StreamExt};
     use tokio::net::TcpListener;
     use tokio::time::timeout;
+    use tokio_tungstenite::accept_async;
+    use tokio_tungstenite::tungstenite::Message;
 
     use super::*;
+
+    /// The endpoint of a node that answers each watch so.
+    async fn node(result: Outcome) -> String {
+        let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let mut frame = Vec::new();
+        codec::encode_into(&Response { id: ID, result }, &mut frame);
+        tokio::spawn(async move {
+            while let Ok((socket, _)) = listener.accept().await {
+                let Ok(mut socket) = accept_async(socket).await else { continue };
+                let _ = socket.send(Message::Binary(frame.clone().into())).await;
+                while let Some(Ok(_)) = socket.next().await {}
+            }
+        });
+        endpoint
+    }
+
+    fn refusal(code: Code) -> Outcome {
+        Outcome::Error(Failure::new(code, "refused by the test"))
+    }
+
+    /// Goal: a node that refuses a watch, because it has as many as it may have, hides no other node.
+    #[tokio::test]
+    async fn what_one_node_refuses_another_one_serves() {
+        let served = Watched::Compacted { floor: 7 };
+        let endpoints =
+            vec![node(refusal(Code::Limit)).await, node(Outcome::Ok(Answer::Watched(served.clone()))).await];
+        // Each begins at a random one.
+        for _ in 0..8 {
+            let mut watcher = Watcher::new(endpoints.clone(), Options::default(), Watch::prefix(""));
+            assert_eq!(watcher.next().await, Ok(served.clone()));
+        }
+    }
+
+    /// Goal: a watch ends with the refusal if every node refuses it, and in time if the others cannot be reached.
+    #[tokio::test]
+    async fn a_watch_that_is_refused_everywhere_ends() {
+        let (denied, full) = (node(refusal(Code::Denied)).await, node(refusal(Code::Limit)).await);
+        let mut watcher = Watcher::new(vec![denied.clone(), full], Options::default(), Watch::prefix(""));
+        for _ in 0..2 {
+            assert!(matches!(watcher.next().await, Err(Error::Refused(_))));
+        }
+        let dead = TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string();
+        let (began, patience) = (Instant::now(), Duration::from_millis(300));
+        let options = Options { request_timeout: patience, ..Options::default() };
+        let refused = Watcher::new(vec![denied, dead], options, Watch::prefix("")).next().await;
+        let is_denied = matches!(&refused, Err(Error::Refused(failure)) if failure.error == Code::Denied);
+        assert!(is_denied && began.elapsed() >= patience, "{refused:?} after {:?}", began.elapsed());
+    }
 
     /// Goal: a program that waits for a watch for a short time, again and again, reaches a node that takes longer than that
     /// to answer: the attempt goes on.

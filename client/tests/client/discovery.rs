@@ -2,8 +2,10 @@
 
 use std::time::Duration;
 
+use futures_util::future::join_all;
 use palisade_client::wire::{Code, Consistency, ListLocks, Op};
 use palisade_client::{Client, Error, LockOptions, Options, Security};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::TcpListener;
 
 use crate::support::{Cluster, options};
@@ -11,6 +13,38 @@ use crate::support::{Cluster, options};
 /// An endpoint where no node listens.
 async fn dead_endpoint() -> String {
     TcpListener::bind("127.0.0.1:0").await.unwrap().local_addr().unwrap().to_string()
+}
+
+/// An endpoint whose node refuses every client.
+async fn refusing_endpoint() -> String {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let endpoint = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((mut socket, _)) = listener.accept().await {
+            let _ = socket.read(&mut [0; 4096]).await;
+            let _ = socket.write_all(b"HTTP/1.1 401 Unauthorized\r\ncontent-length: 0\r\n\r\n").await;
+        }
+    });
+    endpoint
+}
+
+/// Goal: if every node refuses the client, that is the error, at once. A node that cannot be reached may still accept the
+/// client, which therefore asks on until its time is over; then it names the refusal.
+#[tokio::test]
+async fn dead_nodes_do_not_hide_that_the_others_refuse() {
+    let refusing = [refusing_endpoint().await, refusing_endpoint().await];
+    let error = Client::connect(&refusing, options()).await.unwrap_err();
+    assert!(matches!(error, Error::Unauthenticated { .. }), "{error}");
+
+    let endpoints = [refusing_endpoint().await, dead_endpoint().await, dead_endpoint().await, dead_endpoint().await];
+    let options = Options { connect_timeout: Duration::from_millis(800), ..options() };
+    // Each begins at a random node, and so ends at one.
+    let clients = (0..8).map(|_| Client::connect(&endpoints, options.clone()));
+    for connected in join_all(clients).await {
+        let error = connected.unwrap_err();
+        let Error::Unreachable { trouble, .. } = &error else { panic!("{error}") };
+        assert!(trouble.contains("401"), "{trouble}");
+    }
 }
 
 /// Goal: one follower's address is enough, because a follower names the leader.
