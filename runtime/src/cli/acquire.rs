@@ -107,16 +107,21 @@ impl Acquire {
     }
 }
 
-/// A line for each variable, which a shell evaluates to exactly this value.
+/// A line for each variable, which a shell evaluates to exactly this value. A variable without a value is removed: it would
+/// be that of an earlier grant.
 fn assignments(keys: &[String], token: u64, session: SessionId, signed: &[String]) -> Vec<String> {
     let quoted = |text: &str| format!("'{}'", text.replace('\'', "'\\''"));
-    let signed = (!signed.is_empty()).then(|| ("PALISADE_SIGNED_TOKEN", quoted(&signed.join("\n"))));
     let variables = [
-        ("PALISADE_KEY", quoted(&keys.join("\n"))),
-        ("PALISADE_TOKEN", token.to_string()),
-        ("PALISADE_SESSION", session.to_string()),
+        ("PALISADE_KEY", Some(quoted(&keys.join("\n")))),
+        ("PALISADE_TOKEN", Some(token.to_string())),
+        ("PALISADE_SESSION", Some(session.to_string())),
+        ("PALISADE_SIGNED_TOKEN", (!signed.is_empty()).then(|| quoted(&signed.join("\n")))),
     ];
-    variables.into_iter().chain(signed).map(|(name, value)| format!("export {name}={value}")).collect()
+    let line = |(name, value): (&str, Option<String>)| match value {
+        Some(value) => format!("export {name}={value}"),
+        None => format!("unset {name}"),
+    };
+    variables.into_iter().map(line).collect()
 }
 
 /// The answer to a release, as the HTTP interface has it.
@@ -167,5 +172,19 @@ mod tests {
         let script = format!("{script}\nprintf '%s|' \"$PALISADE_KEY\" \"$PALISADE_TOKEN\" \"$PALISADE_SESSION\"");
         let output = std::process::Command::new("sh").args(["-ec", &script]).output().unwrap();
         assert_eq!(String::from_utf8_lossy(&output.stdout), format!("{}|12|{session}|", keys.join("\n")));
+    }
+
+    /// Goal: a grant without a signed token leaves no signed token of an earlier grant.
+    #[test]
+    fn shell_keeps_no_signed_token_of_an_earlier_grant() {
+        let session = SessionId::new(7, [1; 10]).unwrap();
+        let [signed, unsigned] =
+            [&["s".to_owned()][..], &[]].map(|signed| assignments(&["k".to_owned()], 12, session, signed).join("\n"));
+        let script = format!(
+            "{unsigned}\n{signed}\nprintf '%s|' \"$PALISADE_SIGNED_TOKEN\"\n{unsigned}\nprintf '%s|' \
+             \"${{PALISADE_SIGNED_TOKEN-unset}}\""
+        );
+        let output = std::process::Command::new("sh").args(["-ec", &script]).output().unwrap();
+        assert_eq!(String::from_utf8_lossy(&output.stdout), "s|unset|");
     }
 }
