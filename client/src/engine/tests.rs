@@ -267,10 +267,10 @@ fn one_lost_keepalive_is_no_loss() {
 /// has asked no node for another answer. It withdraws an earlier attempt, which a node may still apply.
 #[test]
 fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
-    // The last wait is shorter than any pause.
-    let waits = [100, 100, 100, 10].map(Duration::from_millis);
+    // The first two are longer than two pauses, which such refusals lengthen; the last one is shorter than any pause.
+    let waits = [3_000, 3_000, 100, 10].map(Duration::from_millis);
     for (code, wait) in [Code::NoSpace, Code::TooSoon, Code::Overloaded, Code::Overloaded].into_iter().zip(waits) {
-        for attempts in if wait == waits[0] { 1..=2 } else { 1..=1 } {
+        for attempts in if wait > waits[3] { 1..=2 } else { 1..=1 } {
             let mut fixture = Fixture::with_guard(TTL);
             let mut answer = fixture.lock("b", Wait::For(wait));
             answer_all(&mut fixture.engine, |_| {
@@ -281,8 +281,9 @@ fn a_refusal_is_final_when_the_wait_ends_before_another_attempt() {
                 let [Request { id, op: Op::Acquire { .. } }] = asked[..] else { panic!("it asks: {asked:?}") };
                 receive(&mut fixture.engine, id, Outcome::Error(Failure::new(code, "for the moment")));
                 if attempt < attempts {
-                    let wake = fixture.engine.next_wake().expect("it asks again");
-                    fake::suspend(wake - fake::clock());
+                    let pause = fixture.engine.next_wake().expect("it asks again") - fake::clock();
+                    assert!(code == Code::Overloaded || pause >= Duration::from_millis(500), "{code:?}: {pause:?}");
+                    fake::suspend(pause);
                     fixture.engine.advance(fake::clock());
                 }
             }

@@ -179,7 +179,7 @@ async fn an_answer_that_is_lost_does_not_hide_the_refusals_before() {
     let cluster = Cluster::start(1).await;
     let client = cluster.client().await;
     cluster.state().faults.refuse_all = Some(Code::NoSpace);
-    let waiter = wait_for(&client, "key", LockOptions::default().wait(Duration::from_millis(1500)));
+    let waiter = wait_for(&client, "key", LockOptions::default().wait(Duration::from_millis(2500)));
     cluster.until("it was refused once", |state| opens(state) >= 2).await;
     cluster.state().faults.mute = true;
     let error = waiter.await.unwrap().unwrap_err();

@@ -16,7 +16,8 @@ use crate::wire::{Acquired, Answer, Code, Failure, Outcome};
 use crate::{Error, Guard};
 
 /// The longest pause before a node is asked again that has no disk space, or that has heard too many requests of this
-/// client in this second. Space is freed by people and by snapshots, so there is no hurry.
+/// client in this second. Space is freed by people and by snapshots, and a second goes by, so there is no hurry: each pause
+/// is at least half as long.
 const REFUSAL_PAUSE: Duration = Duration::from_secs(1);
 
 impl Claim {
@@ -310,9 +311,10 @@ impl Claim {
     /// the moment, or refuses it for one of these other reasons: only a caller that waits for the lock waits for that too,
     /// and only while another attempt fits into the wait. All others are told.
     fn pause_after(&mut self, now: BootInstant, error: Code, others: &[Code]) -> Option<Duration> {
-        let pause = backoff_within(self.setbacks, REFUSAL_PAUSE);
+        let is_slow = matches!(error, Code::NoSpace | Code::TooSoon);
+        let pause = backoff_within(if is_slow { u32::MAX } else { self.setbacks }, REFUSAL_PAUSE);
         let in_time = self.wait_until.is_none_or(|until| now + pause < until);
-        let passes = matches!(error, Code::NoSpace | Code::TooSoon) || others.contains(&error);
+        let passes = is_slow || others.contains(&error);
         if !passes || !self.waits || !in_time {
             return None;
         }
