@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use palisade_client::wire::Op;
+use palisade_client::wire::{Consistency, Op};
 use palisade_client::{Client, Error, Guard, LockOptions, Options};
 use tokio::time::{Instant, sleep, timeout};
 
@@ -27,11 +27,27 @@ async fn lost_before_the_lease_ends() {
     assert_eq!(guard.remaining(), Duration::ZERO);
     let deadline = cluster.state().table.sessions[&guard.session()].deadline;
     assert!(now < deadline, "lost {:?} after the server's deadline", now - deadline);
+}
 
-    // A late answer does not restore the guard; but the release still finds the lock held, and
-    // succeeds.
-    cluster.state().faults.frozen = false;
+/// Goal: the cluster renews the session, but the answers come when the guard is lost by the client's clock. They do not
+/// restore the guard; but the release still finds the lock held, and succeeds.
+#[tokio::test]
+async fn late_answers_restore_no_guard() {
+    let cluster = Cluster::start(1).await;
+    let client = cluster.client().await;
+    let guard = client.lock("key", short()).await.unwrap();
+    cluster.state().faults.hold_keepalives = true;
+    let mut lost = Box::pin(guard.lost());
+    while timeout(Duration::from_millis(50), &mut lost).await.is_err() {
+        // Without an answer of any kind the client would give up the connection.
+        client.show_lock("key", Consistency::Linearizable).await.unwrap();
+    }
+    assert!(!cluster.state().held.is_empty());
+    cluster.let_go();
+    // The answer to this comes after those.
+    client.show_lock("key", Consistency::Linearizable).await.unwrap();
     assert!(!guard.is_valid());
+    guard.release().await.unwrap();
 }
 
 /// Goal: a guard lives as long as it is kept, also when answers are lost and connections break.

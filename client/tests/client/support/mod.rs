@@ -39,6 +39,8 @@ pub(crate) struct Faults {
     pub(crate) lose_releases: u32,
     /// Nodes execute every request, and hold the answers until [`Cluster::let_go`].
     pub(crate) hold: bool,
+    /// The same for keep-alives alone.
+    pub(crate) hold_keepalives: bool,
     /// Nodes neither read nor write, although their sockets are open.
     pub(crate) frozen: bool,
     /// Requests are not answered, but the WebSocket lives.
@@ -180,7 +182,7 @@ impl Cluster {
     /// Sends the held answers.
     pub(crate) fn let_go(&self) {
         let mut state = self.state();
-        state.faults.hold = false;
+        (state.faults.hold, state.faults.hold_keepalives) = (false, false);
         for (line, response) in std::mem::take(&mut state.held) {
             if let Some(line) = state.lines.get(&line) {
                 let _ = line.answers.send(Some(response));
@@ -448,7 +450,7 @@ impl State {
             Err(failure) => Outcome::Error(failure),
         };
         self.answers += 1;
-        let Faults { lose_every, lose_grants, lose_releases, mute, hold, .. } = &mut self.faults;
+        let Faults { lose_every, lose_grants, lose_releases, mute, hold, hold_keepalives, .. } = &mut self.faults;
         if *mute || *lose_every > 0 && self.answers.is_multiple_of(*lose_every) {
             return;
         }
@@ -460,7 +462,7 @@ impl State {
             *lose_releases -= 1;
             return;
         }
-        if *hold {
+        if *hold || *hold_keepalives && matches!(result, Outcome::Ok(Answer::Session(_))) {
             return self.held.push((line, Response { id, result }));
         }
         if let Some(line) = self.lines.get(&line) {
