@@ -48,6 +48,13 @@ type Watcher struct {
 	event   Event
 	done    bool
 	err     error
+
+	// refusals has the endpoints that have refused the watch since its last event, and refusal is the last refusal.
+	refusals map[string]bool
+	refusal  *Refused
+	// opened: a node has begun to serve the watch. Until then, a watch that one endpoint has refused ends at giveUpAt.
+	opened   bool
+	giveUpAt time.Time
 }
 
 // Event is something that has happened to a lock or a record, or a part of a listing. A field that its kind does not have
@@ -120,12 +127,15 @@ type RecordSummary struct {
 //	return watcher.Err()
 //
 // It tells each event once and in order, and goes on at another node when it loses its connection, for as long as that
-// takes. It begins with a listing, unless it has an After. It ends with ctx, with Close, with a refusal of the server,
-// and with a *CompactedError if the events after the last one are not there any more.
+// takes. It begins with a listing, unless it has an After. It ends with ctx, with Close, and with a *CompactedError if
+// the events after the last one are not there any more. It ends with a *Refused if all endpoints refuse it one after the
+// other; at its beginning, also if one refuses it and no other serves it within the client's Patience.
 //
 // A node that lags behind tells late. So a watch is no proof that a session holds a lock.
 func (c *Client) Watch(ctx context.Context, options WatchOptions) *Watcher {
-	w := &Watcher{client: c, caller: ctx, silence: watchSilence, route: c.newRoute(), lastID: options.After}
+	w := &Watcher{
+		client: c, caller: ctx, silence: watchSilence, route: c.newRoute(), lastID: options.After, refusals: map[string]bool{},
+	}
 	w.ctx, w.cancel = context.WithCancel(ctx)
 	w.query = url.Values{"prefix": {options.Prefix}}
 	if options.Key != "" {
@@ -230,6 +240,8 @@ func (w *Watcher) connect() {
 	s.lines = bufio.NewScanner(s)
 	s.lines.Buffer(nil, maxEvent)
 	w.stream = s
+	w.opened, w.giveUpAt = true, time.Time{}
+	delete(w.refusals, address)
 }
 
 const watchPath = "/v1/watch"
@@ -237,13 +249,30 @@ const watchPath = "/v1/watch"
 // elsewhere are the codes with which a node ends a watch that goes on at another node, or later. [retryable] are some.
 var elsewhere = map[string]bool{"too_slow": true, "too_soon": true}
 
-// refused leaves a node that cannot serve the watch now, and ends a watch that no node serves.
+// refused leaves a node that does not serve the watch, and ends a watch that no node serves. One node may have as many
+// watches as it can have, or a file of bearer tokens that is older than that of the others.
 func (w *Watcher) refused(refusal *Refused, err error) {
 	if refusal != nil && !retryable[refusal.Code] && !elsewhere[refusal.Code] {
-		w.end(refusal)
-		return
+		if !w.opened && w.giveUpAt.IsZero() {
+			w.giveUpAt = time.Now().Add(w.client.options.Patience)
+		}
+		w.refusal = refusal
+		w.refusals[w.route.target()] = true
+		if w.refusedByAll() {
+			w.end(refusal)
+			return
+		}
 	}
 	w.leave(err, refusal != nil && refusal.Code == "too_soon")
+}
+
+func (w *Watcher) refusedByAll() bool {
+	for _, endpoint := range w.route.endpoints {
+		if !w.refusals[endpoint] {
+			return false
+		}
+	}
+	return true
 }
 
 // leave turns to the next node.
@@ -251,6 +280,10 @@ func (w *Watcher) leave(err error, tooSoon bool) {
 	w.hangUp()
 	if w.ctx.Err() != nil {
 		// The end of the context says less than what went wrong before.
+		return
+	}
+	if !w.giveUpAt.IsZero() && time.Now().After(w.giveUpAt) {
+		w.end(w.refusal)
 		return
 	}
 	w.trouble = err
@@ -298,6 +331,7 @@ func (w *Watcher) take(raw rawEvent) bool {
 	}
 	w.route.succeeded()
 	w.trouble = nil
+	w.refusals = map[string]bool{}
 	if raw.id != "" {
 		w.lastID = raw.id
 	}

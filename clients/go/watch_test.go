@@ -232,14 +232,17 @@ func TestACompactedPastIsAnErrorOfItsOwn(t *testing.T) {
 	}
 }
 
-func TestARefusalEndsAWatch(t *testing.T) {
-	end := "event: end\ndata: {\"error\":\"denied\",\"message\":\"m\"}\n\n"
-	for _, script := range []func(*peer){
-		answered(403, `{"error":"denied","message":"m"}`), streams("", end, (*peer).hang),
-	} {
-		w := watch(t, "", newHTTPNode(t, script), newHTTPNode(t))
+// refusing are a refusal by status, and one by the end of a stream.
+func refusing(code string) (status, end string) {
+	return `{"error":"` + code + `","message":"m"}`, "event: end\ndata: {\"error\":\"" + code + "\",\"message\":\"m\"}\n\n"
+}
+
+func TestRefusalsOfAllEndpointsEndAWatch(t *testing.T) {
+	for code, number := range map[string]int{"limit": 429, "unauthenticated": 401, "denied": 403} {
+		status, end := refusing(code)
+		w := watch(t, "", newHTTPNode(t, answered(number, status)), newHTTPNode(t, streams("", end, (*peer).hang)))
 		var refused *Refused
-		if w.Next() || !errors.As(w.Err(), &refused) || refused.Code != "denied" {
+		if w.Next() || !errors.As(w.Err(), &refused) || refused.Code != code {
 			t.Fatal(w.Err())
 		}
 	}
@@ -247,6 +250,33 @@ func TestARefusalEndsAWatch(t *testing.T) {
 	var refused *Refused
 	if both.Next() || !errors.As(both.Err(), &refused) || refused.Code != "invalid" {
 		t.Fatal(both.Err())
+	}
+}
+
+// Goal: a node that has no place for a watch, or does not know the client yet, does not end it while another node serves
+// it. What was refused before an event counts no longer.
+func TestRefusalsOfOneNodeDoNotEndAWatch(t *testing.T) {
+	for code, number := range map[string]int{"limit": 429, "unauthenticated": 401, "denied": 403} {
+		status, end := refusing(code)
+		w := watch(t, "",
+			newHTTPNode(t, answered(number, status), streams("41", queued, (*peer).hang)),
+			newHTTPNode(t, streams("", listing+end, (*peer).hang)))
+		next(t, w, "listing", "41")
+		next(t, w, "queued", "44")
+	}
+}
+
+// Goal: a watch that one node refuses, while the other cannot be reached, ends in time, with the refusal.
+func TestAWatchThatOneNodeRefusesLooksForOthersWithPatience(t *testing.T) {
+	status, _ := refusing("limit")
+	// After its answer the node is silent.
+	n := newHTTPNode(t, answered(429, status))
+	c := clientOf(t, Options{Patience: 300 * time.Millisecond}, n.address()+","+closedPort(t))
+	w := c.Watch(soon(t), WatchOptions{Key: "nightly"})
+	t.Cleanup(w.Close)
+	var refused *Refused
+	if w.Next() || !errors.As(w.Err(), &refused) || refused.Code != "limit" {
+		t.Fatal(w.Err())
 	}
 }
 

@@ -151,7 +151,8 @@ export class CoreClient {
    * repetition, for as long as that takes. Leave the loop to end it, or abort `signal`.
    *
    * @throws {@link Compacted} if events that follow are not there any more.
-   * @throws {@link Refused} if a server refuses the watch.
+   * @throws {@link Refused} if all servers refuse the watch one after the other; at its beginning, also if one does, and
+   *   no other serves it within `reachMs`.
    */
   watch(options: WatchOptions): AsyncGenerator<WatchEvent, void, undefined> {
     if ((options.key === undefined) === (options.prefix === undefined)) {

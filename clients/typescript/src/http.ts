@@ -61,13 +61,14 @@ export class Requests {
   readonly #leader: RouteMemory;
   /** The server that answered the last stale read. */
   readonly #any: RouteMemory = {};
-  readonly #reachMs: number;
+  /** How long to look for a server that can answer, in milliseconds. */
+  readonly reachMs: number;
 
   constructor(platform: Platform, addresses: readonly Address[], leader: RouteMemory, reachMs: number) {
     this.platform = platform;
     this.addresses = addresses;
     this.#leader = leader;
-    this.#reachMs = reachMs;
+    this.reachMs = reachMs;
   }
 
   /**
@@ -81,7 +82,7 @@ export class Requests {
     const { what, kind, signal, stale } = sending;
     const { clock, usesFetch } = this.platform;
     const route = new Route(this.addresses, stale === true ? this.#any : this.#leader, Math.random);
-    const until = clock.now() + this.#reachMs;
+    const until = clock.now() + this.reachMs;
     // Whether a browser may have sent a write that was done, and told the answer to the second one.
     const isRepeated = usesFetch && kind !== "read";
     let maybeDone = false;

@@ -95,20 +95,26 @@ export type WatchEvent = Listing | Change;
 
 /** The pause after `too_soon`, in milliseconds. */
 const LONG_PAUSE_MS = 1_000;
-/** How often in a row a watch meets servers that do not know its client or send what it cannot read. */
-const MOST_FRUITLESS = 3;
 
 /**
  * Follows a watch, for ever: each event once and in order. When a connection ends, it goes on at another server after
  * the last event that it has read; no event is read before the one before it was taken.
+ *
+ * One server may have as many watches as it can have, or a file of tokens that is older than that of the others. So a
+ * refusal ends the watch only if all servers have refused it since its last event; at its beginning, also if one has, and
+ * no other serves it in time.
  */
 export async function* follow(requests: Requests, options: WatchOptions): AsyncGenerator<WatchEvent, void, undefined> {
   const { key, prefix, signal } = options;
   // A watch goes to any server, and learns nothing of the leader.
   const route = new Route(requests.addresses, {}, Math.random);
-  const most = Math.max(MOST_FRUITLESS, requests.addresses.length);
+  const { clock } = requests.platform;
   let { after } = options;
-  let fruitless = 0;
+  // The servers that have refused the watch, or sent what is not of a watch, since the last event.
+  const refusedBy = new Set<string>();
+  let lastRefusal: PalisadeError | undefined;
+  // Until when another server has to begin a watch that one has refused.
+  let giveUpAt: number | undefined;
   for (;;) {
     signal?.throwIfAborted();
     const address = route.next();
@@ -123,14 +129,24 @@ export async function* follow(requests: Requests, options: WatchOptions): AsyncG
         }
         if (event.id !== undefined) after = event.id;
         if (told === undefined) continue;
-        fruitless = 0;
+        refusedBy.clear();
         route.succeeded(address);
         yield told;
       }
     } finally {
       stream.close();
     }
-    if (leave.error !== undefined && ++fruitless >= most) throw leave.error;
+    if (stream.hasBegun) {
+      refusedBy.delete(address.host);
+      giveUpAt = Infinity;
+    }
+    if (leave.error !== undefined) {
+      lastRefusal = leave.error;
+      refusedBy.add(address.host);
+      giveUpAt ??= clock.now() + requests.reachMs;
+      if (requests.addresses.every(({ host }) => refusedBy.has(host))) throw lastRefusal;
+    }
+    if (lastRefusal !== undefined && giveUpAt !== undefined && clock.now() >= giveUpAt) throw lastRefusal;
     await sleep(Math.max(route.failed(address, stream.reached), leave.pauseMs), signal);
   }
 }
@@ -170,6 +186,11 @@ class ServerStream {
   /** Whether the server has answered. */
   get reached(): boolean {
     return this.#reached;
+  }
+
+  /** Whether the server has begun to serve the watch. */
+  get hasBegun(): boolean {
+    return this.#chunks !== undefined;
   }
 
   /**
@@ -220,7 +241,7 @@ async function refusal({ status, body }: HttpResponse): Promise<StreamEvent> {
 
 /**
  * What an event tells: nothing if it is of a later kind.
- * @throws {@link Compacted} if events are missing, and the refusal if no server will serve the watch.
+ * @throws {@link Compacted} if events are missing.
  */
 function read({ kind, data, id }: StreamEvent): WatchEvent | Leave | undefined {
   try {
@@ -247,10 +268,7 @@ function read({ kind, data, id }: StreamEvent): WatchEvent | Leave | undefined {
 function leaveFor(failure: Failure): Leave {
   if (PASSING.has(failure.code) || failure.code === "too_slow") return new Leave();
   if (WAITED_FOR.has(failure.code)) return new Leave(undefined, LONG_PAUSE_MS);
-  const error = refused(failure);
-  // The next server may have a newer file of tokens.
-  if (failure.code === "unauthenticated") return new Leave(error);
-  throw error;
+  return new Leave(refused(failure));
 }
 
 function listing(fields: Fields, id: string | undefined): Listing {

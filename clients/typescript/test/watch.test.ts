@@ -179,6 +179,43 @@ describe("a watch", () => {
     assert.throws(() => client.watch({} as { key: string }), TypeError);
   });
 
+  const refusals = [
+    [429, "limit"],
+    [401, "unauthenticated"],
+    [403, "denied"],
+  ] as const;
+
+  it("goes on while one server serves it, whatever another one refuses", async () => {
+    for (const [status, code] of refusals) {
+      await using server = await watched(refuse(status, code), blocks([put("8", 2)]));
+      await using other = await watched(blocks([put("7", 1), end(code)]));
+      const client = new Client([server.endpoint, other.endpoint]);
+      const events = await first(2, client.watch({ key: "k", after: "6" }));
+      // What was refused before an event counts no longer.
+      assert.deepEqual([ids(events), server.asked.length, other.asked.length], [["7", "8"], 2, 1]);
+    }
+  });
+
+  it("ends when all servers refuse it one after the other", async () => {
+    for (const [status, code] of refusals) {
+      await using server = await watched(refuse(status, code));
+      await using other = await watched(blocks([end(code)]));
+      const watch = new Client([server.endpoint, other.endpoint]).watch({ key: "k" });
+      await assert.rejects(first(1, watch), { name: "Refused", code });
+      assert.deepEqual([server.asked.length, other.asked.length], [1, 1]);
+    }
+  });
+
+  it("ends with a refusal in time while the other servers cannot be reached", async () => {
+    const gone = await watched();
+    const closed = gone.endpoint;
+    await gone[Symbol.asyncDispose]();
+    await using server = await watched(refuse(429, "limit"));
+    const watch = new Client([closed, server.endpoint], { reachMs: 300 }).watch({ key: "k" });
+    await assert.rejects(first(1, watch), { name: "Refused", code: "limit" });
+    assert.ok(server.asked.length > 1);
+  });
+
   it("leaves a server that sends what is not of a watch, and resumes before it", async () => {
     const wrong = [
       "data: {\n\n",
