@@ -47,6 +47,9 @@ type engine struct {
 	// failure is why the last connection or attempt ended, at the node failedAt.
 	failure  error
 	failedAt string
+	// unknownTo counts the nodes in a row that do not know the client, and unknown is the refusal of the last of them.
+	unknownTo int
+	unknown   *Refused
 
 	// The session: its credential, and when the newest answered frame was sent (countedFrom). serverEnd is when it ends
 	// at the server at the latest, by this clock.
@@ -414,6 +417,13 @@ func (e *engine) settledBy(at instant, r *Refused, ofNode bool) bool {
 		if ofNode && e.session != "" && at < e.countedFrom.add(e.ttl/100*leasePercent) {
 			return false
 		}
+		if ofNode && r.Code == "unauthenticated" {
+			e.unknownTo, e.unknown = e.unknownTo+1, r
+			// An endpoint leads to one such answer at the most before the next one is asked.
+			if e.unknownTo < len(e.route.endpoints) {
+				return false
+			}
+		}
 		if r.Code == "held" && e.session != "" && e.wait > 0 && at >= e.waitEnd {
 			r = &Refused{Code: "timeout", Message: r.Message, Body: r.Body}
 		}
@@ -503,6 +513,7 @@ func (e *engine) onWaiting(m message) error {
 // greet: the node has answered the first frame of the connection, which has opened the session or renewed it.
 func (e *engine) greet(ttl time.Duration) {
 	e.greeted = true
+	e.unknownTo, e.unknown = 0, nil
 	e.count(e.askedAt, ttl)
 }
 
@@ -748,6 +759,8 @@ func (e *engine) giveUp(at instant) {
 	var refused *Refused
 	if e.session != "" {
 		err = &Refused{Code: "timeout", Message: "the wait is over, and no node has answered"}
+	} else if e.unknown != nil {
+		err = e.unknown
 	} else if errors.As(e.failure, &refused) && patient[refused.Code] {
 		err = refused
 	}

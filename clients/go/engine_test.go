@@ -555,7 +555,32 @@ func TestARefusalAfterTheSessionWasOpenedIsHandedOver(t *testing.T) {
 
 func TestAnAcquireWithoutASessionFailsWithTheFirstRefusal(t *testing.T) {
 	s := begin(t, request(3*time.Second, 20*time.Second))
-	s.failed(ms(10), failure{refusal: &Refused{Code: "unauthenticated"}})
+	s.failed(ms(10), failure{refusal: &Refused{Code: "denied"}})
+	s.expect("refused denied")
+}
+
+// Goal: a node whose file of bearer tokens is older than that of the others does not end an acquire.
+func TestAnAcquireAsksAllNodesWhetherTheyKnowItsClient(t *testing.T) {
+	unknown := failure{refusal: &Refused{Code: "unauthenticated"}}
+	s := begin(t, request(3*time.Second, 20*time.Second))
+	s.failed(ms(10), unknown)
+	s.expect("connect b:1")
+	s.failed(ms(20), unknown)
+	s.expect("refused unauthenticated")
+
+	s = begin(t, request(3*time.Second, 20*time.Second))
+	s.failed(ms(10), unknown)
+	s.opened(ms(20))
+	s.hears(30, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
+	s.hears(30, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
+	s.expect("connect b:1", "send acquire", "granted")
+
+	// The other node cannot be reached.
+	s = begin(t, request(3*time.Second, 0))
+	s.failed(ms(10), unknown)
+	s.failed(ms(20), failure{err: errors.New("connection refused")})
+	s.expect("connect b:1")
+	s.tick(10 * second)
 	s.expect("refused unauthenticated")
 }
 

@@ -96,8 +96,9 @@ class Engine:
         # Without a target: when to connect. With one: when to give it up if nothing comes.
         self._connect_at = now
         self._give_up_at = now
-        # Endpoints in a row whose certificate was not trusted.
+        # Endpoints in a row whose certificate was not trusted; that do not know this client.
         self._distrusted = 0
+        self._unknown = 0
         self._is_releasing = False
         self.tick(now)
 
@@ -240,6 +241,7 @@ class Engine:
     def _opened(self, now: float) -> None:
         self._is_open = True
         self._distrusted = 0
+        self._unknown = 0
         is_new = not self.hold.has_session
         self.hold.opened(now)
         reply = ACQUIRE_REPLY if is_new else self.hold.ttl / 4
@@ -272,7 +274,11 @@ class Engine:
         if failure is None:
             self._drop(f"the node answered with the status {answer.status}", now)
             return
-        step = self.hold.refused(failure, now)
+        is_unknown = failure.code == "unauthenticated"
+        if is_unknown and not self._route.is_on_detour:
+            self._unknown += 1
+        asks_on = is_unknown and self._unknown < self._count
+        step = self.hold.refused(failure, now, asks_on=asks_on)
         if isinstance(step, Reconnect):
             self._reconnect(step, now)
 

@@ -146,6 +146,8 @@ class Hold:
         self._value_sent = False
         self._last_value = 0
         self._last_reason = "nothing was tried"
+        # The answer of a node that does not know this client, until another node serves it.
+        self._unknown_client: Failure | None = None
 
     # What the user sees.
 
@@ -278,8 +280,12 @@ class Hold:
                 return Reconnect(f"interrupted: {failure.code}", failure.leader, pause)
         return STAY
 
-    def refused(self, failure: Failure, now: float) -> Next:
-        """The node refused the connection's first frame, or the connection itself (HTTP)."""
+    def refused(self, failure: Failure, now: float, *, asks_on: bool = False) -> Next:
+        """The node refused the connection's first frame, or the connection itself (HTTP).
+
+        With `asks_on` the node does not know this client, and another one may: the file of bearer
+        tokens of this node may be older.
+        """
         self.tick(now)
         code, reason = failure.code, f"{failure.code}: {failure.message}"
         if self.phase is Phase.ENDED:
@@ -293,6 +299,9 @@ class Hold:
                 return Reconnect(reason, pause=SLOW_RETRY)
             is_of_the_upgrade = code in UNKNOWN_CLIENT and not self._connected
             if is_of_the_upgrade and self._session is not None and now < self.lease_end:
+                return Reconnect(reason)
+            if asks_on:
+                self._unknown_client = failure
                 return Reconnect(reason)
             self._acquire_refused(failure, now)
         elif self.phase is Phase.HELD and code in FINAL_WHILE_HELD:
@@ -416,6 +425,7 @@ class Hold:
         """The server has opened or renewed the session, after the connection's first frame."""
         self._session = session
         self._has_waited = True
+        self._unknown_client = None
         if self._first_sent is not None:
             self._count_from(max(self._base, self._first_sent), ttl_ms)
             self._first_sent = None
@@ -502,8 +512,12 @@ class Hold:
             token, owner = failure.holder_token, failure.holder_owner
             self.error = Held(f"{name} is held: {text}", owner, token, failure.queue)
         else:
-            self.error = Refused(f"the server refused the lock {name}: {text}", code)
+            self.error = self._refusal_of(failure)
         self._end()
+
+    def _refusal_of(self, failure: Failure) -> Refused:
+        text = failure.message or failure.code
+        return Refused(f"the server refused the lock {self.request.name}: {text}", failure.code)
 
     def _give_up(self, now: float) -> None:
         """The acquire has failed. A session that waits is withdrawn, or the server would grant it
@@ -511,6 +525,8 @@ class Hold:
         name = self.request.name
         if self.request.wait_ms > 0 and self._has_waited:
             self.error = Timeout(f"the wait for {name} ended without a grant")
+        elif self._unknown_client is not None:
+            self.error = self._refusal_of(self._unknown_client)
         else:
             self.error = Unreachable(
                 f"no node could serve the lock {name} in time; the last failure was: "

@@ -158,13 +158,56 @@ class Connections(unittest.TestCase):
             world.connect("b")
 
     def test_final_refusal_over_http_ends_the_acquire(self) -> None:
-        for status, code in ((401, "unauthenticated"), (403, "denied"), (421, "wrong_host")):
+        for status, code in ((403, "denied"), (421, "wrong_host")):
             world = World()
             world.connect()
             world.arrive(http(status, failure(code)))
             self.assertIsInstance(world.engine.hold.error, Refused)
             assert world.engine.hold.error is not None
             self.assertEqual(world.engine.hold.error.code, code)
+
+    def test_acquire_asks_all_nodes_whether_they_know_its_client(self) -> None:
+        """The file of bearer tokens of one node may be older than that of the others."""
+        unknown = http(401, failure("unauthenticated"))
+        world = World()
+        world.connect("a")
+        world.arrive(unknown)
+        self.assertIs(world.engine.hold.phase, Phase.ACQUIRING)
+        world.connect("b")
+        world.arrive(unknown)
+        assert isinstance(world.engine.hold.error, Refused)
+        self.assertEqual(world.engine.hold.error.code, "unauthenticated")
+
+        world = World()
+        world.connect("a")
+        world.arrive(unknown)
+        world.connect("b")
+        world.accept()
+        world.say("waiting", waiting())
+        world.say("granted", granted())
+        self.assertIs(world.engine.hold.phase, Phase.HELD)
+
+    def test_node_that_other_nodes_name_is_not_all_nodes(self) -> None:
+        world = World()
+        world.connect("a")
+        world.arrive(http(307, failure("not_leader"), Location="http://c:3/v1/hold"))
+        world.connect("c")
+        world.arrive(http(401, failure("unauthenticated")))
+        world.connect("b")
+        world.arrive(http(401, failure("unauthenticated")))
+        self.assertIs(world.engine.hold.phase, Phase.ACQUIRING)
+        world.connect("a")
+        world.accept()
+        self.assertEqual(world.heard(), ["acquire"])
+
+    def test_refusal_is_told_if_the_other_nodes_cannot_be_reached(self) -> None:
+        world = World()
+        world.connect("a")
+        world.arrive(http(401, failure("unauthenticated")))
+        world.engine.failed(world.target.number, "connection refused", world.now)
+        world.sleep(5.1)
+        assert isinstance(world.engine.hold.error, Refused)
+        self.assertEqual(world.engine.hold.error.code, "unauthenticated")
 
     def test_refusal_without_a_body_ends_the_acquire(self) -> None:
         world = World()

@@ -88,6 +88,10 @@ export class Engine {
   #releaseWasSent = false;
   /** Why the last connection or request failed; empty while all goes well. */
   #lastFailure = "";
+  /** How many servers of the list in a row do not know this client. */
+  #unknownTo = 0;
+  /** What the last server said that does not know this client, until another one answers. */
+  #unknown: PalisadeError | undefined;
 
   constructor(claim: Claim, patience: Patience, route: Route, now: number) {
     this.#claim = claim;
@@ -230,7 +234,8 @@ export class Engine {
     // What is still under way has not failed yet: an earlier failure says more, such as which certificate was refused.
     const waits = link.state === "idle" ? "" : `${link.address.host} has not answered`;
     const failure = this.#lastFailure === "" ? waits : this.#lastFailure;
-    this.#refuse(new Unreachable(`no server could serve ${this.#name()} in time; the last failure: ${failure}`), now);
+    const unreachable = `no server could serve ${this.#name()} in time; the last failure: ${failure}`;
+    this.#refuse(this.#unknown ?? new Unreachable(unreachable), now);
   }
 
   #endLink(now: number): void {
@@ -365,6 +370,8 @@ export class Engine {
     this.#renew(link.openedAt, ttlMs);
     this.#route.succeeded(link.address);
     this.#lastFailure = "";
+    this.#unknownTo = 0;
+    this.#unknown = undefined;
     const isEnding = this.#phase === "releasing" || this.#phase === "abandoning";
     if (isEnding && !link.releaseSent) this.#sendRelease(link, now);
   }
@@ -436,6 +443,9 @@ export class Engine {
         if (isPassing) return this.#passOn(address, failure, now, location ?? leader);
         if (WAITED_FOR.has(failure.code) && this.#patience.waitMs > 0) return this.#retryLater(address, failure, now);
         if (failure.code === "no_session" && this.#phase === "waiting") return this.#acquireAnew(failure, now);
+        if (failure.code === "unauthenticated" && this.#mayBeKnown(failure, address)) {
+          return this.#passOn(address, failure, now, undefined);
+        }
         this.#tell({ kind: "refused", error: this.#refusal(failure, now) });
         return this.#finish();
       case "held":
@@ -458,6 +468,13 @@ export class Engine {
   #isOfServer({ code }: Failure, link: Link, now: number): boolean {
     if (this.#session === undefined || now >= this.#base + this.#ttlMs * COUNTED_PART) return false;
     return link.state === "dialling" || (link.state === "open" && !link.answered && UNKNOWN_CLIENT.has(code));
+  }
+
+  /** Whether another server of the list may know this client: the file of tokens of this one may be older. */
+  #mayBeKnown(failure: Failure, address: Address): boolean {
+    this.#unknown = refused(failure);
+    if (this.#route.has(address)) this.#unknownTo += 1;
+    return this.#unknownTo < this.#route.size;
   }
 
   /** The error that the user is told. A wait whose end came during a reconnect leaves nothing to wait for: `held`. */

@@ -41,6 +41,16 @@ export class Route {
     this.#hint = memory.last;
   }
 
+  /** How many servers the list has. */
+  get size(): number {
+    return this.#addresses.length;
+  }
+
+  /** Whether the list has this server. */
+  has(address: Address): boolean {
+    return this.#addresses.some((one) => same(one, address));
+  }
+
   /** The server to dial now. */
   next(): Address {
     const hint = this.#hint;

@@ -365,9 +365,35 @@ describe("acquire", () => {
     const denied = new World({ waitMs: 10_000 }).open().waiting();
     denied.say({ error: { error: "denied", message: "" } });
     assert.ok(denied.error instanceof Refused);
-    const first = new World({ waitMs: 10_000 });
-    first.do((engine, now) => engine.handleRefusal(first.link, unauthenticated, now));
-    assert.ok(first.error instanceof Refused);
+  });
+
+  it("asks all servers whether they know its client", () => {
+    const refuse = (world: World) =>
+      world.do((engine, now) => engine.handleRefusal(world.link, unauthenticated, now)).pass(50);
+    const stranger = refuse(new World({ waitMs: 10_000 }));
+    assert.deepEqual([stranger.host, stranger.events], ["b:2", []]);
+    refuse(stranger);
+    assert.ok(stranger.error instanceof Refused);
+    assert.equal(stranger.error.code, "unauthenticated");
+    const known = refuse(new World()).open().waiting().granted();
+    assert.deepEqual(known.kinds, ["granted"]);
+    // The other one cannot be reached.
+    const alone = refuse(new World()).cut().pass(60_000);
+    assert.ok(alone.error instanceof Refused);
+    assert.equal(alone.error.code, "unauthenticated");
+  });
+
+  it("takes a server that another one names for none of the list", () => {
+    const world = new World();
+    const body = JSON.stringify({ error: "not_leader", message: "", leader: { id: 3, client_addr: "c:3" } });
+    const redirect = { status: 307, location: "http://c:3/v1/hold", body };
+    world.do((engine, now) => engine.handleRefusal(world.link, redirect, now));
+    for (const host of ["c:3", "a:1"]) {
+      assert.equal(world.host, host);
+      world.do((engine, now) => engine.handleRefusal(world.link, unauthenticated, now)).pass(50);
+    }
+    assert.equal(world.host, "b:2");
+    assert.deepEqual(world.open().waiting().granted().kinds, ["granted"]);
   });
 
   it("leaves the queue over another server if one refuses it", () => {
