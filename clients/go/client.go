@@ -34,10 +34,11 @@ const (
 	doRelease = 30 * time.Second
 )
 
-// NewClient makes a client for the cluster with these nodes: HOST:PORT, separated by commas. It does not connect yet.
-// One node is enough to find the others, as long as it runs.
+// NewClient makes a client for the cluster with these nodes: HOST:PORT, separated by commas or spaces. A bare port takes
+// the host of the endpoint before it ("127.0.0.1:7401,7402,7403"), and an endpoint may be a URL, as palisade dev prints
+// it. It does not connect yet. One node is enough to find the others, as long as it runs.
 func NewClient(endpoints string, options Options) (*Client, error) {
-	list, err := splitEndpoints(endpoints)
+	list, err := splitEndpoints(endpoints, options.TLS != nil)
 	if err != nil {
 		return nil, err
 	}

@@ -552,7 +552,7 @@ func TestANodeThatRequiresTLSIsNamedSo(t *testing.T) {
 }
 
 func TestBadOptionsAreRefusedBeforeAnythingIsSent(t *testing.T) {
-	for _, endpoints := range []string{"", ",", "localhost", "http://127.0.0.1:1", "a:0", "a:70000", "a b:1", ":1"} {
+	for _, endpoints := range []string{"", ",", "localhost", "a b:1", "a:1 b", "ftp://a:1", "u@a:1"} {
 		if _, err := NewClient(endpoints, Options{}); err == nil {
 			t.Errorf("the endpoints %q are accepted", endpoints)
 		}

@@ -2,6 +2,7 @@ package palisade
 
 import (
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -112,23 +113,42 @@ func defaultOwner() string {
 	return host + process
 }
 
-// splitEndpoints reads a list of HOST:PORT, separated by commas.
-func splitEndpoints(list string) ([]string, error) {
+// splitEndpoints reads a list of endpoints, separated by commas or spaces. A bare port takes the host of the endpoint
+// before it. An endpoint may be a URL, as palisade dev prints it; https:// demands that the client is secure, and http://
+// says nothing about it.
+func splitEndpoints(list string, secure bool) ([]string, error) {
 	var endpoints []string
 	for _, part := range strings.Split(list, ",") {
-		part = strings.TrimSpace(part)
-		if part == "" {
-			continue
+		words := strings.Fields(part)
+		if len(words) == 0 {
+			return nil, errors.New("palisade: an endpoint is missing; name one node or several as HOST:PORT,HOST:PORT")
 		}
-		if !isAddress(part) {
-			return nil, fmt.Errorf("palisade: the endpoint %q is not HOST:PORT", part)
+		for _, word := range words {
+			endpoint := withoutScheme(word)
+			if last := len(endpoints) - 1; last >= 0 && isPort(word) {
+				before := endpoints[last]
+				endpoint = before[:strings.LastIndex(before, ":")+1] + word
+			}
+			if !isAddress(endpoint) {
+				return nil, fmt.Errorf("palisade: the endpoint %q is not HOST:PORT", word)
+			}
+			if strings.HasPrefix(word, "https://") && !secure {
+				return nil, fmt.Errorf("palisade: the endpoint %s demands TLS, and Options.TLS is nil", word)
+			}
+			endpoints = append(endpoints, endpoint)
 		}
-		endpoints = append(endpoints, part)
-	}
-	if len(endpoints) == 0 {
-		return nil, fmt.Errorf("palisade: no endpoint is given; name one node or several as HOST:PORT,HOST:PORT")
 	}
 	return endpoints, nil
+}
+
+// withoutScheme is the address in a URL, and every other text as it is.
+func withoutScheme(text string) string {
+	for _, scheme := range []string{"http://", "https://"} {
+		if strings.HasPrefix(text, scheme) {
+			return strings.TrimSuffix(strings.TrimPrefix(text, scheme), "/")
+		}
+	}
+	return text
 }
 
 // isAddress reports whether text is HOST:PORT, and can stand in a request's Host field.
@@ -137,6 +157,10 @@ func isAddress(text string) bool {
 	if err != nil || host == "" || strings.ContainsAny(text, "/@?# \t\r\n") {
 		return false
 	}
-	number, err := strconv.ParseUint(port, 10, 16)
+	return isPort(port)
+}
+
+func isPort(text string) bool {
+	number, err := strconv.ParseUint(text, 10, 16)
 	return err == nil && number > 0
 }

@@ -34,8 +34,9 @@ class BaseClient:
     ) -> None:
         """Checks the options; connects to nothing.
 
-        - `endpoints`: `"10.0.0.7:7401,10.0.0.8:7401"`, or a list. Any node will do; more of them
-          let the client go on when one is down.
+        - `endpoints`: `"10.0.0.7:7401,10.0.0.8:7401"`, or a list. In a text, commas or spaces stand
+          between the endpoints. A bare port takes the host before it, and an endpoint may be a URL.
+          Any node will do; more of them let the client go on when one is down.
         - `ca`: a file with the CA's certificate. With it, all connections use TLS.
         - `cert`, `key`: files with the client's certificate and its key.
         - `token`: a bearer token, in place of a certificate. It needs TLS.

@@ -7,10 +7,15 @@ followed by a pause that grows. No I/O, no clock.
 from __future__ import annotations
 
 import random
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
+# `HOST:PORT`, with brackets around an IPv6 address.
+_FORM = r"(?:\[(?P<ipv6>[^\[\]\s]+)\]|(?P<host>[^\[\]:/@?#\s]+)):(?P<port>[0-9]{1,5})"
+_ADDRESS = re.compile(_FORM)
+_URL = re.compile(rf"(?:https?|wss?)://{_FORM}/?")
 MAX_HOPS = 4
 # Pauses after a round in which every endpoint failed, in seconds.
 FIRST_PAUSE = 0.05
@@ -35,17 +40,19 @@ class Directory:
 
 
 def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[tuple[Endpoint, ...], bool]:
-    """The nodes in `host:port,host:port`, and whether one of them demands TLS (`https://`).
+    """The nodes of a list, and whether one of them demands TLS (`https://`).
 
-    A bare port belongs to the host before it: `10.0.0.7:7401,7402`.
+    In a text, endpoints stand between commas or spaces. A bare port belongs to the host before it:
+    `10.0.0.7:7401,7402`. An endpoint may be a URL, as `palisade dev` prints it.
     """
-    parts = endpoints.split(",") if isinstance(endpoints, str) else list(endpoints)
+    if isinstance(endpoints, str):
+        parts = [word for part in endpoints.split(",") for word in part.split() or [""]]
+    else:
+        parts = [part.strip() for part in endpoints]
     found: list[Endpoint] = []
     demands_tls = False
-    for part in (part.strip() for part in parts):
-        if not part:
-            continue
-        if part.isdecimal() and found:
+    for part in parts:
+        if found and part.isascii() and part.isdecimal():
             part = f"{Endpoint(found[-1].host, int(part))}"
         demands_tls |= part.startswith(("https://", "wss://"))
         found.append(_parse_one(part))
@@ -55,16 +62,12 @@ def parse_endpoints(endpoints: str | Sequence[str]) -> tuple[tuple[Endpoint, ...
 
 
 def _parse_one(text: str) -> Endpoint:
-    problem = ValueError(f"the endpoint {text!r} has not the form HOST:PORT")
-    try:
-        url = urlsplit(text if "://" in text else f"http://{text}")
-        host, port = url.hostname, url.port
-    except ValueError:
-        raise problem from None
-    is_plain = url.path in ("", "/") and not url.query and not url.fragment and "@" not in text
-    if not host or not port or not is_plain or url.scheme not in ("http", "https", "ws", "wss"):
-        raise problem
-    return Endpoint(host, port)
+    form = _URL if "://" in text else _ADDRESS
+    found = form.fullmatch(text)
+    port = int(found["port"]) if found else 0
+    if not found or not 0 < port < 65536:
+        raise ValueError(f"the endpoint {text!r} has not the form HOST:PORT")
+    return Endpoint(found["ipv6"] or found["host"].lower(), port)
 
 
 def parse_location(location: str) -> Endpoint | None:

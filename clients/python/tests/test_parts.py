@@ -112,19 +112,48 @@ class Requests(unittest.TestCase):
 
 
 class Endpoints(unittest.TestCase):
-    def test_forms(self) -> None:
-        nodes, tls = parse_endpoints("10.0.0.7:7401,7402, [::1]:7403 ,http://lock-4.example:7404/")
-        expected = [("10.0.0.7", 7401), ("10.0.0.7", 7402), ("::1", 7403), ("lock-4.example", 7404)]
-        self.assertEqual([(node.host, node.port) for node in nodes], expected)
-        self.assertFalse(tls)
-        self.assertTrue(parse_endpoints(["https://a:1"])[1])
-        self.assertEqual(str(nodes[2]), "[::1]:7403")
+    """The lists that the command line and the clients of all languages read, or refuse. The same
+    stand in client/src/endpoints.rs, and in the tests of the clients in Go and TypeScript."""
 
-    def test_other_forms_are_refused(self) -> None:
-        for text in ("", ",", "host", "host:", ":7401", "host:0", "host:99999", "ftp://h:1",
-                     "u@h:1", "h:1/path", "h:1?x", "7401"):  # fmt: skip
+    def test_lists_are_read_as_the_command_line_reads_them(self) -> None:
+        for text, expected in (
+            ("a:1,2,b:3,4", "a:1 a:2 b:3 b:4"),
+            ("[::1]:7401,7402", "[::1]:7401 [::1]:7402"),
+            (
+                "10.0.0.1:7400, 127.0.0.1:7401,7402",
+                "10.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402",
+            ),
+            (
+                "http://127.0.0.1:7401 http://127.0.0.1:7402",
+                "127.0.0.1:7401 127.0.0.1:7402",
+            ),
+            ("http://a:1/,2, http://[::1]:3", "a:1 a:2 [::1]:3"),
+        ):
+            nodes, demands_tls = parse_endpoints(text)
+            self.assertEqual(" ".join(map(str, nodes)), expected)
+            self.assertFalse(demands_tls, text)
+
+    def test_https_demands_tls(self) -> None:
+        nodes, demands_tls = parse_endpoints("https://a:1/,2")
+        self.assertEqual((" ".join(map(str, nodes)), demands_tls), ("a:1 a:2", True))
+
+    def test_other_lists_are_refused(self) -> None:
+        for text in (
+            "", "7401", "host", "host:", "host:0", "host:70000", ":1", "::1:7401", "a:1,,a:2",
+            "a:+1", "https://a", "https://a:1/x", "http://a", "http://a:1/x",
+        ):  # fmt: skip
             with self.assertRaises(ValueError, msg=text):
                 parse_endpoints(text)
+
+    def test_other_forms(self) -> None:
+        nodes, is_tls = parse_endpoints(["10.0.0.7:7401", "7402 ", "wss://Lock-4.example:7404"])
+        expected = [("10.0.0.7", 7401), ("10.0.0.7", 7402), ("lock-4.example", 7404)]
+        self.assertEqual([(node.host, node.port) for node in nodes], expected)
+        self.assertTrue(is_tls)
+        lists: list[list[str]] = [[], [""]]
+        for bad in (",", "ftp://h:1", "u@h:1", "h:1/path", "h:1?x", "h:1/", *lists):
+            with self.assertRaises(ValueError, msg=bad):
+                parse_endpoints(bad)
 
     def test_locations(self) -> None:
         self.assertEqual(parse_location("http://h:7402/v1/hold"), Endpoint("h", 7402))

@@ -22,7 +22,8 @@ export interface ClientOptions extends CoreOptions {
 /** A client of a cluster. */
 export class Client extends CoreClient {
   /**
-   * @param endpoints the servers, `HOST:PORT`, separated by commas or as a list; a bare port takes the host before it
+   * @param endpoints the servers, `HOST:PORT`, separated by commas or spaces, or as a list; a bare port takes the host
+   *   before it, and an endpoint may be a URL
    * @throws TypeError if an endpoint or the token is unusable.
    */
   constructor(endpoints: string | readonly string[], options: ClientOptions = {}) {

@@ -228,10 +228,16 @@ describe("the platform", () => {
 describe("endpoints", () => {
   const hosts = (list: string | string[]) => parseEndpoints(list, false).map(({ host }) => host);
 
+  // The same lists stand in client/src/endpoints.rs, and in the tests of the clients in Python and Go.
   it("are read as the command line reads them", () => {
-    assert.deepEqual(hosts("a:1,2,b:3,4"), ["a:1", "a:2", "b:3", "b:4"]);
-    assert.deepEqual(hosts("[::1]:7401,7402"), ["[::1]:7401", "[::1]:7402"]);
-    assert.deepEqual(hosts("http://127.0.0.1:7401 http://127.0.0.1:7402/"), ["127.0.0.1:7401", "127.0.0.1:7402"]);
+    const lists = [
+      ["a:1,2,b:3,4", "a:1 a:2 b:3 b:4"],
+      ["[::1]:7401,7402", "[::1]:7401 [::1]:7402"],
+      ["10.0.0.1:7400, 127.0.0.1:7401,7402", "10.0.0.1:7400 127.0.0.1:7401 127.0.0.1:7402"],
+      ["http://127.0.0.1:7401 http://127.0.0.1:7402", "127.0.0.1:7401 127.0.0.1:7402"],
+      ["http://a:1/,2, http://[::1]:3", "a:1 a:2 [::1]:3"],
+    ] as const;
+    for (const [list, expected] of lists) assert.equal(hosts(list).join(" "), expected);
     assert.deepEqual(hosts(["a:1", "b:2"]), ["a:1", "b:2"]);
   });
 
@@ -241,6 +247,8 @@ describe("endpoints", () => {
       [true, true, false],
     );
     assert.deepEqual(parseEndpoints("a:1", true), [{ host: "a:1", secure: true }]);
+    const https = ["a:1", "a:2"].map((host) => ({ host, secure: true }));
+    assert.deepEqual(parseEndpoints("https://a:1/,2", false), https);
   });
 
   it("are refused if they are none", () => {
@@ -257,6 +265,8 @@ describe("endpoints", () => {
       "a:+1",
       "https://a",
       "https://a:1/x",
+      "http://a",
+      "http://a:1/x",
       "ftp://a:1",
       "a b:1",
       "u@a:1",
