@@ -175,7 +175,8 @@ class Records:
     ) -> int:
         """Makes all changes, in their order, if all conditions hold, and none otherwise.
 
-        At most 32 of both. After a lost answer it is sent again only if it changes a record whose
+        At most 32 of both, and 256 KiB as JSON: a longer transaction is `Refused` as `too_large`,
+        and not sent. After a lost answer it is sent again only if it changes a record whose
         version, other than 0, is one of the conditions; a refused repetition is `UnknownOutcome`.
         """
         return _result(_requests.transact(self._client, changes, conditions, lock))

@@ -19,7 +19,7 @@ from ._call import Answer, Call
 from ._http import HttpRequest
 from ._request import check_key
 from ._watch import ID, WatchLink
-from .errors import PalisadeError, StaleToken, UnknownOutcome
+from .errors import PalisadeError, Refused, StaleToken, UnknownOutcome
 from .types import (
     Append,
     Change,
@@ -35,6 +35,9 @@ from .types import (
 
 T = TypeVar("T")
 Steps = Generator[Call[Any], None, T]
+
+# The longest transaction that a node reads, in bytes of its JSON.
+MAX_TRANSACTION = 256 * 1024
 
 
 def show(client: BaseClient, key: str, stale: bool) -> Steps[LockView]:
@@ -144,10 +147,15 @@ def _transaction(
     held = [] if lock is None else [IfHeld(lock.keys[0], lock.token)]
     conditions = [*held, *conditions]
     body = {"conditions": list(map(_condition, conditions)), "changes": list(map(_change, changes))}
+    text = json.dumps(body).encode()
+    if len(text) > MAX_TRANSACTION:
+        # A node refuses it before it has read all: its answer could be lost with the connection.
+        told = f"{what} has {len(text)} bytes as JSON; a node reads at most {MAX_TRANSACTION}"
+        raise Refused(told, "too_large")
     return _call(
         client,
         what,
-        HttpRequest("POST", "/v1/kv", json.dumps(body).encode()),
+        HttpRequest("POST", "/v1/kv", text),
         views.version_answer,
         writes=True,
         may_repeat=can_write_once_only(changes, conditions),

@@ -231,6 +231,18 @@ class RequestTest(unittest.TestCase):
         with self.assertRaises(RuntimeError, msg="the lock was never acquired"):
             self.do(lambda: client.records.put("k", "v", lock=lock))
 
+    def test_transaction_that_no_node_reads_is_refused_at_once(self) -> None:
+        """A node would refuse it before it has read all, and its answer could be lost."""
+        client = self.client(unused_address())
+        changes = [Put(f"k{n}", b"x" * 65_536) for n in range(4)]
+        for write in (
+            lambda: client.records.put("k", "x" * 200_000),
+            lambda: client.records.transact(changes),
+        ):
+            with self.assertRaises(palisade.Refused) as raised:
+                self.do(write)
+            self.assertEqual(raised.exception.code, "too_large")
+
     # Records.
 
     def test_record_is_read(self) -> None:
