@@ -17,6 +17,9 @@ import (
 const (
 	// watchSilence is how long a watch may be silent: a node sends a comment every 10 s.
 	watchSilence = 25 * time.Second
+	// serves is how long a stream lasts whose node does serve the watch. There are pauses between the attempts if all nodes
+	// tell something and end the stream sooner.
+	serves = time.Second
 	// maxEvent bounds an event, in bytes. The longest is a part of a listing, which has what an answer has.
 	maxEvent = maxBody
 )
@@ -224,7 +227,7 @@ func (w *Watcher) connect() {
 		w.leave(err, false)
 		return
 	}
-	s := &stream{body: response.Body, cancel: cancel, timer: timer, silence: w.silence}
+	s := &stream{body: response.Body, cancel: cancel, timer: timer, silence: w.silence, began: time.Now()}
 	if response.StatusCode != http.StatusOK {
 		body, _ := readBody(response)
 		s.close()
@@ -329,7 +332,9 @@ func (w *Watcher) take(raw rawEvent) bool {
 		w.leave(err, false)
 		return false
 	}
-	w.route.succeeded()
+	if time.Since(w.stream.began) > serves {
+		w.route.succeeded()
+	}
 	w.trouble = nil
 	w.refusals = map[string]bool{}
 	if raw.id != "" {
@@ -409,6 +414,7 @@ type stream struct {
 	cancel  context.CancelFunc
 	timer   *time.Timer
 	silence time.Duration
+	began   time.Time
 	lines   *bufio.Scanner
 }
 

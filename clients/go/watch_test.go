@@ -219,6 +219,19 @@ func TestAListingThatBreaksOffBeginsAnew(t *testing.T) {
 	next(t, w, "granted", "47")
 }
 
+// Goal: nodes that tell something and end the stream at once, in turns, are not asked without pauses.
+func TestNodesThatEndAWatchAtOnceAreAskedWithPauses(t *testing.T) {
+	part := strings.Replace(strings.TrimPrefix(listing, "id: 41\n"), `"complete":true`, `"complete":false`, 1)
+	script := streams("", part, nil)
+	w := watch(t, "", newHTTPNode(t, script, script), newHTTPNode(t, script, script))
+	for i := 0; i < 4; i++ {
+		next(t, w, "listing", "")
+	}
+	if w.route.rounds == 0 {
+		t.Error("no pause was made after both nodes had ended the stream")
+	}
+}
+
 func TestACompactedPastIsAnErrorOfItsOwn(t *testing.T) {
 	compacted := "id:\nevent: compacted\ndata: {\"floor\":120,\"message\":\"m\"}\n\n"
 	w := watch(t, "40", newHTTPNode(t, streams("40", queued+compacted+listing, (*peer).hang)))
