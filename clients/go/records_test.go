@@ -6,6 +6,7 @@ import (
 	"crypto/x509"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"strings"
@@ -355,6 +356,32 @@ func TestRequestsUseTLSAndTheToken(t *testing.T) {
 	}()
 	c = clientOf(t, Options{Patience: time.Minute}, listener.Addr().String())
 	if a := c.attempt(soon(t), listener.Addr().String(), aWrite); a.reached || a.err != errTLSRequired {
+		t.Fatalf("%+v", a)
+	}
+}
+
+// Goal: with TLS 1.3 a node refuses the client's certificate after the client may have sent its request, and reads none.
+func TestANodeThatRefusesTheCertificateHasReadNothing(t *testing.T) {
+	n := startNode(t, true)
+	strict, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{
+		Certificates: n.server.TLS.Certificates, ClientAuth: tls.RequireAnyClientCert,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer strict.Close()
+	go func() {
+		conn, err := strict.Accept()
+		if err != nil {
+			return
+		}
+		_ = conn.(*tls.Conn).Handshake()
+		_, _ = io.Copy(io.Discard, conn.(*tls.Conn).NetConn())
+		_ = conn.Close()
+	}()
+	config := n.server.Client().Transport.(*http.Transport).TLSClientConfig
+	c := clientOf(t, Options{TLS: config, Patience: time.Minute}, strict.Addr().String())
+	if a := c.attempt(soon(t), strict.Addr().String(), aWrite); a.reached || !refusesCertificate(a.err) {
 		t.Fatalf("%+v", a)
 	}
 }

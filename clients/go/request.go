@@ -209,6 +209,8 @@ func (c *Client) send(ctx context.Context, address string, what call) (*http.Res
 		switch {
 		case c.options.TLS == nil && strings.Contains(err.Error(), `malformed HTTP response "\x15`):
 			return nil, false, errTLSRequired
+		case refusesCertificate(err):
+			return nil, false, err
 		// The errors of these contexts are not wrapped: they would pass for the end of the caller's context.
 		case ctx.Err() != nil:
 			err = fmt.Errorf("no answer of %s in time", address)
@@ -219,6 +221,13 @@ func (c *Client) send(ctx context.Context, address string, what call) (*http.Res
 	}
 	response.Body = &cancelling{response.Body, cancel}
 	return response, true, nil
+}
+
+// refusesCertificate reports whether the node has refused the client's certificate: with TLS 1.3 after the handshake has
+// ended for the client, which may have sent its request. The node reads none then.
+func refusesCertificate(err error) bool {
+	_, alert, is := strings.Cut(err.Error(), "remote error: tls: ")
+	return is && strings.Contains(alert, "certificate")
 }
 
 // cancelling ends the request's context with its body.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import ssl
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -10,6 +11,10 @@ from ._messages import Garbage
 from ._route import Endpoint
 from ._wire import Security, Tls
 
+# The first byte with which a node that requires TLS answers a request without it.
+TLS_ALERT = b"\x15"
+# The node does not accept the client's certificate: the alerts of TLS, by OpenSSL's names.
+BAD_CERTIFICATE = re.compile(r"ALERT_.*(CERTIFICATE|UNKNOWN_CA)")
 MAX_HEAD = 64 * 1024
 MAX_LINE = 1024
 
@@ -66,12 +71,23 @@ class HttpWire:
         self._tls = Tls(security.context, endpoint.host) if security.context else None
         self._unsent = request.encode(endpoint, security.token)
         self._reader = Reader()
-        # Whether bytes of the request were handed to the network.
+        self._is_answered = False
+        # Whether bytes of the request were handed to the network, and the node may have read them.
         self.is_sent = False
 
     def feed(self, data: bytes) -> list[HttpEvent]:
         """What the bytes from the node mean. Raises `Garbage` and `ssl.SSLError`."""
-        return self._reader.feed(data if self._tls is None else self._tls.feed(data)[0])
+        if self._tls is None and not self._is_answered and data.startswith(TLS_ALERT):
+            self.is_sent = False
+            raise Garbage("the node requires TLS: name the CA's file (ca=…)")
+        self._is_answered = True
+        try:
+            return self._reader.feed(data if self._tls is None else self._tls.feed(data)[0])
+        except ssl.SSLError as error:
+            if BAD_CERTIFICATE.search(error.reason or ""):
+                # With TLS 1.3 the node says so after the request was sent, and does not read it.
+                self.is_sent = False
+            raise
 
     def outgoing(self) -> bytes:
         """The bytes to send to the node."""

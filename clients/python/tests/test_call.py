@@ -300,6 +300,17 @@ class Writing(unittest.TestCase):
             call.value()
         self.assertIn("the last failure was: a:1", str(raised.exception))
 
+    def test_node_that_requires_tls_had_no_write(self) -> None:
+        call = self.world.write(may_repeat=False, patience=0.04)
+        self.world.connect("a")
+        self.world.arrive(b"\x15\x03\x03\x00\x02\x02\x32")
+        self.world.connect("b")
+        self.world.arrive(b"\x15\x03\x03")
+        self.world.sleep(1)
+        with self.assertRaises(Unreachable) as raised:
+            call.value()
+        self.assertIn("requires TLS", str(raised.exception))
+
     def test_refusals_have_types(self) -> None:
         for answer, kind, fields in (
             (http(409, failure("stale fencing token", seen=18, got=17)), StaleToken, (18, 17)),

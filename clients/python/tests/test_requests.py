@@ -6,6 +6,7 @@ import asyncio
 import base64
 import json
 import socket
+import ssl
 import threading
 import time
 import unittest
@@ -554,6 +555,17 @@ class TlsRequests(Certificates):
         with self.assertRaises(palisade.Unreachable) as raised:
             client.records.append("k", "x")
         self.assertIn("not trusted", str(raised.exception))
+
+    def test_node_that_refuses_the_certificate_had_no_write(self) -> None:
+        """With TLS 1.3 the node says so after the client has sent its request."""
+        self.context.load_verify_locations(self.folder / "ca.crt")
+        self.context.verify_mode = ssl.CERT_REQUIRED
+        node = Node(DONE, tls=self.context)
+        self.addCleanup(node.stop)
+        ca = str(self.folder / "ca.crt")
+        client = palisade.Client(node.address, ca=ca, timeout=0.5)
+        with self.assertRaises(palisade.Unreachable):
+            client.records.append("k", "x")
 
 
 if __name__ == "__main__":
