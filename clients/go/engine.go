@@ -244,7 +244,7 @@ func (e *engine) tick(at instant) {
 	}
 }
 
-// expire ends a lease whose time is over. It is the first thing that every input does.
+// expire ends a lease whose time is over. Every input does this before it acts.
 func (e *engine) expire(at instant) {
 	if e.phase == holding && at >= e.leaseEnd {
 		text := "no node has renewed the lease in time"
@@ -774,7 +774,6 @@ func (e *engine) giveUp(at instant) {
 
 // setValue replaces the value of the grant. The answer is an actionProclaimed with the same number.
 func (e *engine) setValue(at instant, value string) uint64 {
-	e.expire(at)
 	e.nextValue++
 	n := e.nextValue
 	if e.phase != holding {
@@ -782,6 +781,8 @@ func (e *engine) setValue(at instant, value string) uint64 {
 		return n
 	}
 	e.values = append(e.values, proclamation{N: n, Value: value})
+	// If the lease has ended, the loss is the answer.
+	e.expire(at)
 	if len(e.values) == 1 {
 		e.sendValue()
 	}

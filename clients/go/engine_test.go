@@ -794,6 +794,13 @@ func TestAValueIsRepeatedAfterAResume(t *testing.T) {
 	s.expect("send value", "disconnect", "connect a:1", "send resume", "send value")
 }
 
+func TestALossIsTheAnswerToAValueThatComesTooLate(t *testing.T) {
+	s := held(t)
+	s.setValue(ms(2940), "x")
+	s.expect("disconnect",
+		"proclaimed 1 palisade: the lock is lost: no node has renewed the lease in time (expired)", "lost expired")
+}
+
 func TestOneValueIsUnderWayAtATime(t *testing.T) {
 	s := held(t)
 	value := func(n float64, text string) {
