@@ -35,7 +35,8 @@ export class Route {
 
   /** @param random a number from 0 (included) to 1 (excluded), for the jitter of pauses */
   constructor(addresses: readonly Address[], memory: RouteMemory, random: () => number) {
-    this.#addresses = addresses;
+    // A server that is named twice would hide those after it: the next one is found by the address of the last.
+    this.#addresses = addresses.filter((one, index) => addresses.findIndex((other) => same(one, other)) === index);
     this.#memory = memory;
     this.#random = random;
     this.#hint = memory.last;

@@ -211,6 +211,12 @@ describe("acquire", () => {
     assert.equal(world.engine.phase, "done");
   });
 
+  it("tries every endpoint of a list that names one twice", () => {
+    const world = new World({ endpoints: "a:1,a:1,b:2" }).open().cut().pass(50);
+    assert.equal(world.host, "b:2");
+    assert.equal(world.open().cut().pass(50).host, "a:1");
+  });
+
   it("says what has failed, not what was under way when its time ended", () => {
     const failed = new World({ endpoints: "a:1", reachMs: 1_500 });
     failed.cut().pass(1_500);
