@@ -185,7 +185,8 @@ impl PinnedPeers {
         let record = Record { format: FORMAT, met: updated.iter().map(entry).collect() };
         let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
         let path = self.directory.join(FILE_NAME);
-        files::replace(&SystemDisk, &path, &self.directory, &content).map_err(|error| error.to_string())?;
+        let written = files::replace(&SystemDisk, &path, &self.directory, &content);
+        written.map_err(|error| error.of_attempt().to_string())?;
         *self.met.lock() = updated;
         Ok(())
     }

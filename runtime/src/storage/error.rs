@@ -1,10 +1,12 @@
 //! Errors of a node's disk, each with a message for the operator who has to act on it.
 //!
 //! No failed write of the log is retried. An error during startup keeps the node from starting; a
-//! later failure of a log write stops it. (Two operations are repeated from scratch, because nothing
-//! builds on them yet: the preparation of a segment, and a snapshot of the node's own state.)
-//! After a failed write the content of the disk is unknown,
+//! later failure of a log write stops it: after a failed write the content of the disk is unknown,
 //! and a node that does not know what it has acknowledged must not acknowledge anything more.
+//!
+//! Three operations are repeated from scratch, because nothing builds on them yet: the preparation
+//! of a segment, a snapshot of the node's own state, and the record of a peer. Their failures do not
+//! stop the node ([`StorageError::AttemptFailed`]).
 
 use std::io;
 use std::ops::RangeInclusive;
@@ -160,6 +162,18 @@ pub enum StorageError {
         source: io::Error,
     },
 
+    /// A write on which nothing builds yet did not become durable. The node goes on, and repeats it from
+    /// scratch.
+    #[error("could not {action} {}: {source}", .path.display())]
+    AttemptFailed {
+        /// The attempted action, as a verb: "write to", "sync".
+        action: &'static str,
+        /// The file or directory.
+        path: PathBuf,
+        /// The operating system's error.
+        source: io::Error,
+    },
+
     /// One batch is larger than any frame can be.
     #[error(
         "one write of {bytes} bytes is more than a log frame can hold ({limit} bytes). The process must stop: the write cannot be made durable. Lower the limits on batches"
@@ -197,6 +211,15 @@ impl StorageError {
     pub(super) fn write(action: &'static str, path: impl Into<PathBuf>) -> impl FnOnce(io::Error) -> StorageError {
         let path = path.into();
         move |source| StorageError::WriteFailed { action, path, source }
+    }
+
+    /// The error of a failed attempt that the node repeats from scratch, for `map_err`: a failed write
+    /// in it does not stop the node.
+    pub(crate) fn of_attempt(self) -> StorageError {
+        match self {
+            StorageError::WriteFailed { action, path, source } => StorageError::AttemptFailed { action, path, source },
+            other => other,
+        }
     }
 }
 

@@ -160,6 +160,7 @@ impl Preparation {
         let make = move || {
             let blank = space.expect_room_for(size).map_err(StorageError::write("prepare", number.path(&directory)));
             let blank = blank.and_then(|()| Blank::create(&*disk, &directory, number, size));
+            let blank = blank.map_err(StorageError::of_attempt);
             match &blank {
                 Ok(_) => space.prepared(size),
                 Err(error) => space.not_prepared(error),
@@ -170,8 +171,8 @@ impl Preparation {
         let name = "wal-prepare";
         // Without a thread, the channel closes without a result.
         let work = self.disk.beside(name, Box::new(make)).unwrap_or_else(|error| {
-            self.space
-                .not_prepared(&StorageError::write("start a thread to prepare a segment in", &self.directory)(error));
+            let error = StorageError::write("start a thread to prepare a segment in", &self.directory)(error);
+            self.space.not_prepared(&error.of_attempt());
             Beside::done()
         });
         self.stage = Stage::Making(Making { work, made, number, size });
@@ -317,7 +318,8 @@ mod tests {
             settle(&mut wal, now, failures);
             assert!(wal.space().is_low());
             let view = wal.space().view();
-            assert!(view.obstacle.is_some_and(|why| why.contains("wal-00000000000000000002.log")));
+            let why = view.obstacle.expect("it says why");
+            assert!(why.contains("wal-00000000000000000002.log") && !why.contains("must stop"), "{why}");
             assert!(!files::temporary_path(&SegmentNumber(2).path(directory.path())).exists(), "it takes no space");
             // No retry before the pause is over.
             wal.tend(now);
@@ -360,7 +362,7 @@ mod tests {
             }
             assert!(term < 1_000_000 + 10 * FILLS, "the log never runs out of space");
         };
-        assert!(error.contains("wal-00000000000000000003.log"), "{error}");
+        assert!(error.contains("wal-00000000000000000003.log") && error.contains("must stop"), "{error}");
         drop(wal);
         let wal: DataDir = LockedDir::open_on(SystemDisk::shared(), directory.path())
             .unwrap()

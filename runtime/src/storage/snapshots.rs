@@ -98,6 +98,10 @@ impl Snapshots {
     /// If the snapshot did not become durable. Nothing builds on it then, so the caller may retry:
     /// a retry writes a new file and uses no content of the failed one.
     pub fn write<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
+        self.write_once(snapshot).map_err(StorageError::of_attempt)
+    }
+
+    fn write_once<S: Serialize>(&self, snapshot: &Snapshot<S>) -> Result<SnapshotInfo, StorageError> {
         let temporary = files::temporary_path(&names::own(&self.directory, snapshot.last));
         let written = write(&*self.disk, &temporary, self.cluster, snapshot);
         let published =
@@ -118,7 +122,7 @@ impl Snapshots {
             return self.publish(&mut under_way, &names::incoming(&self.directory, info.last), info);
         }
         drop(under_way);
-        self.write(snapshot).map(drop)
+        self.write_once(snapshot).map(drop)
     }
 
     /// Gives a durable file the name of a snapshot, and removes the files that it makes
@@ -284,7 +288,10 @@ mod tests {
         let (snapshots, _) = open(directory.path());
         let obstacle = directory.path().join(own(5) + ".tmp");
         fs::create_dir(&obstacle).unwrap();
-        assert!(snapshots.write(&snapshot(5)).unwrap_err().to_string().contains("could not create"));
+        let error = snapshots.write(&snapshot(5)).unwrap_err().to_string();
+        assert!(error.contains("could not create") && !error.contains("must stop"), "{error}");
+        // The log builds on a leader's snapshot.
+        assert!(snapshots.install(&snapshot(5)).unwrap_err().to_string().contains("must stop"));
         fs::remove_dir(&obstacle).unwrap();
         // A file cannot be renamed to an existing directory.
         fs::create_dir_all(directory.path().join(own(5)).join("full")).unwrap();
