@@ -347,7 +347,8 @@ impl Peers {
     /// Rejects a server that claims to be `node` but has another data directory, or a copy of it.
     fn verify(&self, node: NodeId, incarnation: Incarnation, start: &Start, peer_addr: &str) -> Result<(), String> {
         let expected = expected_incarnation(&self.members.lock(), node);
-        self.pinned.verify_or_pin(node, incarnation, start, peer_addr, expected)
+        let pinned = self.pinned.verify_or_pin(node, incarnation, start, peer_addr, expected);
+        pinned.map_err(|why| why.sentence(self.roster.node, node))
     }
 
     /// Rejects a request to replace a node if the lost directory is not of this cluster, or not the

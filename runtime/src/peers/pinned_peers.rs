@@ -14,15 +14,19 @@
 //!
 //! The file also records the peers' addresses: a node that has lost its log, and the members'
 //! addresses with it, asks there to be admitted again.
+//!
+//! A node whose disk is full still records the next start of a peer: the space of the next file is
+//! allocated before. Otherwise one full disk would keep out every peer that restarts.
 
 use std::collections::BTreeMap;
 use std::io::ErrorKind;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Incarnation, Start, StorageError, SystemDisk, Versioned, files};
+use crate::storage::{Disk, Incarnation, Start, StorageError, SystemDisk, Versioned, files};
 use crate::sync::Mutex;
 
 /// The file's name.
@@ -35,6 +39,7 @@ const FORMAT_WITHOUT_STARTS: u32 = 2;
 /// The incarnations of the nodes that this node has met.
 #[derive(Debug)]
 pub struct PinnedPeers {
+    disk: Arc<dyn Disk>,
     directory: PathBuf,
     /// The content of the file.
     met: Mutex<BTreeMap<NodeId, PinnedPeer>>,
@@ -49,6 +54,29 @@ struct PinnedPeer {
     /// The newest start that this node has seen.
     start: Start,
     peer_addr: String,
+}
+
+/// Why a server is not accepted as the node that it claims to be.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum NotPinned {
+    /// It has another data directory, or a copy of it: the sentence that refuses it.
+    Refused(String),
+    /// This node could not make the record of it durable: why.
+    NotRecorded(String),
+}
+
+impl NotPinned {
+    /// The sentence for the operator of `node`, which node `by` does not accept.
+    pub(super) fn sentence(self, by: NodeId, node: NodeId) -> String {
+        match self {
+            NotPinned::Refused(sentence) => sentence,
+            NotPinned::NotRecorded(why) => format!(
+                "node {by} cannot record on its own disk that node {node} was started, and accepts node {node} only then: \
+                 {why}. Free space in the file system of the data directory of node {by}, or repair that disk; node {node} \
+                 itself needs no repair, and is accepted soon afterwards"
+            ),
+        }
+    }
 }
 
 /// A pinned node, as stored in the file.
@@ -76,10 +104,13 @@ impl PinnedPeers {
     /// # Errors
     /// If the file cannot be read or decoded.
     pub fn load(directory: impl Into<PathBuf>) -> Result<PinnedPeers, StorageError> {
-        let directory = directory.into();
+        PinnedPeers::load_on(SystemDisk::shared(), directory.into())
+    }
+
+    fn load_on(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<PinnedPeers, StorageError> {
         let path = directory.join(FILE_NAME);
-        let met = match std::fs::read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => BTreeMap::new(),
+        let (met, length) = match disk.read(&path) {
+            Err(error) if error.kind() == ErrorKind::NotFound => (BTreeMap::new(), 0),
             Err(error) => return Err(StorageError::io("read", path)(error)),
             Ok(bytes) => {
                 let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
@@ -95,10 +126,18 @@ impl PinnedPeers {
                 let met = |Entry { node, generation, incarnation, start, peer_addr }| {
                     (NodeId::new(node, generation), PinnedPeer { incarnation, start, peer_addr })
                 };
-                record.met.into_iter().map(met).collect()
+                (record.met.into_iter().map(met).collect(), bytes.len())
             }
         };
-        Ok(PinnedPeers { directory, met: Mutex::new(met), writing: Mutex::default() })
+        let pinned = PinnedPeers { disk, directory, met: Mutex::new(met), writing: Mutex::default() };
+        pinned.preallocate(length);
+        Ok(pinned)
+    }
+
+    /// Allocates space for the next file, in case the disk is full by then. `length` is that of the
+    /// present one, in bytes. Without the space, only a full disk keeps the next one from being written.
+    fn preallocate(&self, length: usize) {
+        let _ = files::preallocate(&*self.disk, &self.directory.join(FILE_NAME), files::RESERVE.max(2 * length));
     }
 
     /// The address at which this node last reached each other node.
@@ -136,7 +175,7 @@ impl PinnedPeers {
         start: &Start,
         peer_addr: &str,
         expected: Option<Incarnation>,
-    ) -> Result<(), String> {
+    ) -> Result<(), NotPinned> {
         let _writing = self.writing.lock();
         if self.is_pinned(node, incarnation, start) {
             return Ok(());
@@ -144,18 +183,20 @@ impl PinnedPeers {
         let known = self.met.lock().get(&node).cloned();
         if let Some(known) = known.as_ref().filter(|known| known.incarnation == incarnation) {
             if !start.is_or_follows(&known.start) {
-                return Err(copied(node, start, &known.start));
+                return Err(NotPinned::Refused(copied(node, start, &known.start)));
             }
-            return self.remember(node, PinnedPeer { start: start.alone(), ..known.clone() });
+            let now = PinnedPeer { start: start.alone(), ..known.clone() };
+            return self.remember(node, now).map_err(NotPinned::NotRecorded);
         }
         if known.is_some() && expected != Some(incarnation) {
-            return Err(format!(
+            return Err(NotPinned::Refused(format!(
                 "node {node} was here before with another data directory, and has lost its votes and acknowledgements. \
                  Restore that directory, or remove node {node} from the cluster and join a server with a new node ID \
                  (docs/operations.md)"
-            ));
+            )));
         }
-        self.remember(node, PinnedPeer { incarnation, start: start.alone(), peer_addr: peer_addr.to_owned() })
+        let now = PinnedPeer { incarnation, start: start.alone(), peer_addr: peer_addr.to_owned() };
+        self.remember(node, now).map_err(NotPinned::NotRecorded)
     }
 
     /// Forgets a node. The file has it until it is written for another node.
@@ -185,9 +226,10 @@ impl PinnedPeers {
         let record = Record { format: FORMAT, met: updated.iter().map(entry).collect() };
         let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
         let path = self.directory.join(FILE_NAME);
-        let written = files::replace(&SystemDisk, &path, &self.directory, &content);
+        let written = files::replace(&*self.disk, &path, &self.directory, &content);
         written.map_err(|error| error.of_attempt().to_string())?;
         *self.met.lock() = updated;
+        self.preallocate(content.len());
         Ok(())
     }
 }
@@ -215,7 +257,11 @@ fn copied(node: NodeId, start: &Start, seen: &Start) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::atomic::Ordering;
+
     use super::*;
+    use crate::storage::LayeredDisk;
+    use crate::storage::failing::FullDisk;
 
     #[test]
     fn first_incarnation_stays_pinned() {
@@ -225,6 +271,7 @@ mod tests {
         for pinned in [pinned, PinnedPeers::load(directory.path()).unwrap()] {
             assert_eq!(pinned.verify_or_pin(two, first, &Start::default(), "two:1", None), Ok(()));
             let refusal = pinned.verify_or_pin(two, second, &Start::default(), "two:1", None).unwrap_err();
+            let refusal = refusal.sentence(NodeId(1), two);
             assert!(refusal.starts_with("node 2 was here before with another data directory"), "{refusal}");
         }
         let later = PinnedPeers::load(directory.path()).unwrap();
@@ -262,6 +309,32 @@ mod tests {
         assert_eq!(pinned.reached(two, "moved:1"), Ok(()));
         let later = PinnedPeers::load(directory.path()).unwrap();
         assert_eq!(later.addresses(), [(two, "moved:1".to_owned())]);
+    }
+
+    /// Goal: the next start of a peer is recorded although this node's disk is full. If it cannot be, the refused
+    /// node's operator reads whose disk is full.
+    #[test]
+    fn start_of_a_peer_is_recorded_on_a_full_disk() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = FullDisk::default();
+        let layered = Arc::new(LayeredDisk::new(disk.clone(), SystemDisk::shared()));
+        let (two, directory) = (NodeId(2), directory.path());
+        let pinned = PinnedPeers::load_on(layered, directory.to_owned()).unwrap();
+        let starts = [1, 2, 3].map(|count| Start { count, recent: (1..=count).rev().collect() });
+        let [first, second, third] = &starts;
+        let pin = |start: &Start| pinned.verify_or_pin(two, Incarnation(7), start, "two:1", None);
+        assert_eq!(pin(first), Ok(()));
+        disk.is_full.store(true, Ordering::Relaxed);
+        assert_eq!(pin(second), Ok(()));
+
+        // On this disk, what the earlier file took is not free for the next one.
+        let refusal = pin(third).unwrap_err().sentence(NodeId(1), two);
+        assert!(refusal.starts_with("node 1 cannot record on its own disk that node 2 was started"), "{refusal}");
+        assert!(refusal.contains("Free space") && !refusal.contains("must stop"), "{refusal}");
+        let later = PinnedPeers::load(directory).unwrap();
+        assert!(later.is_pinned(two, Incarnation(7), second), "the second start is durable");
+        disk.is_full.store(false, Ordering::Relaxed);
+        assert_eq!(pin(third), Ok(()));
     }
 
     #[test]

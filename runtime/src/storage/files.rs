@@ -40,14 +40,15 @@ pub(crate) fn replace(disk: &dyn Disk, path: &Path, directory: &Path, content: &
     publish(disk, path, directory)
 }
 
-/// Allocates space for the next [`replace`] of a file, so that a full disk does not make it fail.
-pub(super) fn preallocate(disk: &dyn Disk, path: &Path) -> Result<(), StorageError> {
+/// Allocates this many bytes for the next [`replace`] of a file, so that a full disk does not make
+/// it fail.
+pub(crate) fn preallocate(disk: &dyn Disk, path: &Path, bytes: usize) -> Result<(), StorageError> {
     let temporary = temporary_path(path);
     let file = disk.open(&temporary, Access::Continue).map_err(StorageError::write("create", &temporary))?;
-    file.write_all_at(&[0; RESERVE], 0).map_err(StorageError::write("write zeros to", &temporary))?;
+    file.write_all_at(&vec![0; bytes], 0).map_err(StorageError::write("write zeros to", &temporary))?;
     file.sync_all().map_err(StorageError::write("sync", &temporary))
 }
 
 /// Space allocated for a small file, in bytes: two blocks, more than an identity with a hundred
 /// founders takes.
-const RESERVE: usize = 8192;
+pub(crate) const RESERVE: usize = 8192;

@@ -148,5 +148,5 @@ pub(super) fn write(
 
 /// Allocates space for the next [`write()`].
 pub(super) fn preallocate(disk: &dyn Disk, directory: &Path) -> Result<(), StorageError> {
-    files::preallocate(disk, &path(directory))
+    files::preallocate(disk, &path(directory), files::RESERVE)
 }

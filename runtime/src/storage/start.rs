@@ -100,7 +100,7 @@ impl DataDir {
         let content = serde_json::to_vec(&record).expect("numbers can be written");
         files::replace(disk, &path, self.path(), &content)?;
         // For the next start, in case the disk is full by then. This start does not need it.
-        let _ = files::preallocate(disk, &path);
+        let _ = files::preallocate(disk, &path, files::RESERVE);
         Ok(record.start)
     }
 }

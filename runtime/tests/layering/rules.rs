@@ -94,15 +94,11 @@ const RULES: [Rule; 19] = [
         only: &[],
     },
     Rule {
-        // The description is a test, `/proc` is on no disk, and the pinned peers are read before the event loop begins.
+        // The description is a test, and `/proc` is on no disk.
         invariant: "a task that reads or writes a file leaves the event loop, and asks the storage for it",
         folders: &["runtime/src/http", "runtime/src/peers"],
         texts: FILES,
-        only: &[
-            "runtime/src/http/description.rs",
-            "runtime/src/http/metrics_page/process.rs",
-            "runtime/src/peers/pinned_peers.rs",
-        ],
+        only: &["runtime/src/http/description.rs", "runtime/src/http/metrics_page/process.rs"],
     },
     Rule {
         invariant: "only the server starts tasks on the thread of the connections between nodes",
