@@ -27,6 +27,7 @@ use super::App;
 use super::client_stream::ClientStream;
 use super::intake::Unanswered;
 use super::pace::Pace;
+use super::shared_stream::SharedStream;
 use crate::accounts::{AccountName, Connected};
 use crate::addresses::{ClientAddress, RemoteAddress};
 use crate::descriptors::{ConnectionLimit, PermitAt, UsedBy};
@@ -158,7 +159,9 @@ async fn serve(
     let permit = Arc::new(permit);
     // Answers that a client does not read stay in memory: a write that makes no progress ends the
     // connection, and so do writes that make too little.
-    let mut stream = TimeoutWriter::new(ClientStream::new(stream, unanswered.clone(), Pace::for_connection()));
+    let shared_stream = SharedStream::new(stream);
+    let stream = ClientStream::new(shared_stream.clone(), unanswered.clone(), Pace::for_connection());
+    let mut stream = TimeoutWriter::new(stream);
     stream.set_timeout(Some(limits::WRITE_TIMEOUT));
     // Shared, not moved: the stream is closed before the permit is free again.
     let (shared, of_connection) = (Arc::clone(&permit), Arc::clone(&permit));
@@ -187,7 +190,15 @@ async fn serve(
         }
     });
     let heads = Heads { within: Some(limits::HEAD_TIMEOUT), bytes: limits::HEAD_BYTES, headers: None };
-    if let Err(error) = run(&app, stream, service, heads, stop).await {
+    let ended = tokio::select! {
+        ended = run(&app, stream, service, heads, stop) => ended,
+        // Ends its request, too.
+        () = shared_stream.ended() => {
+            debug!("a client has left while its request was under way");
+            Ok(())
+        }
+    };
+    if let Err(error) = ended {
         let does_not_read = error.source().and_then(|cause| cause.downcast_ref()).is_some_and(is_write_timeout);
         if does_not_read && of_connection.watches.load(Ordering::Relaxed) {
             app.metrics.watchers_cut_off.inc();

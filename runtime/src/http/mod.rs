@@ -27,6 +27,7 @@ mod reply;
 mod route_list;
 mod routes;
 mod sessions;
+mod shared_stream;
 mod site;
 mod snapshot_limits;
 mod snapshots;

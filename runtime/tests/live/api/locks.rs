@@ -1,7 +1,8 @@
 //! `/v1/locks/{key}`: acquire, wait, release, read.
 
-use std::io::Write;
+use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -155,6 +156,33 @@ fn a_dropped_connection_withdraws_its_waiting_acquire() {
     assert_eq!(node.get(&session_path(&session)).ok()["keys"], json!([]), "the session lives, without its claim");
     node.release("k", &holder["session"], &holder["token"]).ok();
     assert_eq!(node.lock("k")["held"], false);
+}
+
+/// The same for a waiter that has sent bytes behind its request: the HTTP server does not read on then. A waiter that has
+/// sent them and stays is not taken for one that has left.
+#[test]
+fn a_dropped_connection_withdraws_its_wait_whatever_was_sent_behind_it() {
+    let (_cluster, node) = calm();
+    let holder = node.acquire("k", &json!({ "owner": "holder" })).ok();
+    let next = "GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n";
+    let wait = |behind: &str| {
+        let mut connection = TcpStream::connect(&node.0).unwrap();
+        let body = json!({ "wait_ms": 600_000, "ttl_ms": 600_000 }).to_string();
+        let head =
+            format!("POST /v1/locks/k/acquire HTTP/1.1\r\nHost: localhost\r\nContent-Length: {}\r\n\r\n", body.len());
+        connection.write_all((head + &body + behind).as_bytes()).unwrap();
+        connection.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+        connection
+    };
+    let mut stays = wait(next);
+    let leave = ["\r\n", next].map(wait);
+    node.wait_for_queue("k", 3);
+    drop(leave);
+    node.wait_for_queue("k", 1);
+    node.release("k", &holder["session"], &holder["token"]).ok();
+    let mut answers = String::new();
+    stays.read_to_string(&mut answers).unwrap();
+    assert_eq!(answers.matches("HTTP/1.1 200 OK").count(), 2, "{answers}");
 }
 
 /// A waiting acquire is answered, not left hanging, when another client ends its claim.
