@@ -24,7 +24,7 @@ use axum::response::Response;
 use palisade_client::wire::{Code, Failure};
 use palisade_spec::raft::NodeId;
 use tokio::sync::watch;
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, timeout};
 use tracing::debug;
 
 pub use self::accept::accept;
@@ -168,10 +168,17 @@ impl App {
 
     /// Resolves when this node no longer follows this leader, and the leader has had time to answer.
     fn no_longer_follows(&self, leader: NodeId) -> impl Future<Output = ()> + Send + 'static {
-        let mut leaders: watch::Receiver<Option<NodeId>> = self.core.view().watch_leader();
-        async move {
-            drop(leaders.wait_for(|known| *known != Some(leader)).await);
-            sleep(FAREWELL).await;
+        is_replaced(self.core.view().watch_leader(), leader)
+    }
+}
+
+/// Resolves when this leader has not been known for [`FAREWELL`], or the node has ended. A follower that misses some
+/// heartbeats knows no leader for a moment, and follows the same one again.
+async fn is_replaced(mut leaders: watch::Receiver<Option<NodeId>>, leader: NodeId) {
+    while leaders.wait_for(|known| *known != Some(leader)).await.is_ok() {
+        let is_back = timeout(FAREWELL, leaders.wait_for(|known| *known == Some(leader)));
+        if !is_back.await.is_ok_and(|known| known.is_ok()) {
+            return;
         }
     }
 }
@@ -230,6 +237,25 @@ mod tests {
         assert!(!asks(None, None) && !asks(Some("always"), Some("consistency=linearizable")));
         assert!(!asks(None, Some("prefix=consistency=stale")));
         assert!(!asks_this_node(&Method::POST, &HeaderMap::new(), Some("consistency=stale")));
+    }
+
+    /// Goal: what a follower has forwarded outlives a moment in which the follower knows no leader. It ends a while after
+    /// another node leads.
+    #[tokio::test]
+    async fn leader_that_is_back_was_not_replaced() {
+        let (leaders, known) = watch::channel(Some(NodeId(1)));
+        let replaced = tokio::spawn(is_replaced(known, NodeId(1)));
+        for _ in 0..2 {
+            leaders.send_replace(None);
+            sleep(FAREWELL / 10).await;
+            leaders.send_replace(Some(NodeId(1)));
+            sleep(FAREWELL * 2).await;
+            assert!(!replaced.is_finished());
+        }
+        let begun = Instant::now();
+        leaders.send_replace(Some(NodeId(2)));
+        timeout(Duration::from_secs(60), replaced).await.expect("it ends").unwrap();
+        assert!(begun.elapsed() >= FAREWELL, "answers are carried for a while");
     }
 
     #[test]
