@@ -460,7 +460,15 @@ pub async fn serve(mut config: ServerConfig, stop: impl Future<Output = ()>) -> 
     let forwarding_permits =
         ConnectionLimit::new(descriptors.forwarding, "forwarded requests", &metrics.peer_connections_refused);
     let accounts = Accounts::new(config.client_limits, descriptors.clients - for_admin, &metrics);
-    let setup = Setup { site, signer, audit, accounts, hub: Arc::clone(&hub), forwarding: forwarding_permits.clone() };
+    let setup = Setup {
+        site,
+        signer,
+        audit,
+        accounts,
+        hub: Arc::clone(&hub),
+        forwarding: forwarding_permits.clone(),
+        stop: stopped.clone(),
+    };
     let app = App::new(core.clone(), peers, metrics, space, setup);
     let mut listening = JoinSet::new();
     let at = if admin.is_some() { Listener::Clients } else { Listener::Only };

@@ -133,6 +133,7 @@ mod tests {
 
     use palisade_spec::lock::LockTable;
     use palisade_spec::raft::NodeId;
+    use tokio::sync::watch;
     use tokio::time::{sleep, timeout};
 
     use super::*;
@@ -171,6 +172,7 @@ mod tests {
             accounts: Accounts::new(ClientLimits::default(), 800, &metrics),
             hub: Hub::new(1, &metrics),
             forwarding: ConnectionLimit::new(8, "forwarded requests", &metrics.peer_connections_refused),
+            stop: watch::channel(false).1,
         };
         App::new(core, peers, metrics, Space::of_tests(1, 0), setup)
     }

@@ -137,6 +137,8 @@ pub struct App {
     lines: Arc<forward::Lines>,
     /// What the other members have said of themselves.
     said: Arc<forward::Said>,
+    /// Turns true when the node stops.
+    stop: tokio::sync::watch::Receiver<bool>,
     next_connection: Arc<AtomicU64>,
 }
 
@@ -155,12 +157,14 @@ pub struct Setup {
     pub hub: Arc<Hub>,
     /// Counts the connections over which requests are forwarded.
     pub forwarding: ConnectionLimit,
+    /// Turns true when the node stops.
+    pub stop: tokio::sync::watch::Receiver<bool>,
 }
 
 impl App {
     /// Creates the handlers' shared state.
     pub fn new(core: Core, peers: Arc<Peers>, metrics: Arc<Metrics>, space: Arc<Space>, setup: Setup) -> App {
-        let Setup { site, signer, audit, accounts, hub, forwarding } = setup;
+        let Setup { site, signer, audit, accounts, hub, forwarding, stop } = setup;
         let snapshot_reads = Arc::new(Semaphore::new(limits::SNAPSHOT_READS));
         let metrics_page = Arc::new(MetricsPage::new(&metrics));
         App {
@@ -190,6 +194,7 @@ impl App {
             metrics_page,
             lines: Arc::new(forward::Lines::new(forwarding)),
             said: Arc::default(),
+            stop,
             next_connection: Arc::new(AtomicU64::new(1)),
         }
     }

@@ -159,6 +159,22 @@ fn disconnected_client_of_a_follower_leaves_the_queue() {
     eventually("the second one has left", || (queue(&leader, "k") == 0).then_some(()));
 }
 
+/// Goal: a follower that is stopped answers the requests that it has forwarded: their clients go to another node at once,
+/// and the leader withdraws their waits.
+#[test]
+fn follower_that_stops_answers_what_it_has_forwarded() {
+    let (mut cluster, leader, follower) = calm();
+    let (leader, address) = (cluster.client_addr(leader), cluster.client_addr(follower));
+    post(&leader, "/v1/locks/k/acquire", &json!({ "ttl_ms": 3_600_000 })).ok();
+    let waiting = thread::spawn(move || {
+        post(&address, "/v1/locks/k/acquire", &json!({ "ttl_ms": 3_600_000, "wait_ms": 3_600_000 }))
+    });
+    eventually("it waits", || (queue(&leader, "k") == 1).then_some(()));
+    cluster.stop(follower);
+    waiting.join().unwrap().refused(503, "shutting_down");
+    eventually("the wait has left the queue", || (queue(&leader, "k") == 0).then_some(()));
+}
+
 /// Goal: a leader that hangs keeps no client of a follower waiting: its request ends as soon as another node
 /// leads, and so does its WebSocket. The next request reaches the new leader.
 #[test]

@@ -32,8 +32,10 @@ pub(super) use self::lines::Lines;
 pub(super) use self::members::Said;
 pub use self::origin::Origin;
 
-use super::{App, Caller, body, reply};
+use super::listen::stopped;
+use super::{App, Caller, body, not_taken, reply};
 use crate::accounts::AccountName;
+use crate::core::NotTaken;
 use crate::limits;
 
 /// A client that would rather be redirected sends `X-Forward: never`.
@@ -79,7 +81,7 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
         }
     };
     let client = tunnel::Client::of(&mut parts);
-    let deadline = Instant::now() + PATIENCE;
+    let (deadline, mut stop) = (Instant::now() + PATIENCE, app.stop.clone());
     loop {
         let leader = app.other_leader();
         let attempt = match leader {
@@ -87,8 +89,12 @@ pub(super) async fn to_leader(Caller(app): Caller, request: Request, next: Next)
                 client.return_to(&mut parts);
                 Ok(next.clone().run(Request::from_parts(parts.clone(), Body::from(body.clone()))).await)
             }
-            Some(leader) if is_upgrade => tunnel::open(&app, leader, &parts, &client).await,
-            Some(leader) => lines::send(&app, leader, &parts, body.clone()).await,
+            Some(leader) => tokio::select! {
+                opened = tunnel::open(&app, leader, &parts, &client), if is_upgrade => opened,
+                answered = lines::send(&app, leader, &parts, body.clone()), if !is_upgrade => answered,
+                // The leader withdraws a wait that ends here.
+                () = stopped(&mut stop) => return reply::response(Err(not_taken(NotTaken::Ended)), &uri),
+            },
         };
         let why = match attempt {
             // That node has lost its leadership, and has done nothing.
