@@ -296,8 +296,12 @@ impl ServeError {
     }
 }
 
-/// The nodes of `--peers` that neither founded the directory's cluster nor are members of it now.
+/// The nodes of `--peers` that neither founded the directory's cluster nor are members of it now. The log of a node
+/// that has just joined or returned names no members yet: then no node is known to be none.
 fn strangers(peers: &BTreeMap<NodeId, String>, identity: &Identity, members: &Members) -> String {
+    if members.iter().next().is_none() {
+        return String::new();
+    }
     let known = |number: u16| {
         let founders = identity.founders.keys().map(|founder| founder.number());
         founders.chain(members.iter().map(|(member, _)| member.number())).any(|one| one == number)
