@@ -140,8 +140,10 @@ impl<T: Transport> Driver<T> {
             Body::AppendEntries { commit, .. } => Some(commit),
             _ => None,
         };
+        let (from, term) = (message.from, message.term);
         self.step(Input::Receive(message));
-        let follows = !self.node.is_leader() && self.node.leader().is_some();
+        // A replaced leader's message that was delayed is no news.
+        let follows = self.node.leader() == Some(from) && self.node.term() == term;
         if follows && leader_commit.is_some_and(|commit| commit <= self.node.commit()) {
             self.freshness.is_current(self.now);
         }

@@ -8,7 +8,7 @@ use palisade_client::wire::{
     Acquire, Answer, Code, Consistency, Failure, MemberChange, Op, OpenSession, SessionId, Transfer,
 };
 use palisade_spec::lock::{Key, Principal};
-use palisade_spec::raft::{Body, Change, Progress, Snapshot, Stamp};
+use palisade_spec::raft::{Body, Change, Index, Position, Progress, ReadRound, Snapshot, Stamp};
 use parking_lot::Mutex;
 use rand::SeedableRng;
 use tokio::sync::oneshot;
@@ -293,6 +293,27 @@ impl World {
 fn acquire(session: Option<SessionId>, wait: Duration) -> Op {
     let wait_ms = u64::try_from(wait.as_millis()).unwrap();
     Op::Acquire { keys: "key".into(), options: Acquire { session, wait_ms, ..Acquire::default() }, number: None }
+}
+
+/// Goal: what a leader sent before it was replaced does not make a follower's state current, however late it arrives.
+#[test]
+fn message_of_an_earlier_term_does_not_make_the_state_current() {
+    let mut world = World::start(3, SnapshotPolicy::default());
+    let old = world.wait_for_leader();
+    let [one, two] = world.followers(old);
+    let term = world.node(old).term();
+    world.stop(old);
+    world.run_until("the next leader", |world| world.node(one).is_leader() || world.node(two).is_leader());
+    let (new, follower) = if world.node(one).is_leader() { (one, two) } else { (two, one) };
+    world.run_until("it is followed", |world| world.node(follower).leader() == Some(new));
+    world.stop(new);
+    // Shorter than an election timeout.
+    (0..20).for_each(|_| world.step());
+    let (prev, commit, stamp, round) = (Position::default(), Index(0), Stamp(0), ReadRound(0));
+    let body = Body::AppendEntries { prev, entries: Vec::new(), commit, stamp, round };
+    world.servers.get_mut(&follower).unwrap().inbox.messages.push(Message { from: old, to: follower, term, body });
+    assert!(world.age(follower) >= 19 * MILLISECOND);
+    assert_eq!(world.node(follower).leader(), Some(new));
 }
 
 /// Goal: an operator may repeatedly ask a leader to transfer leadership to a failed voter. The
