@@ -8,6 +8,10 @@
 //! state has everything that was committed until then. So the age counts from the request of the
 //! newest confirmed read, and is a true upper bound. (That a majority has *answered* lately is none:
 //! an answer may have been on its way while the majority elected another leader.)
+//!
+//! Except that the age is measured on the clock of the timers (`CLOCK_MONOTONIC` on Linux), which
+//! stands still while the machine is suspended: right after a suspend the age lacks its length, until
+//! the node hears from a leader, or stops to lead.
 
 use std::collections::VecDeque;
 use std::time::Instant;
