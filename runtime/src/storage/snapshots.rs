@@ -45,6 +45,11 @@ pub struct Snapshots {
 }
 
 impl Snapshots {
+    /// Whether there is a snapshot in a directory. Reads none.
+    pub(crate) fn exist(disk: &dyn Disk, directory: &Path) -> Result<bool, StorageError> {
+        Ok(Listing::of(disk, directory)?.newest().is_some())
+    }
+
     /// Reads the newest snapshot of a directory, if there is one, and verifies all of it.
     pub fn open<S: Stored>(
         disk: &Arc<dyn Disk>,
