@@ -25,7 +25,8 @@ const PRIVATE_FILE: u32 = 0o600;
 
 /// A disk: files, directories, locks, free space, and threads for background work.
 pub trait Disk: fmt::Debug + Send + Sync {
-    /// Creates a directory and its missing parents, durably.
+    /// Creates a directory and its missing parents, durably. The name of an existing one becomes durable, too, if this
+    /// process may make it so.
     ///
     /// # Errors
     /// The operating system's error.
@@ -236,6 +237,11 @@ impl Disk for SystemDisk {
         let absolute = std::path::absolute(path)?;
         let missing: Vec<&Path> = absolute.ancestors().take_while(|ancestor| !ancestor.exists()).collect();
         DirBuilder::new().recursive(true).mode(PRIVATE_DIRECTORY).create(&absolute)?;
+        if missing.is_empty() {
+            // A process may have created it and died before it made the name durable. The parent may be one that this
+            // process may not read, or that cannot be synced; then another one has created the directory.
+            let _ = absolute.parent().map(|parent| self.sync_directory(parent));
+        }
         missing.into_iter().filter_map(Path::parent).try_for_each(|parent| self.sync_directory(parent))
     }
 
