@@ -555,6 +555,7 @@ async fn open(
     let founders = identity.founders.iter().map(|(&id, address)| (id, Address::from(address.as_str())));
     let members = Members::founding(founders);
     let directory = directory.claim(&identity)?;
+    directory.end_join()?;
     let identity = directory.identity().clone();
     // Durable before a peer learns of this process.
     let start = directory.record_start(rand::random())?;

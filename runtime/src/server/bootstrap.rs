@@ -48,7 +48,7 @@ pub(super) async fn identify(
         return expected(config, directory, found).map(Some);
     }
     if let Some(address) = &config.join {
-        return join(config, tls, address, stop).await;
+        return join(config, tls, directory, address, stop).await;
     }
     founding(config).map(Some)
 }
@@ -104,6 +104,7 @@ fn expected(config: &ServerConfig, directory: &LockedDir, found: &Identity) -> R
 async fn join(
     config: &ServerConfig,
     tls: Option<&Tls>,
+    directory: &LockedDir,
     address: &str,
     mut stop: Pin<&mut impl Future<Output = ()>>,
 ) -> Result<Option<Identity>, ServeError> {
@@ -115,8 +116,8 @@ async fn join(
             config.peer_addr
         ))
     })?;
-    // Drawn once, so that an attempt after a lost answer repeats the same request.
-    let incarnation = Incarnation(rand::random());
+    // Drawn once, so that an attempt after a lost answer, or at a later start, repeats the same request.
+    let incarnation = directory.begin_join(config.node, Incarnation(rand::random()))?;
     let member = AddMember { id: config.node.number(), peer_addr, incarnation: Some(incarnation.to_string()) };
     let change = MemberChange::Add(member);
     let mut has_failed = false;

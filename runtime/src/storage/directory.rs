@@ -14,9 +14,10 @@ use super::{Identity, StorageError, files, identity, segment};
 /// The lock file's name.
 const LOCK_FILE: &str = "lock";
 /// How the names of a node's files begin.
-const OWN_FILES: [&str; 9] = [
+const OWN_FILES: [&str; 10] = [
     LOCK_FILE,
     identity::FILE_NAME,
+    "join.json",
     "start.json",
     "peers.json",
     "stepper",

@@ -13,6 +13,7 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use palisade_spec::raft::NodeId;
+use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
@@ -116,16 +117,23 @@ pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity
         Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(StorageError::io("read", path)(error)),
     };
-    let unreadable =
-        |error: serde_json::Error| StorageError::IdentityUnreadable { path: path.clone(), reason: error.to_string() };
-    let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
-    if found.format != FORMAT {
-        return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT..=FORMAT });
-    }
-    let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
+    let record: Record = decode(&bytes, &path, FORMAT)?;
     let Record { cluster, cluster_name, node, generation, incarnation, founders, restored, segments, .. } = record;
     let node = NodeId::new(node, generation);
     Ok(Some((Identity { cluster, cluster_name, node, incarnation, founders, restored }, segments)))
+}
+
+/// Decodes the content of a small file, whose only format is this one.
+pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], path: &Path, format: u32) -> Result<T, StorageError> {
+    let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let found: Versioned = serde_json::from_slice(bytes).map_err(unreadable)?;
+    if found.format != format {
+        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: format..=format });
+    }
+    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 /// Writes the file, durably and as a whole.

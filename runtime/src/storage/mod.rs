@@ -19,6 +19,7 @@
 //! | `identity.json` | cluster (ID and name), node, founders, the directory's incarnation: fixed at the first start; which segments the log has |
 //! | `peers.json` | the directory incarnations of the peers that this node has met (see `peers::pinned_peers`) |
 //! | `start.json` | how often the node was started, and a random number of each of its latest starts (see `start`) |
+//! | `join.json` | the incarnation under which the node of a new directory asks a cluster to admit it (see `joining`) |
 //! | `wal-00000000000000000001.log`… | the log's segments |
 //! | `snapshot-00000000000000000700-3.snap`… | the state after entry 700, which is of term 3 |
 //! | `return.json` | this node has lost its log and is about to get a new identity (see `set_aside`) |
@@ -75,6 +76,7 @@
 //! - `recover`, `tail`, `replay`: reading back; torn or damaged; possible or impossible records.
 //! - `snapshots`, `snapshot_file`, `snapshot_names`: the snapshots beside the log.
 //! - `set_aside`: a directory that has lost its log becomes another member's.
+//! - `joining`: what a new directory keeps until its node has joined a cluster.
 //! - `start`: the starts of the node, which show a copied directory to its peers.
 //! - `stepped`: the directory of a node that a test steps, which no server may serve.
 //!
@@ -90,6 +92,7 @@ pub(crate) mod failing;
 pub(crate) mod files;
 mod frame;
 mod identity;
+mod joining;
 mod layer;
 mod log_summary;
 mod mask;

@@ -21,13 +21,12 @@
 
 use std::ffi::OsString;
 use std::io::ErrorKind;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
 use super::directory::LockedDir;
-use super::identity::Versioned;
-use super::{Identity, Incarnation, StorageError, files};
+use super::{Identity, Incarnation, StorageError, files, identity};
 
 /// Name of the file that records an unfinished return.
 const RETURN_FILE: &str = "return.json";
@@ -111,7 +110,7 @@ impl LockedDir {
     fn read_return(&self) -> Result<Option<Record>, StorageError> {
         let path = self.return_file();
         match self.disk().read(&path) {
-            Ok(bytes) => decode(&bytes, &path).map(Some),
+            Ok(bytes) => identity::decode(&bytes, &path, FORMAT).map(Some),
             Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
             Err(error) => Err(StorageError::io("read", path)(error)),
         }
@@ -124,21 +123,10 @@ impl LockedDir {
     }
 }
 
-fn decode(bytes: &[u8], path: &Path) -> Result<Record, StorageError> {
-    let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let found: Versioned = serde_json::from_slice(bytes).map_err(unreadable)?;
-    if found.format != FORMAT {
-        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: FORMAT..=FORMAT });
-    }
-    serde_json::from_slice(bytes).map_err(unreadable)
-}
-
 #[cfg(test)]
 mod tests {
     use std::fs;
+    use std::path::Path;
 
     use palisade_spec::raft::NodeId;
 

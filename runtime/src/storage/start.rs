@@ -15,8 +15,7 @@ use std::io::ErrorKind;
 use serde::{Deserialize, Serialize};
 
 use super::directory::DataDir;
-use super::identity::Versioned;
-use super::{StorageError, files};
+use super::{StorageError, files, identity};
 
 /// The file's name.
 const FILE_NAME: &str = "start.json";
@@ -81,17 +80,7 @@ impl DataDir {
     pub fn record_start(&self, drawn: u64) -> Result<Start, StorageError> {
         let (disk, path) = (&**self.disk(), self.path().join(FILE_NAME));
         let earlier = match disk.read(&path) {
-            Ok(bytes) => {
-                let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
-                    path: path.clone(),
-                    reason: error.to_string(),
-                };
-                let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                if found.format != FORMAT {
-                    return Err(StorageError::UnknownFormat { path, found: found.format, known: FORMAT..=FORMAT });
-                }
-                serde_json::from_slice::<Record>(&bytes).map_err(unreadable)?.start
-            }
+            Ok(bytes) => identity::decode::<Record>(&bytes, &path, FORMAT)?.start,
             Err(error) if error.kind() == ErrorKind::NotFound => Start::default(),
             Err(error) => return Err(StorageError::io("read", path)(error)),
         };

@@ -40,6 +40,24 @@ fn await_caught_up(cluster: &Cluster, node: u16) {
     });
 }
 
+/// Goal: a server that the cluster has admitted, and that could not write its identity, joins at its next start, under the
+/// same node ID.
+#[test]
+fn join_that_failed_after_the_cluster_has_agreed_is_repeated() {
+    let mut cluster = Cluster::start_calm(1);
+    // The file cannot be created while there is a directory of its name.
+    let obstacle = cluster.data(2).join("identity.json.tmp");
+    fs::create_dir_all(&obstacle).unwrap();
+    let joined = cluster.join(1);
+    eventually("it cannot write its identity", || cluster.log(joined).contains("identity.json.tmp").then_some(()));
+    cluster.kill(joined);
+    assert_eq!(members(&cluster), [(1, true), (2, false)], "the cluster has admitted it");
+    fs::remove_dir(&obstacle).unwrap();
+    cluster.restart(joined);
+    await_caught_up(&cluster, joined);
+    assert!(!cluster.data(joined).join("join.json").exists());
+}
+
 /// Goal: a new server needs one address to join. It receives everything, and does not count for
 /// majorities until it is promoted to a voter.
 #[test]
