@@ -31,6 +31,9 @@ use super::{block_on, print_error};
 
 /// How long connecting to a node may take.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+/// How long a leader may take to have a read confirmed. One that was replaced notices it within a few election timeouts,
+/// and does not answer before.
+const CONFIRM_TIMEOUT: Duration = Duration::from_secs(5);
 /// How long to repeat a request that the node refuses because another client's was just before it.
 const RETRY_FOR: Duration = Duration::from_secs(60);
 /// How long a node may take to write a snapshot. It sends nothing before the snapshot is durable, and
@@ -134,7 +137,24 @@ async fn candidates(endpoints: Vec<String>, security: &Security) -> Vec<Candidat
         leaders.dedup();
         answers.extend(nodes::ask(leaders, security).await);
     }
-    leader_first(&endpoints, answers)
+    let mut candidates = leader_first(&endpoints, answers);
+    let is_replaced = match candidates.first() {
+        Some(first) if first.leads => !leads_still(&first.endpoint, security).await,
+        _ => false,
+    };
+    if is_replaced {
+        candidates[0].leads = false;
+        candidates.retain(|candidate| endpoints.contains(&candidate.endpoint));
+    }
+    candidates
+}
+
+/// Whether this node answers a read that a majority must confirm: a leader that was replaced says in its status that it
+/// leads, until it notices. A client that may not read locks believes the status.
+async fn leads_still(endpoint: &str, security: &Security) -> bool {
+    let asked = timeout(CONFIRM_TIMEOUT, send(endpoint, security, "GET", "/v1/locks?limit=1")).await;
+    let status = asked.ok().and_then(Result::ok).map(|response| response.status());
+    status.is_some_and(|status| [StatusCode::OK, StatusCode::UNAUTHORIZED, StatusCode::FORBIDDEN].contains(&status))
 }
 
 /// Of these nodes, the leader of the latest term that any of them knows, whether it is an endpoint or not; then the
@@ -212,7 +232,7 @@ async fn ask(
 ) -> Result<Response<Incoming>, SaveError> {
     let begun = Instant::now();
     loop {
-        let sent = timeout(patience, send(endpoint, security, method)).await;
+        let sent = timeout(patience, send(endpoint, security, method, "/v1/snapshot")).await;
         let response = sent.map_err(|_| SaveError::Unreachable(format!("no answer within {patience:?}")))??;
         if response.status() == StatusCode::OK {
             return Ok(response);
@@ -226,7 +246,8 @@ async fn ask(
     }
 }
 
-async fn send(endpoint: &str, security: &Security, method: &str) -> Result<Response<Incoming>, SaveError> {
+/// Sends a request to this node, which does not forward it to another one.
+async fn send(endpoint: &str, security: &Security, method: &str, path: &str) -> Result<Response<Incoming>, SaveError> {
     let unreachable = |error: &dyn std::fmt::Display| SaveError::Unreachable(error.to_string());
     let connected = timeout(CONNECT_TIMEOUT, security.dial(endpoint)).await;
     let late = |_| unreachable(&format!("no connection within {CONNECT_TIMEOUT:?}"));
@@ -234,7 +255,8 @@ async fn send(endpoint: &str, security: &Security, method: &str) -> Result<Respo
     let handshake = hyper::client::conn::http1::handshake(TokioIo::new(stream)).await;
     let (mut sender, connection) = handshake.map_err(|error| unreachable(&error))?;
     tokio::spawn(connection);
-    let mut request = Request::builder().method(method).uri("/v1/snapshot").header("host", endpoint);
+    let request = Request::builder().method(method).uri(path);
+    let mut request = request.header("host", endpoint).header("x-forward", "never");
     if let Some(token) = security.token().map_err(|error| SaveError::Failed(error.to_string()))? {
         request = request.header("authorization", format!("Bearer {token}"));
     }
@@ -273,7 +295,9 @@ fn cannot(action: &str, path: &Path, error: &std::io::Error) -> SaveError {
 
 #[cfg(test)]
 mod tests {
+    use std::io::Read;
     use std::net::TcpListener;
+    use std::thread::JoinHandle;
 
     use palisade_client::wire::StatusView;
     use serde_json::json;
@@ -312,6 +336,41 @@ mod tests {
             candidate("silent:1", false, READ_TIMEOUT),
         ];
         assert_eq!(leader_first(&endpoints, answers), expected);
+    }
+
+    /// A node that gives one answer, with this status; its thread returns the head of the request.
+    fn answering(status: &'static str) -> (String, JoinHandle<String>) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let endpoint = listener.local_addr().unwrap().to_string();
+        let node = std::thread::spawn(move || {
+            let (mut stream, _) = listener.accept().unwrap();
+            let (mut head, mut byte) = (Vec::<u8>::new(), [0_u8]);
+            while !head.ends_with(b"\r\n\r\n") {
+                stream.read_exact(&mut byte).unwrap();
+                head.extend(byte);
+            }
+            write!(stream, "HTTP/1.1 {status}\r\nContent-Length: 0\r\n\r\n").unwrap();
+            String::from_utf8(head).unwrap()
+        });
+        (endpoint, node)
+    }
+
+    /// Goal: a leader that was replaced and has not noticed it does not count as the leader. Where the client may not
+    /// ask, the node's status counts.
+    #[test]
+    fn leader_answers_a_read_itself() {
+        for (status, leads) in [
+            ("200 OK", true),
+            ("401 Unauthorized", true),
+            ("403 Forbidden", true),
+            ("307 Temporary Redirect", false),
+            ("503 Service Unavailable", false),
+        ] {
+            let (endpoint, node) = answering(status);
+            assert_eq!(block_on(leads_still(&endpoint, &Security::plain())), leads, "{status}");
+            let head = node.join().unwrap().to_ascii_lowercase();
+            assert!(head.starts_with("get /v1/locks?") && head.contains("\r\nx-forward: never\r\n"), "{head}");
+        }
     }
 
     /// Goal: a node that accepts the connection and answers nothing does not keep the command for ever.
