@@ -5,12 +5,13 @@ use super::imports::Modules;
 
 /// The server's modules. Each imports only modules that stand before it, so there are no cycles:
 /// above all, the core knows nothing of sockets, and the storage nothing of the core.
-const MODULES: [&str; 23] = [
+const MODULES: [&str; 24] = [
     "limits",
     "addresses",
     "sync",
     "per_address",
     "log_pause",
+    "certificate_end",
     "budget",
     "metrics",
     "accounts",
