@@ -49,11 +49,8 @@ struct Gauges {
     preparation_failures: Counter,
     lag: Family<Peer, Gauge>,
     protocol: Family<Peer, Gauge>,
-    /// Empty without TLS.
-    certificate_end: Family<NoLabels, Gauge>,
+    certificate_end: Gauge,
 }
-
-type NoLabels = [(&'static str, &'static str); 0];
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
 struct Peer {
@@ -135,10 +132,8 @@ impl MetricsPage {
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
         }
-        g.certificate_end.clear();
-        if let Some(end) = peers.roster().tls.as_ref().and_then(|tls| tls.certificate_end()) {
-            g.certificate_end.get_or_create(&[]).set(number(end));
-        }
+        g.certificate_end.set(number(peers.roster().tls.as_ref().and_then(|tls| tls.certificate_end()).unwrap_or(0)));
+
         g.protocol.clear();
 
         for (peer, _) in view.members.iter().filter(|(peer, _)| *peer != node) {
@@ -183,7 +178,7 @@ impl Gauges {
         );
         r.register(
             "certificate_end_timestamp_seconds",
-            "When the certificate of --tls-cert ends, in seconds of Unix time",
+            "When the certificate of --tls-cert ends, in seconds of Unix time; 0 without TLS",
             self.certificate_end.clone(),
         );
         r.register(

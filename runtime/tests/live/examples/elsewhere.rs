@@ -149,6 +149,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
             ("runtime/tests/live/operating/config.rs", "--print-config"),
         ],
     ),
+    of(
+        "docs/operations.md",
+        "export PALISADE_ENDPOINTS=",
+        "its nodes are other machines, and the commands behind it would look for them",
+        &[("runtime/tests/live/examples/shell.rs", "PALISADE_ENDPOINTS=")],
+    ),
     of("docs/operations.md", "palisade serve --id 4", SERVES, &[("runtime/tests/live/membership.rs", "fn ")]),
     of("docs/operations.md", "palisade serve --id 11", SERVES, &[("runtime/tests/live/founding.rs", "--restore")]),
     of("docs/fencing.md", "palisade serve", SERVES, &[("runtime/tests/live/examples/mod.rs", "\"--sign-grants\"")]),
