@@ -71,8 +71,11 @@ struct Unanswered {
 impl Unanswered {
     fn add(&self, time: u64, now: u64) {
         let second = now / MICROSECONDS;
-        let counted = self.second.swap(second, Ordering::Relaxed);
-        if counted != second {
+        let counted = self.second.load(Ordering::Relaxed);
+        // The first of a second makes room for the others.
+        if counted < second
+            && self.second.compare_exchange(counted, second, Ordering::Relaxed, Ordering::Relaxed).is_ok()
+        {
             let before = self.this.swap(0, Ordering::Relaxed);
             self.last.store(if counted + 1 == second { before } else { 0 }, Ordering::Relaxed);
         }
@@ -96,7 +99,7 @@ pub(super) struct Turns {
     /// What an account may have beyond its share while it is alone.
     surplus: usize,
     active: Lately,
-    /// The requests of all accounts.
+    /// The requests of all accounts, while several are active.
     unanswered: Unanswered,
     start: Instant,
     /// How long an account counts as active after a request.
@@ -109,6 +112,11 @@ impl Turns {
     pub(super) fn new(surplus: usize, start: Instant, delayed: &Counter) -> Turns {
         let (active, unanswered, delayed) = (Lately::default(), Unanswered::default(), delayed.clone());
         Turns { surplus, active, unanswered, start, active_for: ACTIVE_FOR, delayed }
+    }
+
+    /// Whether one account has sent all requests lately.
+    fn has_one_account(&self, now: u64) -> bool {
+        self.active.has_one(now, microseconds(self.active_for))
     }
 
     /// Microseconds since the start.
@@ -186,7 +194,7 @@ impl Own {
 
     /// How many unanswered requests the account may have now.
     fn limit(&self, now: u64) -> usize {
-        if self.turns.active.has_one(now, microseconds(self.turns.active_for)) {
+        if self.turns.has_one_account(now) {
             return self.share + self.turns.surplus;
         }
         let (all, own) = (self.turns.unanswered.times(now), self.unanswered.times(now));
@@ -210,9 +218,12 @@ pub struct Turn {
 impl Drop for Turn {
     fn drop(&mut self) {
         let (own, now) = (&self.own, self.own.turns.now());
-        let time = now.saturating_sub(self.came);
-        own.unanswered.add(time, now);
-        own.turns.unanswered.add(time, now);
+        // What an account has while it is alone bounds no other one.
+        if !own.turns.has_one_account(now) {
+            let time = now.saturating_sub(self.came);
+            own.unanswered.add(time, now);
+            own.turns.unanswered.add(time, now);
+        }
         let (limit, mut permits) = (own.limit(now), own.permits.lock());
         if *permits > limit {
             *permits -= 1;
