@@ -124,7 +124,7 @@ pub use identity::{DEFAULT_CLUSTER_NAME, Identity, Incarnation};
 pub use layer::{DiskLayer, FileLayer, LayeredDisk, LayeredFile};
 pub use recover::{Cut, RecoveryReport};
 pub use segment::FRAMES_AT;
-pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, Stored, read as read_snapshot};
+pub use snapshot_file::{SnapshotFlaw, SnapshotHash, SnapshotInfo, read as read_snapshot};
 pub use snapshots::{Incoming, Snapshots};
 pub use space::{Space, SpaceView};
 pub use start::Start;

@@ -21,7 +21,7 @@ use super::segment::{self, Segment, Start};
 use super::segment_number::SegmentNumber;
 use super::snapshots::Snapshots;
 use super::tail::{self, Tail};
-use super::{DataDir, StorageError, Stored};
+use super::{DataDir, StorageError};
 
 /// Findings and repairs of a recovery, for the process's log output.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -84,7 +84,7 @@ pub(super) struct LastSegment {
 /// Reads the log back. `blank` is the content of the disk at the first start.
 pub(super) fn recover<S>(directory: &DataDir, blank: Durable<S>) -> Result<Recovered<S>, StorageError>
 where
-    S: StateMachine + Stored,
+    S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
     let (snapshots, snapshot) = Snapshots::open(directory.disk(), directory.path(), directory.identity().cluster)?;
@@ -182,7 +182,7 @@ struct Reader<S: StateMachine> {
 
 impl<S> Reader<S>
 where
-    S: StateMachine + Stored,
+    S: StateMachine + DeserializeOwned,
     S::Command: DeserializeOwned,
 {
     /// Makes a reader that starts at segment `first`; `None` if there are no segments.

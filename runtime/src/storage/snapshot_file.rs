@@ -17,11 +17,9 @@
 //! shows that the file is complete.
 
 use std::io::{self, Read, Write};
-
-use palisade_client::codec::{self, CodecError};
 use std::sync::Arc;
 
-use palisade_spec::lock::{EarlierTable, LockTable, TableWithoutModes};
+use palisade_client::codec;
 use palisade_spec::raft::{Members, Position, Snapshot, Stamp};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
@@ -30,10 +28,8 @@ use sha2::{Digest, Sha256};
 use super::frame::field;
 
 const MAGIC: [u8; 8] = *b"PALISNAP";
-/// The format that this program writes.
+/// The format that this program writes and reads.
 pub(super) const FORMAT: u32 = 6;
-/// The oldest format that this program reads. Only the state differs from one to the next.
-pub(super) const OLDEST_FORMAT: u32 = 4;
 /// Length of the fields before the header, in bytes: magic, format, cluster, length.
 const PREFIX: usize = 24;
 /// Maximum header length, in bytes; a greater length is damage.
@@ -42,27 +38,6 @@ const HEADER_BYTES: u32 = 1 << 20;
 const CHUNK: usize = 64 * 1024;
 /// Length of the end of the file, in bytes: the mark that no chunk follows, the length, the hash.
 const END: usize = 4 + 8 + 32;
-
-/// A state that snapshots hold.
-pub trait Stored: DeserializeOwned {
-    /// Reads a state as files of this format have it.
-    ///
-    /// # Errors
-    /// As [`codec::decode_from`].
-    fn decode(_format: u32, from: &mut impl Read) -> Result<Self, CodecError> {
-        codec::decode_from(from)
-    }
-}
-
-impl Stored for LockTable {
-    fn decode(format: u32, from: &mut impl Read) -> Result<LockTable, CodecError> {
-        match format {
-            4 => codec::decode_from::<TableWithoutModes>(from).map(Into::into),
-            5 => codec::decode_from::<EarlierTable>(from).map(Into::into),
-            _ => codec::decode_from(from),
-        }
-    }
-}
 
 /// All of a snapshot except the state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
@@ -118,7 +93,7 @@ pub enum SnapshotFlaw {
     #[error("it cannot be read: {0}")]
     Io(#[from] io::Error),
     /// The file is in a format that this program does not know.
-    #[error("it is in format {0}; this program knows the formats {OLDEST_FORMAT} to {FORMAT}")]
+    #[error("it is in format {0}; this program reads format {FORMAT}")]
     UnknownFormat(u32),
     /// The file belongs to another cluster.
     #[error(
@@ -175,11 +150,14 @@ fn head(cluster: u64, header: &Header) -> Vec<u8> {
 ///
 /// # Errors
 /// The file's flaw and its offset.
-pub fn read<S: Stored>(from: impl Read, cluster: Option<u64>) -> Result<(Snapshot<S>, SnapshotInfo), SnapshotFlaw> {
+pub fn read<S: DeserializeOwned>(
+    from: impl Read,
+    cluster: Option<u64>,
+) -> Result<(Snapshot<S>, SnapshotInfo), SnapshotFlaw> {
     let mut file = Hashed { inner: from, hash: Sha256::new(), bytes: 0 };
-    let (format, header) = read_head(&mut file, cluster)?;
+    let header = read_head(&mut file, cluster)?;
     let mut chunks = ChunkReader { file, chunk: Vec::new(), at: 0, chunk_at: 0, flaw: None, is_over: false };
-    let decoded = S::decode(format, &mut chunks);
+    let decoded = codec::decode_from::<S>(&mut chunks);
     // A flaw of a chunk is the cause, and the decoder's error only its consequence.
     if let Some(flaw) = chunks.flaw.take() {
         return Err(flaw);
@@ -202,8 +180,8 @@ pub fn read<S: Stored>(from: impl Read, cluster: Option<u64>) -> Result<(Snapsho
     Ok((header.with(machine), info))
 }
 
-/// Reads the format and the header.
-fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<(u32, Header), SnapshotFlaw> {
+/// Reads the header of a file in the format of this program.
+fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<Header, SnapshotFlaw> {
     let damaged = |what: &str| SnapshotFlaw::Damaged { offset: 0, what: what.to_owned() };
     let mut head = file.take_vec(PREFIX, 0, "its head")?;
     if head[..8] != MAGIC {
@@ -219,15 +197,14 @@ fn read_head(file: &mut Hashed<impl Read>, cluster: Option<u64>) -> Result<(u32,
         return Err(damaged("its header does not match its checksum"));
     }
     let format = u32::from_le_bytes(field(head, 8));
-    if !(OLDEST_FORMAT..=FORMAT).contains(&format) {
+    if format != FORMAT {
         return Err(SnapshotFlaw::UnknownFormat(format));
     }
     if cluster.is_some_and(|cluster| cluster != u64::from_le_bytes(field(head, 12))) {
         return Err(SnapshotFlaw::WrongCluster);
     }
-    let header = codec::decode(&head[PREFIX..])
-        .map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })?;
-    Ok((format, header))
+    codec::decode(&head[PREFIX..])
+        .map_err(|error| SnapshotFlaw::NotUnderstood { offset: PREFIX as u64, what: format!("its header: {error}") })
 }
 
 /// Reads the end of the file, behind the mark that no chunk follows.
@@ -393,18 +370,6 @@ fn chunk_sum(length: [u8; 4], bytes: &[u8]) -> u32 {
 }
 
 #[cfg(test)]
-impl<T: DeserializeOwned> Stored for Vec<T> {}
-
-#[cfg(test)]
-impl Stored for () {}
-
-#[cfg(test)]
-impl Stored for String {}
-
-#[cfg(test)]
-impl Stored for super::testing::Tape {}
-
-#[cfg(test)]
 mod tests {
     use palisade_spec::raft::{Index, Term};
 
@@ -484,12 +449,15 @@ mod tests {
         let (bytes, _) = file(vec![1_u8]);
         let refusal = read::<Vec<u8>>(bytes.as_slice(), Some(0xC2));
         assert!(matches!(refusal, Err(SnapshotFlaw::WrongCluster)));
-        let mut later = head(CLUSTER, &Header::of(&snapshot(())));
-        later[8] = 7;
-        let end = later.len() - 4;
-        let sum = crc32c::crc32c(&later[..end]);
-        later[end..].copy_from_slice(&sum.to_le_bytes());
-        assert!(matches!(read::<Vec<u8>>(later.as_slice(), Some(CLUSTER)), Err(SnapshotFlaw::UnknownFormat(7))));
+        for format in [5, 7] {
+            let mut other = head(CLUSTER, &Header::of(&snapshot(())));
+            other[8] = format;
+            let end = other.len() - 4;
+            let sum = crc32c::crc32c(&other[..end]);
+            other[end..].copy_from_slice(&sum.to_le_bytes());
+            let refusal = read::<Vec<u8>>(other.as_slice(), Some(CLUSTER)).unwrap_err();
+            assert_eq!(refusal.to_string(), format!("it is in format {format}; this program reads format 6"));
+        }
     }
 
     #[test]

@@ -20,12 +20,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use palisade_spec::raft::{Position, Snapshot};
 use serde::Serialize;
+use serde::de::DeserializeOwned;
 
 pub use self::receiving::Incoming;
 
 use self::receiving::UnderWay;
 use super::disk::{Access, Disk, DiskFile, FromStart};
-use super::snapshot_file::{self, FORMAT, OLDEST_FORMAT, SnapshotFlaw, SnapshotInfo, Stored};
+use super::snapshot_file::{self, FORMAT, SnapshotFlaw, SnapshotInfo};
 use super::snapshot_names::{self as names, Listing};
 use super::{StorageError, files};
 use crate::sync::Mutex;
@@ -51,7 +52,7 @@ impl Snapshots {
     }
 
     /// Reads the newest snapshot of a directory, if there is one, and verifies all of it.
-    pub fn open<S: Stored>(
+    pub fn open<S: DeserializeOwned>(
         disk: &Arc<dyn Disk>,
         directory: &Path,
         cluster: u64,
@@ -157,7 +158,7 @@ impl Snapshots {
 }
 
 /// Reads the snapshot whose name says that it ends at `last`.
-fn read<S: Stored>(
+fn read<S: DeserializeOwned>(
     disk: &dyn Disk,
     path: &Path,
     last: Position,
@@ -169,7 +170,7 @@ fn read<S: Stored>(
         Ok(read) => read,
         Err(SnapshotFlaw::Io(source)) => return Err(StorageError::Io { action: "read", path, source }),
         Err(SnapshotFlaw::UnknownFormat(found)) => {
-            return Err(StorageError::UnknownFormat { path, found, known: OLDEST_FORMAT..=FORMAT });
+            return Err(StorageError::UnknownFormat { path, found, known: FORMAT..=FORMAT });
         }
         Err(SnapshotFlaw::WrongCluster) => return Err(StorageError::WrongCluster { path }),
         Err(SnapshotFlaw::NotUnderstood { offset, what }) => {

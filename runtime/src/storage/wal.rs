@@ -32,7 +32,7 @@ use super::recover::{self, LastSegment, RecoveryReport};
 use super::segment::{FRAMES_AT, Header, Start};
 use super::segment_gc::Removal;
 use super::segment_number::{SegmentNumber, Segments};
-use super::{DataDir, Snapshots, Space, StorageError, Stored};
+use super::{DataDir, Snapshots, Space, StorageError};
 
 /// Default size of a segment, in bytes.
 pub const DEFAULT_SEGMENT_BYTES: u64 = 16 << 20;
@@ -95,7 +95,7 @@ impl<S: StateMachine> Wal<S> {
     /// If the log is damaged, or if an operation of the operating system fails.
     pub fn open(directory: DataDir, blank: Durable<S>) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
-        S: Stored,
+        S: DeserializeOwned,
         S::Command: Serialize + DeserializeOwned,
     {
         Wal::open_with_segments_of(DEFAULT_SEGMENT_BYTES, directory, blank)
@@ -114,7 +114,7 @@ impl<S: StateMachine> Wal<S> {
         blank: Durable<S>,
     ) -> Result<(Wal<S>, Durable<S>, RecoveryReport), StorageError>
     where
-        S: Stored,
+        S: DeserializeOwned,
         S::Command: Serialize + DeserializeOwned,
     {
         let recovered = recover::recover(&directory, blank)?;

@@ -19,7 +19,6 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::path::Path;
 
-use palisade::storage::Stored;
 use palisade::storage::{DataDir, Identity, RecoveryReport, StorageError, Wal, Written};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Stamp, Term};
@@ -27,8 +26,6 @@ use rand::rngs::SmallRng;
 use rand::{Rng, SeedableRng};
 use tempfile::TempDir;
 use testing::Tape;
-
-impl Stored for testing::Tape {}
 
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;

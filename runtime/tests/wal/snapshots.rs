@@ -13,10 +13,8 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Instant;
 
-use palisade::storage::{DataDir, RecoveryReport, StorageError, Stored, Wal, read_snapshot};
-use palisade_spec::lock::{
-    Bytes, Command, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Token, Ttl, Value,
-};
+use palisade::storage::{DataDir, RecoveryReport, StorageError, Wal};
+use palisade_spec::lock::{Bytes, Command, Key, LockRequest, LockTable, Opening, Owner, Principal, Proof, Ttl};
 use palisade_spec::raft::{
     Durable, Entry, HardState, Index, Members, NodeId, Payload, Persist, Position, Snapshot, Stamp, StateMachine, Term,
 };
@@ -29,8 +27,6 @@ use super::{FRAMES_AT, SECTOR, SEGMENT, directory, identity, new_segment_front, 
 /// A hash of all that was applied.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 struct Digest(u64);
-
-impl Stored for Digest {}
 
 impl StateMachine for Digest {
     type Command = Bytes;
@@ -495,59 +491,5 @@ fn measure_snapshots() {
         let (_, durable, _) = open();
         println!("read back in {:?}", before.elapsed());
         assert!(durable.snapshot.machine == machine);
-    }
-}
-
-/// A snapshot from the time when a lock had one holder: ann holds `billing`, for which bob and carl wait, and
-/// `report`.
-#[test]
-fn snapshot_in_format_4_is_read() {
-    let file = include_bytes!("files/format-4.snapshot");
-    let (snapshot, _) = read_snapshot::<LockTable>(file.as_slice(), None).unwrap();
-    let table = snapshot.machine;
-    assert_eq!(palisade_spec::invariants::table_is_sound(&table), Ok(()));
-    let owner = |session| table.session(session).unwrap().owner.to_string();
-    let lines: Vec<_> = table
-        .locks()
-        .iter()
-        .map(|(key, lock)| {
-            let [holder] = &lock.holders[..] else { panic!("{key} has one holder") };
-            assert_eq!((holder.mode, holder.holds), (Mode::EXCLUSIVE, 1));
-            let waiters: Vec<String> = lock.queue.iter().map(|waiter| owner(waiter.session)).collect();
-            (key.as_str(), owner(holder.session), holder.token, waiters.join(" "))
-        })
-        .collect();
-    let ann = "ann".to_owned();
-    assert_eq!(lines, [("billing", ann.clone(), Token(1), "bob carl".into()), ("report", ann, Token(2), "".into())]);
-    assert_eq!((table.next_token(), table.contended().len()), (Token(3), 1));
-    for cut in 0..file.len() {
-        assert!(read_snapshot::<LockTable>(&file[..cut], None).is_err(), "{cut} bytes of it");
-    }
-}
-
-/// A snapshot from the time when there was no store: ann, with the value `one`, and bob share `billing`, and
-/// carl waits for it together with `report`, with the value `both`.
-#[test]
-fn snapshot_in_format_5_is_read() {
-    let file = include_bytes!("files/format-5.snapshot");
-    let (snapshot, _) = read_snapshot::<LockTable>(file.as_slice(), None).unwrap();
-    let table = snapshot.machine;
-    assert_eq!(palisade_spec::invariants::table_is_sound(&table), Ok(()));
-    assert_eq!((table.records().len(), table.next_version().0, table.next_token()), (0, 1, Token(3)));
-    let lines: Vec<String> = table
-        .locks()
-        .iter()
-        .map(|(key, lock)| {
-            let owner = |session| table.session(session).unwrap().owner.to_string();
-            let value = |value: Option<&Value>| value.map_or("-".to_owned(), |value| value.as_str().to_owned());
-            let holders = lock.holders.iter().map(|it| format!("{}={}", owner(it.session), value(it.value())));
-            let waiters =
-                lock.queue.iter().map(|it| format!("{}={} {}", owner(it.session), value(it.value()), it.keys(key)));
-            format!("{key}: {} < {}", holders.collect::<Vec<_>>().join(" "), waiters.collect::<Vec<_>>().join(" "))
-        })
-        .collect();
-    assert_eq!(lines, ["billing: ann=one bob=- < carl=both billing+report", "report:  < carl=both billing+report"]);
-    for cut in 0..file.len() {
-        assert!(read_snapshot::<LockTable>(&file[..cut], None).is_err(), "{cut} bytes of it");
     }
 }

@@ -1,20 +1,18 @@
-//! Encodes commands for the log, and decodes locks of earlier snapshots.
+//! Encodes commands for the log.
 //!
 //! A log outlives the program that wrote it. So the variants here only ever grow at their end, and
 //! none changes: an entry that an earlier version wrote has the same meaning for every later one. A
 //! claim on one key in exclusive mode is written as the first version wrote it, which is also the
 //! shortest form.
 
-use alloc::collections::VecDeque;
 use alloc::sync::Arc;
 use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize, Serializer};
 
-use super::details::Details;
 use super::{
-    Claim, Command, Holder, Key, Keys, Lock, LockRequest, Mode, Opening, Principal, Revision, Rules, Sequence,
-    SessionId, Token, Transaction, Value, Waiter, Writer,
+    Claim, Command, Key, Keys, LockRequest, Mode, Opening, Principal, Revision, Rules, Sequence, SessionId, Token,
+    Transaction, Value, Writer,
 };
 
 /// A [`Command`] as it is read. The fields have the meaning that they have there.
@@ -250,45 +248,9 @@ impl From<Encoded> for Command {
     }
 }
 
-/// A lock with one holder in exclusive mode.
-#[derive(Clone, Deserialize)]
-pub struct EarlierLock {
-    holder: EarlierHolder,
-    queue: VecDeque<EarlierWaiter>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-struct EarlierHolder {
-    session: SessionId,
-    token: Token,
-    sequence: Option<Sequence>,
-}
-
-#[derive(Clone, Copy, Deserialize)]
-struct EarlierWaiter {
-    session: SessionId,
-    sequence: Option<Sequence>,
-}
-
-impl From<EarlierLock> for Lock {
-    fn from(EarlierLock { holder, queue }: EarlierLock) -> Lock {
-        let EarlierHolder { session, token, sequence } = holder;
-        let waiter = |EarlierWaiter { session, sequence }| Waiter {
-            session,
-            sequence,
-            mode: Mode::EXCLUSIVE,
-            details: Details::NONE,
-        };
-        let queue: VecDeque<Waiter> = queue.into_iter().map(waiter).collect();
-        let holder = Holder { session, token, sequence, mode: Mode::EXCLUSIVE, holds: 1, details: Details::NONE };
-        Lock { holders: holder.into(), queue: queue.into() }
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use alloc::string::String;
-    use alloc::vec::Vec;
 
     use super::*;
     use crate::invariants::states::{id, key};
@@ -330,22 +292,5 @@ mod tests {
         ];
         assert_eq!(more.map(acquire), ["AcquireAny"; 5]);
         assert_eq!(release(keys), "ReleaseSeveral");
-    }
-
-    /// Goal: a lock of a snapshot of the first version keeps its holder and its queue, in exclusive mode.
-    #[test]
-    fn lock_of_an_earlier_snapshot_keeps_its_claims() {
-        let [holder, waiter] = [1, 2].map(|number| serde_json::to_string(&id(number)).unwrap());
-        let text = alloc::format!(
-            r#"{{"holder":{{"session":{holder},"token":7,"sequence":4}},"queue":[{{"session":{waiter},"sequence":null}}]}}"#
-        );
-        let earlier: EarlierLock = serde_json::from_str(&text).unwrap();
-        let lock = Lock::from(earlier);
-        let holders: Vec<_> =
-            lock.holders.iter().map(|holder| (holder.session, holder.token, holder.sequence)).collect();
-        assert_eq!(holders, [(id(1), Token(7), Sequence::new(4))]);
-        let waiters: Vec<_> = lock.queue.iter().map(|waiter| (waiter.session, waiter.sequence, waiter.mode)).collect();
-        assert_eq!(waiters, [(id(2), None, Mode::EXCLUSIVE)]);
-        assert!(lock.holders.iter().all(|holder| holder.mode == Mode::EXCLUSIVE && holder.holds == 1));
     }
 }

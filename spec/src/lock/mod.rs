@@ -179,4 +179,4 @@ pub use queue::{ClaimIndex, Holder, Holders, Lock, Queue, Waiter};
 pub use session::Session;
 pub use shared_map::{Entries, SharedMap};
 pub use store::{Bytes, Change, Condition, RECORD_BYTES, Record, Transaction, Writer};
-pub use table::{EarlierTable, LockTable, TableWithoutModes};
+pub use table::LockTable;

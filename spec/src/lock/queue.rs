@@ -285,12 +285,6 @@ impl Many {
     }
 }
 
-impl From<Holder> for Holders {
-    fn from(holder: Holder) -> Holders {
-        Holders(Inner::One(holder))
-    }
-}
-
 impl From<Vec<Holder>> for Holders {
     fn from(mut holders: Vec<Holder>) -> Holders {
         Holders(match (holders.pop(), holders.is_empty()) {
@@ -426,7 +420,7 @@ mod tests {
         let details = |value: &str| Details::new(&"k".into(), Some(value.into()));
         let held = Holder { details: details("held"), ..holder(1, Mode::EXCLUSIVE) };
         let waits = Waiter { details: details("waits"), ..waiter(2) };
-        let lock = Lock { holders: held.into(), queue: VecDeque::from([waits, waiter(3)]).into() };
+        let lock = Lock { holders: Vec::from([held]).into(), queue: VecDeque::from([waits, waiter(3)]).into() };
         let values = [1, 2, 3, 4].map(|session| lock.value(id(session)).map(|value| value.as_str()));
         assert_eq!(values, [Some("held"), Some("waits"), None, None]);
     }

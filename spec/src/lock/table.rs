@@ -6,7 +6,6 @@ use core::hash::{Hash, Hasher};
 use serde::Deserialize;
 
 use super::claims::Claims;
-use super::encoding::EarlierLock;
 use super::grants::note_contended;
 use super::store::Store;
 use super::stored;
@@ -70,7 +69,7 @@ impl Hash for LockTable {
 /// so no file and no peer can contradict the rest of the table. The details of a claim on several keys
 /// are written once, at the first of them.
 #[derive(Deserialize)]
-struct Stored<L = Lock, S = Store> {
+struct Stored {
     sweep: u64,
     next_session: u64,
     next_token: Token,
@@ -79,44 +78,11 @@ struct Stored<L = Lock, S = Store> {
     _deadlines: SharedMap<(Stamp, SessionId), ()>,
     #[serde(rename = "contended")]
     _contended: SharedMap<(Stamp, SessionId), u64>,
-    #[serde(bound(deserialize = "L: Clone + Deserialize<'de>"))]
-    locks: SharedMap<Key, L>,
+    locks: SharedMap<Key, Lock>,
     #[serde(default)]
     access: Access,
-    #[serde(default, bound(deserialize = "S: Default + Deserialize<'de>"))]
-    store: S,
-}
-
-/// A table in the form in which snapshots had it before there was a store.
-#[derive(Deserialize)]
-#[serde(transparent, bound(deserialize = "L: Clone + Deserialize<'de>"))]
-pub struct EarlierTable<L = Lock>(Stored<L, ()>);
-
-/// A table in the form in which snapshots had it when a lock had one holder, which had all of it.
-pub type TableWithoutModes = EarlierTable<EarlierLock>;
-
-impl<L: Clone + Into<Lock>> From<EarlierTable<L>> for LockTable {
-    fn from(EarlierTable(stored): EarlierTable<L>) -> LockTable {
-        let Stored {
-            sweep, next_session, next_token, sessions, _deadlines, _contended, locks: earlier, access, ..
-        } = stored;
-        let mut locks = SharedMap::new();
-        for (key, lock) in earlier.iter() {
-            locks.insert(key.clone(), lock.clone().into());
-        }
-        let store = Store::default();
-        LockTable::from(Stored {
-            sweep,
-            next_session,
-            next_token,
-            sessions,
-            _deadlines,
-            _contended,
-            locks,
-            access,
-            store,
-        })
-    }
+    #[serde(default)]
+    store: Store,
 }
 
 impl From<Stored> for LockTable {
@@ -420,7 +386,7 @@ impl Parts<'_> {
 
 #[cfg(test)]
 mod tests {
-    use super::{EarlierTable, LockTable, SharedMap, Stored};
+    use super::{LockTable, SharedMap, Stored};
     use crate::invariants::states::{acquire, id, key, table};
     use crate::lock::shared_map::tests::hash;
     use crate::lock::{Command, Keys, LockRequest, Revision, Token, Version};
@@ -441,15 +407,14 @@ mod tests {
         assert_eq!(LockTable::from(stored), table);
     }
 
-    /// Goal: the snapshot of a version without a store is read whole.
+    /// Goal: in JSON a table without records says nothing about a store, and is read back whole.
     #[test]
     fn table_without_a_store_is_read_back_whole() {
         let mut table = table(2);
         table.apply(Stamp(0), &acquire(1, 0, "k"));
         let text = serde_json::to_string(&table).unwrap();
         assert!(!text.contains("store"), "{text}");
-        let earlier: EarlierTable = serde_json::from_str(&text).unwrap();
-        assert_eq!(LockTable::from(earlier), table);
+        assert_eq!(serde_json::from_str::<LockTable>(&text).unwrap(), table);
     }
 
     /// The models take tables with one hash for one state.

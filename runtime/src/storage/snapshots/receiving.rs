@@ -5,9 +5,10 @@ use std::io::{self, BufReader, Write};
 use std::sync::atomic::Ordering;
 
 use palisade_spec::raft::Snapshot;
+use serde::de::DeserializeOwned;
 
 use super::super::disk::{Access, DiskFile, FromStart};
-use super::super::snapshot_file::{self, SnapshotFlaw, SnapshotInfo, Stored};
+use super::super::snapshot_file::{self, SnapshotFlaw, SnapshotInfo};
 use super::super::snapshot_names::{self as names, Listing};
 use super::{Snapshots, SyncingWriter};
 
@@ -95,7 +96,7 @@ impl Snapshots {
     ///
     /// # Errors
     /// The snapshot's flaw.
-    pub fn accept<S: Stored>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
+    pub fn accept<S: DeserializeOwned>(&self, incoming: Incoming) -> Result<Snapshot<S>, SnapshotFlaw> {
         let Incoming { file, info, .. } = &incoming;
         // Through the open file, not by its name: the core may be installing (renaming) a snapshot
         // that was already whole.

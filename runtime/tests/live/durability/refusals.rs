@@ -218,7 +218,7 @@ fn a_directory_of_a_later_version_is_refused() {
         (data.join("start.json"), "format 1", &in_json),
         (data.join("peers.json"), "the formats 2 to 3", &in_json),
         (segment(&data), "format 6", &|bytes| in_header(bytes, 508)),
-        (data.join(snapshot_file), "the formats 4 to 6", &|bytes| in_header(bytes, of_snapshot(bytes))),
+        (data.join(snapshot_file), "format 6", &|bytes| in_header(bytes, of_snapshot(bytes))),
     ];
     for (path, reads, change) in files {
         let ours = fs::read(&path).unwrap();
