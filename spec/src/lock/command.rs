@@ -18,7 +18,7 @@ use crate::raft::Stamp;
 /// A command with a `sequence` takes effect once, however often it is applied; the effect of one
 /// without depends on the state alone.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, Deserialize)]
-#[serde(from = "Encoded")]
+#[serde(from = "Encoded<'static>")]
 pub enum Command {
     /// Opens a session. A repetition opens another session, which holds nothing and expires.
     Open {
@@ -85,7 +85,6 @@ pub enum Command {
         /// The token of the grant to end.
         token: Token,
         /// The operator.
-        #[serde(default)]
         principal: Principal,
     },
     /// Replaces the access rules, if they have not changed since the proposer read them.

@@ -5,8 +5,8 @@
 //! claim on one key in exclusive mode is written as the first version wrote it, which is also the
 //! shortest form.
 
+use alloc::borrow::Cow::{self, Borrowed};
 use alloc::sync::Arc;
-use alloc::vec::Vec;
 
 use serde::{Deserialize, Serialize, Serializer};
 
@@ -15,146 +15,78 @@ use super::{
     Transaction, Value, Writer,
 };
 
-/// A [`Command`] as it is read. The fields have the meaning that they have there.
-#[derive(Deserialize)]
+/// A [`Command`] as a log has it: borrowed where it is written, owned where it is read. The fields have the meaning
+/// that they have there.
+#[derive(Serialize, Deserialize)]
 #[serde(rename = "Command")]
-pub(super) enum Encoded {
+pub(super) enum Encoded<'a> {
     Open {
-        opening: Opening,
+        opening: Cow<'a, Opening>,
     },
     Close {
         session: SessionId,
     },
     KeepAlive {
-        sessions: Vec<SessionId>,
-    },
-    Acquire {
-        session: SessionId,
-        sequence: Option<Sequence>,
-        key: Key,
-        wait: bool,
-    },
-    AcquireOnce {
-        opening: Opening,
-        key: Key,
-        wait: bool,
-    },
-    Release {
-        session: SessionId,
-        sequence: Option<Sequence>,
-        key: Key,
-        claim: Claim,
-    },
-    Break {
-        key: Key,
-        token: Token,
-        #[serde(default)]
-        principal: Principal,
-    },
-    SetAccess {
-        principal: Principal,
-        revision: Revision,
-        rules: Option<Arc<Rules>>,
-    },
-    AcquireAny {
-        session: SessionId,
-        sequence: Option<Sequence>,
-        request: LockRequest,
-    },
-    AcquireAnyOnce {
-        opening: Opening,
-        request: LockRequest,
-    },
-    ReleaseSeveral {
-        session: SessionId,
-        sequence: Option<Sequence>,
-        keys: Keys,
-        claim: Claim,
-    },
-    Proclaim {
-        session: SessionId,
-        sequence: Option<Sequence>,
-        key: Key,
-        token: Token,
-        value: Value,
-    },
-    Transact {
-        writer: Writer,
-        transaction: Transaction,
-    },
-}
-
-/// The same as it is written, without a copy.
-#[derive(Serialize)]
-#[serde(rename = "Command")]
-enum Written<'a> {
-    Open {
-        opening: &'a Opening,
-    },
-    Close {
-        session: SessionId,
-    },
-    KeepAlive {
-        sessions: &'a [SessionId],
+        sessions: Cow<'a, [SessionId]>,
     },
     /// Acquires one key in exclusive mode.
     Acquire {
         session: SessionId,
         sequence: Option<Sequence>,
-        key: &'a Key,
+        key: Cow<'a, Key>,
         wait: bool,
     },
     /// Acquires one key in exclusive mode.
     AcquireOnce {
-        opening: &'a Opening,
-        key: &'a Key,
+        opening: Cow<'a, Opening>,
+        key: Cow<'a, Key>,
         wait: bool,
     },
     /// Releases one key.
     Release {
         session: SessionId,
         sequence: Option<Sequence>,
-        key: &'a Key,
+        key: Cow<'a, Key>,
         claim: Claim,
     },
     Break {
-        key: &'a Key,
+        key: Cow<'a, Key>,
         token: Token,
-        principal: &'a Principal,
+        principal: Cow<'a, Principal>,
     },
     SetAccess {
-        principal: &'a Principal,
+        principal: Cow<'a, Principal>,
         revision: Revision,
-        rules: &'a Option<Arc<Rules>>,
+        rules: Option<Arc<Rules>>,
     },
     /// Acquires in any way.
     AcquireAny {
         session: SessionId,
         sequence: Option<Sequence>,
-        request: &'a LockRequest,
+        request: Cow<'a, LockRequest>,
     },
     /// Acquires in any way.
     AcquireAnyOnce {
-        opening: &'a Opening,
-        request: &'a LockRequest,
+        opening: Cow<'a, Opening>,
+        request: Cow<'a, LockRequest>,
     },
     /// Releases several keys.
     ReleaseSeveral {
         session: SessionId,
         sequence: Option<Sequence>,
-        keys: &'a Keys,
+        keys: Cow<'a, Keys>,
         claim: Claim,
     },
     Proclaim {
         session: SessionId,
         sequence: Option<Sequence>,
-        key: &'a Key,
+        key: Cow<'a, Key>,
         token: Token,
-        value: &'a Value,
+        value: Cow<'a, Value>,
     },
     Transact {
-        writer: &'a Writer,
-        transaction: &'a Transaction,
+        writer: Cow<'a, Writer>,
+        transaction: Cow<'a, Transaction>,
     },
 }
 
@@ -176,74 +108,96 @@ fn only(keys: &Keys) -> Option<&Key> {
     (keys.count() == 1).then(|| keys.first())
 }
 
-impl<'a> From<&'a Command> for Written<'a> {
-    fn from(command: &'a Command) -> Written<'a> {
+impl<'a> From<&'a Command> for Encoded<'a> {
+    fn from(command: &'a Command) -> Encoded<'a> {
         match command {
-            Command::Open { opening } => Written::Open { opening },
-            Command::Close { session } => Written::Close { session: *session },
-            Command::KeepAlive { sessions } => Written::KeepAlive { sessions },
+            Command::Open { opening } => Encoded::Open { opening: Borrowed(opening) },
+            Command::Close { session } => Encoded::Close { session: *session },
+            Command::KeepAlive { sessions } => Encoded::KeepAlive { sessions: Borrowed(sessions.as_slice()) },
             Command::Acquire { session, sequence, request } => {
                 let (session, sequence) = (*session, *sequence);
                 match plain(request) {
-                    Some((key, wait)) => Written::Acquire { session, sequence, key, wait },
-                    None => Written::AcquireAny { session, sequence, request },
+                    Some((key, wait)) => Encoded::Acquire { session, sequence, key: Borrowed(key), wait },
+                    None => Encoded::AcquireAny { session, sequence, request: Borrowed(request) },
                 }
             }
-            Command::AcquireOnce { opening, request } => match plain(request) {
-                Some((key, wait)) => Written::AcquireOnce { opening, key, wait },
-                None => Written::AcquireAnyOnce { opening, request },
-            },
+            Command::AcquireOnce { opening, request } => {
+                let opening = Borrowed(opening);
+                match plain(request) {
+                    Some((key, wait)) => Encoded::AcquireOnce { opening, key: Borrowed(key), wait },
+                    None => Encoded::AcquireAnyOnce { opening, request: Borrowed(request) },
+                }
+            }
             Command::Release { session, sequence, keys, claim } => {
                 let (session, sequence, claim) = (*session, *sequence, *claim);
                 match only(keys) {
-                    Some(key) => Written::Release { session, sequence, key, claim },
-                    None => Written::ReleaseSeveral { session, sequence, keys, claim },
+                    Some(key) => Encoded::Release { session, sequence, key: Borrowed(key), claim },
+                    None => Encoded::ReleaseSeveral { session, sequence, keys: Borrowed(keys), claim },
                 }
             }
-            Command::Proclaim { session, sequence, key, token, value } => {
-                Written::Proclaim { session: *session, sequence: *sequence, key, token: *token, value }
+            Command::Proclaim { session, sequence, key, token, value } => Encoded::Proclaim {
+                session: *session,
+                sequence: *sequence,
+                key: Borrowed(key),
+                token: *token,
+                value: Borrowed(value),
+            },
+            Command::Break { key, token, principal } => {
+                Encoded::Break { key: Borrowed(key), token: *token, principal: Borrowed(principal) }
             }
-            Command::Break { key, token, principal } => Written::Break { key, token: *token, principal },
             Command::SetAccess { principal, revision, rules } => {
-                Written::SetAccess { principal, revision: *revision, rules }
+                Encoded::SetAccess { principal: Borrowed(principal), revision: *revision, rules: rules.clone() }
             }
-            Command::Transact { writer, transaction } => Written::Transact { writer, transaction },
+            Command::Transact { writer, transaction } => {
+                Encoded::Transact { writer: Borrowed(writer), transaction: Borrowed(transaction) }
+            }
         }
     }
 }
 
 impl Serialize for Command {
     fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-        Written::from(self).serialize(serializer)
+        Encoded::from(self).serialize(serializer)
     }
 }
 
-impl From<Encoded> for Command {
-    fn from(encoded: Encoded) -> Command {
+impl From<Encoded<'_>> for Command {
+    fn from(encoded: Encoded<'_>) -> Command {
         match encoded {
-            Encoded::Open { opening } => Command::Open { opening },
+            Encoded::Open { opening } => Command::Open { opening: opening.into_owned() },
             Encoded::Close { session } => Command::Close { session },
-            Encoded::KeepAlive { sessions } => Command::KeepAlive { sessions },
+            Encoded::KeepAlive { sessions } => Command::KeepAlive { sessions: sessions.into_owned() },
             Encoded::Acquire { session, sequence, key, wait } => {
-                Command::Acquire { session, sequence, request: LockRequest::exclusive(key, wait) }
+                Command::Acquire { session, sequence, request: LockRequest::exclusive(key.into_owned(), wait) }
             }
             Encoded::AcquireOnce { opening, key, wait } => {
-                Command::AcquireOnce { opening, request: LockRequest::exclusive(key, wait) }
+                let request = LockRequest::exclusive(key.into_owned(), wait);
+                Command::AcquireOnce { opening: opening.into_owned(), request }
             }
             Encoded::Release { session, sequence, key, claim } => {
-                Command::Release { session, sequence, keys: key.into(), claim }
+                Command::Release { session, sequence, keys: key.into_owned().into(), claim }
             }
-            Encoded::Break { key, token, principal } => Command::Break { key, token, principal },
-            Encoded::SetAccess { principal, revision, rules } => Command::SetAccess { principal, revision, rules },
-            Encoded::AcquireAny { session, sequence, request } => Command::Acquire { session, sequence, request },
-            Encoded::AcquireAnyOnce { opening, request } => Command::AcquireOnce { opening, request },
+            Encoded::Break { key, token, principal } => {
+                Command::Break { key: key.into_owned(), token, principal: principal.into_owned() }
+            }
+            Encoded::SetAccess { principal, revision, rules } => {
+                Command::SetAccess { principal: principal.into_owned(), revision, rules }
+            }
+            Encoded::AcquireAny { session, sequence, request } => {
+                Command::Acquire { session, sequence, request: request.into_owned() }
+            }
+            Encoded::AcquireAnyOnce { opening, request } => {
+                Command::AcquireOnce { opening: opening.into_owned(), request: request.into_owned() }
+            }
             Encoded::ReleaseSeveral { session, sequence, keys, claim } => {
-                Command::Release { session, sequence, keys, claim }
+                Command::Release { session, sequence, keys: keys.into_owned(), claim }
             }
             Encoded::Proclaim { session, sequence, key, token, value } => {
-                Command::Proclaim { session, sequence, key, token, value }
+                Command::Proclaim { session, sequence, key: key.into_owned(), token, value: value.into_owned() }
             }
-            Encoded::Transact { writer, transaction } => Command::Transact { writer, transaction },
+            Encoded::Transact { writer, transaction } => {
+                Command::Transact { writer: writer.into_owned(), transaction: transaction.into_owned() }
+            }
         }
     }
 }
