@@ -68,29 +68,25 @@ pub fn check_lock_entry(
     check_state: impl FnOnce(&LockTable) -> Check,
 ) -> Check {
     let Execution { before, at, command, outcome, after } = *entry;
-    let step = whole.then(|| EntryStep::new(before, at, command, outcome, after));
-    if let Some(step) = &step {
-        events_match_holders(step)?;
-    }
+    let step = &EntryStep::new(before, at, command, outcome, after);
     token_monotonicity(greatest, &outcome.events)?;
-    if let Some(step) = &step {
-        release_by_holder_only(step)?;
+    no_denied_grant(step)?;
+    breaks_are_reported(step)?;
+    exactly_once(step)?;
+    no_foreign_change(step)?;
+    if !whole {
+        return Ok(());
     }
-    no_denied_grant(before, at, command, outcome, after)?;
-    breaks_are_reported(before, command, outcome)?;
-    if let Some(command) = command {
-        exactly_once(before, at, command, after)?;
-        no_foreign_change(before, at, command, after)?;
-    }
-    let Some(step) = &step else { return Ok(()) };
+    events_match_holders(step)?;
+    release_by_holder_only(step)?;
     sequences_are_recorded(step)?;
-    fifo_order(before, at, command, &outcome.events, after)?;
-    no_early_expiry(before, at, command, &outcome.events, after)?;
+    fifo_order(step)?;
+    no_early_expiry(step)?;
     holds_are_counted(step)?;
-    values_are_kept(before, command, outcome, after)?;
-    store_is_fenced(before, at, command, after)?;
-    transactions_are_whole(before, at, command, outcome, after)?;
-    changes_have_events(before, &outcome.events, after)?;
+    values_are_kept(step)?;
+    store_is_fenced(step)?;
+    transactions_are_whole(step)?;
+    changes_have_events(step)?;
     deadlines_follow_signs_of_life(step)?;
     check_state(after)?;
     sessions_are_constant(step)?;

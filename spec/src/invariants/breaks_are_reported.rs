@@ -1,8 +1,8 @@
 //! Breaks are reported: an observer learns of every grant that an operator breaks, and of no other
 //! break.
 
-use super::{Check, Property, permitted};
-use crate::lock::{Command, Event, Key, LockTable, Outcome, Reply, Right};
+use super::{Check, EntryStep, Property, permitted};
+use crate::lock::{Command, Event, Key, Reply, Right};
 use crate::require;
 
 /// Compares the reply and the events of an entry with the grant that its command breaks.
@@ -11,7 +11,8 @@ use crate::require;
 /// or not, and if the rules in force permit it for every key of the grant. Then the first events name each key of the grant, the
 /// holder and the token, the releases of that grant follow, and the reply names the holder and its
 /// client. In all other cases there is neither such an event nor such a reply.
-pub fn breaks_are_reported(before: &LockTable, command: Option<&Command>, outcome: &Outcome) -> Check {
+pub fn breaks_are_reported(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, .. } = *step;
     let broken = match command {
         Some(Command::Break { key, token, principal }) => {
             let rules = before.access().rules().map(|rules| &**rules);
@@ -51,7 +52,7 @@ mod tests {
     use alloc::sync::Arc;
     use alloc::vec;
 
-    use super::breaks_are_reported;
+    use super::{EntryStep, breaks_are_reported};
     use crate::invariants::states::{acquire, complaint, id, key, table};
     use crate::lock::{Command, Event, LockTable, Outcome, Principal, Reply, Revision, Rules, Token};
     use crate::raft::{Stamp, StateMachine};
@@ -69,9 +70,14 @@ mod tests {
         Command::Break { key: key(name), token: Token(token), principal: Principal::default() }
     }
 
+    /// The complaint if the command, or time alone, has this effect on the table.
+    fn judge_in(before: &LockTable, command: Option<&Command>, outcome: &Outcome) -> String {
+        complaint(breaks_are_reported(&EntryStep::new(before, Stamp(0), command, outcome, before)))
+    }
+
     /// The complaint if the command has this effect.
     fn judge(command: &Command, outcome: &Outcome) -> String {
-        complaint(breaks_are_reported(&held(), Some(command), outcome))
+        judge_in(&held(), Some(command), outcome)
     }
 
     fn outcome(command: &Command) -> Outcome {
@@ -87,7 +93,7 @@ mod tests {
             }
         }
         assert_eq!(judge(&Command::Close { session: id(1) }, &outcome(&Command::Close { session: id(1) })), "");
-        assert_eq!(complaint(breaks_are_reported(&held(), None, &held().advance(Stamp(101)))), "");
+        assert_eq!(judge_in(&held(), None, &held().advance(Stamp(101))), "");
     }
 
     #[test]
@@ -150,8 +156,8 @@ mod tests {
         denying.apply(Stamp(0), &Command::SetAccess { principal, revision: Revision(0), rules });
         let denied = denying.clone().apply(Stamp(0), &command);
         assert_eq!(denied.reply, Some(Reply::Denied));
-        assert_eq!(complaint(breaks_are_reported(&denying, Some(&command), &denied)), "");
-        assert!(complaint(breaks_are_reported(&denying, Some(&command), &right)).contains("had the reply"));
+        assert_eq!(judge_in(&denying, Some(&command), &denied), "");
+        assert!(judge_in(&denying, Some(&command), &right).contains("had the reply"));
         assert!(judge(&command, &denied).contains("had the reply Some(Denied)"));
     }
 }

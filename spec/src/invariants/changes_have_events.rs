@@ -4,7 +4,7 @@
 use alloc::collections::BTreeMap;
 use alloc::vec::Vec;
 
-use super::{Check, Property, side_by_side};
+use super::{Check, EntryStep, Property, side_by_side};
 use crate::lock::{Event, Key, LockTable, Mode, Owner, SessionId, Token, Value};
 use crate::require;
 
@@ -25,9 +25,10 @@ struct Seen<'a> {
 /// Follows the events of an entry from the locks before it, and compares the result with the locks after
 /// it: sessions, owners, tokens, modes and values of the holders, and sessions, owners and modes of the
 /// waiters, in their order. The result differs for a lock that changed without an event.
-pub fn changes_have_events(before: &LockTable, events: &[Event], after: &LockTable) -> Check {
+pub fn changes_have_events(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, outcome, after, .. } = *step;
     let mut followed = BTreeMap::<&Key, Seen<'_>>::new();
-    for event in events {
+    for event in &outcome.events {
         match event {
             Event::Granted { key, session, token, mode, owner, value } => {
                 let lock = followed.entry(key).or_insert_with(|| seen(before, key));
@@ -95,7 +96,7 @@ mod tests {
     use alloc::string::String;
     use alloc::vec::Vec;
 
-    use super::changes_have_events;
+    use super::{EntryStep, changes_have_events};
     use crate::invariants::states::{acquire, acquire_all, complaint, id, key, table};
     use crate::lock::{Claim, Command, Event, LockRequest, LockTable, Mode, Owner, Token, Value};
     use crate::raft::{Stamp, StateMachine};
@@ -118,9 +119,9 @@ mod tests {
     /// The complaint about a command's events after a change of them.
     fn judge(command: &Command, change: impl Fn(&mut Vec<Event>)) -> String {
         let (before, mut after) = (held(), held());
-        let mut events = after.apply(Stamp(0), command).events;
-        change(&mut events);
-        complaint(changes_have_events(&before, &events, &after))
+        let mut outcome = after.apply(Stamp(0), command);
+        change(&mut outcome.events);
+        complaint(changes_have_events(&EntryStep::new(&before, Stamp(0), Some(command), &outcome, &after)))
     }
 
     #[test]
@@ -132,9 +133,10 @@ mod tests {
             assert_eq!(judge(&command, |_| {}), "", "{command:?}");
         }
         let (before, mut after) = (held(), held());
-        let events = after.advance(Stamp(101)).events;
-        assert!(events.len() > 4);
-        assert_eq!(complaint(changes_have_events(&before, &events, &after)), "");
+        let outcome = after.advance(Stamp(101));
+        assert!(outcome.events.len() > 4);
+        let step = EntryStep::new(&before, Stamp(101), None, &outcome, &after);
+        assert_eq!(complaint(changes_have_events(&step)), "");
     }
 
     #[test]

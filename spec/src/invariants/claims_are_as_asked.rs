@@ -16,7 +16,7 @@ pub fn claims_are_as_asked(step: &EntryStep<'_>) -> Check {
     for key in step.after.locks().keys() {
         for claim in ClaimView::all(step.after, key) {
             let id = claim.session;
-            let known = ClaimView::of(&step.found, id, key);
+            let known = ClaimView::of(step.found(), id, key);
             let number = known.and_then(|known| known.sequence);
             let given = match step.command {
                 Some(Command::Acquire { session, sequence, request })

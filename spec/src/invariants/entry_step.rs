@@ -1,6 +1,7 @@
 //! An entry's step of the lock table, as the checks see it.
 
 use alloc::borrow::Cow;
+use core::cell::OnceCell;
 
 use super::{side_by_side, time_passed};
 use crate::lock::{
@@ -21,9 +22,7 @@ pub struct EntryStep<'a> {
     pub outcome: &'a Outcome,
     /// The table after.
     pub after: &'a LockTable,
-    /// The table as the command finds it ([`time_passed`]): `before`, without what time takes from the keys
-    /// that the command names.
-    pub found: Cow<'a, LockTable>,
+    found: OnceCell<Cow<'a, LockTable>>,
 }
 
 impl<'a> EntryStep<'a> {
@@ -35,8 +34,14 @@ impl<'a> EntryStep<'a> {
         outcome: &'a Outcome,
         after: &'a LockTable,
     ) -> EntryStep<'a> {
-        let found = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
-        EntryStep { before, at, command, outcome, after, found }
+        EntryStep { before, at, command, outcome, after, found: OnceCell::new() }
+    }
+
+    /// The table as the command finds it ([`time_passed`]): `before`, without what time takes from the keys
+    /// that the command names. Made when a check first asks for it, because it may cost a look at all locks.
+    pub fn found(&self) -> &LockTable {
+        let EntryStep { before, at, command, .. } = *self;
+        self.found.get_or_init(|| command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command)))
     }
 
     /// The sessions after the entry, each with what it was before, if it existed.
@@ -48,7 +53,7 @@ impl<'a> EntryStep<'a> {
     /// Whether the session can act: a session that is due cannot, whether or not it was swept; nor can one
     /// that ends as time passes, because it was opened for a lock that it is denied now.
     pub(super) fn lives(&self, id: SessionId) -> bool {
-        self.found.session(id).is_some_and(|session| session.deadline >= self.at)
+        self.found().session(id).is_some_and(|session| session.deadline >= self.at)
     }
 
     /// Whether the session has done the operation of this number before, or a later one.

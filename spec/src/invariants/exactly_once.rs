@@ -1,14 +1,14 @@
 //! Exactly once: a repeated operation changes nothing.
 
-use super::{Check, Property, time_passed};
-use crate::lock::{Command, LockTable, Writer};
-use crate::raft::Stamp;
+use super::{Check, EntryStep, Property};
+use crate::lock::{Command, Writer};
 use crate::require;
 
-/// Compares the table before and after `command` was applied at `at`: if the session has seen the
-/// operation's number, or a greater one, the command may have no effect but the passing of time.
-/// Time ends the holder of the key if it is due, as closing its session would.
-pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
+/// Compares the table before and after a command: if the session has seen the operation's number, or a
+/// greater one, the command may have no effect but the passing of time. Time ends the holder of the key
+/// if it is due, as closing its session would.
+pub fn exactly_once(step: &EntryStep<'_>) -> Check {
+    let Some(command) = step.command else { return Ok(()) };
     let (session, sequence) = match command {
         Command::Acquire { session, sequence, .. }
         | Command::Release { session, sequence, .. }
@@ -22,21 +22,16 @@ pub fn exactly_once(before: &LockTable, at: Stamp, command: &Command, after: &Lo
         | Command::SetAccess { .. }
         | Command::Transact { writer: Writer::Client(_), .. } => return Ok(()),
     };
-    let repeated = sequence.is_some() && before.session(session).is_some_and(|session| session.last >= sequence);
-    if repeated {
-        let waited = time_passed(before, at, command);
-        require!(
-            Property::ExactlyOnce,
-            *waited == *after,
-            "operation {sequence:?} of session {session} was done again"
-        )?;
-    }
-    Ok(())
+    require!(
+        Property::ExactlyOnce,
+        !step.is_repeated(session, sequence) || step.found() == step.after,
+        "operation {sequence:?} of session {session} was done again"
+    )
 }
 
 #[cfg(test)]
 mod tests {
-    use super::exactly_once;
+    use super::{EntryStep, exactly_once};
     use crate::invariants::states::{acquire, complaint, id, put, table, under};
     use crate::lock::{Command, LockTable, Sequence, Token, Writer};
     use crate::raft::{Stamp, StateMachine};
@@ -44,8 +39,8 @@ mod tests {
     /// The detail of the violation if `asked` were executed as `done`.
     fn judge(before: &LockTable, asked: &Command, done: &Command) -> alloc::string::String {
         let mut after = before.clone();
-        after.apply(Stamp(50), done);
-        complaint(exactly_once(before, Stamp(50), asked, &after))
+        let outcome = after.apply(Stamp(50), done);
+        complaint(exactly_once(&EntryStep::new(before, Stamp(50), Some(asked), &outcome, &after)))
     }
 
     #[test]
@@ -98,15 +93,18 @@ mod tests {
         before.apply(Stamp(50), &Command::KeepAlive { sessions: [id(2)].into() });
         let repeated = acquire(2, 1, "k");
         let mut after = before.clone();
-        after.apply(Stamp(101), &repeated);
+        let outcome = after.apply(Stamp(101), &repeated);
         assert_eq!(after.lock(&"k".into()).unwrap().holders[0].session, id(2));
-        assert_eq!(complaint(exactly_once(&before, Stamp(101), &repeated, &after)), "");
-        assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &after)).ends_with("was done again"));
-        assert!(complaint(exactly_once(&before, Stamp(101), &repeated, &before)).ends_with("was done again"));
+        let judge = |at, after: &LockTable| {
+            complaint(exactly_once(&EntryStep::new(&before, Stamp(at), Some(&repeated), &outcome, after)))
+        };
+        assert_eq!(judge(101, &after), "");
+        assert!(judge(100, &after).ends_with("was done again"));
+        assert!(judge(101, &before).ends_with("was done again"));
         // At its deadline a session is not due yet, so nothing may end it.
         let mut ended = before.clone();
         ended.apply(Stamp(100), &Command::Close { session: id(1) });
-        assert!(complaint(exactly_once(&before, Stamp(100), &repeated, &ended)).ends_with("was done again"));
+        assert!(judge(100, &ended).ends_with("was done again"));
     }
 
     /// A session that does not exist has no window.

@@ -4,9 +4,8 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property, permitted, side_by_side};
+use super::{Check, EntryStep, Property, permitted, side_by_side};
 use crate::lock::{Command, Event, Key, LockTable, Mode, Right, Session, SessionId, Token};
-use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::FifoOrder;
@@ -17,41 +16,24 @@ struct Line<'a> {
     waiters: Vec<(SessionId, Mode, &'a [Key])>,
 }
 
-/// What an entry did.
-struct Step<'a> {
-    before: &'a LockTable,
-    at: Stamp,
-    command: Option<&'a Command>,
-    events: &'a [Event],
-    after: &'a LockTable,
-}
-
-/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
-/// `events`.
+/// Compares the table before and after an entry, and its events.
 ///
 /// Each key has a line: the holders, then the waiters. Holders that remain keep their grants, and waiters
 /// that remain keep their order, before all new ones. A new session is in the line because of this very
 /// command. A session holds the lock only if no waiter that stood before it still waits. A session that
 /// left either gave up its claim by this command, or its session ended, or its turn came while it was
 /// due or denied; and the events report it. If this command then asks for other keys, the session comes anew.
-pub fn fifo_order(
-    before: &LockTable,
-    at: Stamp,
-    command: Option<&Command>,
-    events: &[Event],
-    after: &LockTable,
-) -> Check {
-    let step = Step { before, at, command, events, after };
-    for (key, was, is) in side_by_side(before.locks(), after.locks()) {
+pub fn fifo_order(step: &EntryStep<'_>) -> Check {
+    for (key, was, is) in side_by_side(step.before.locks(), step.after.locks()) {
         if was != is {
-            step.check(key)?;
+            step.line_is_in_order(key)?;
         }
     }
     step.withdrawn_once()
 }
 
-impl Step<'_> {
-    fn check(&self, key: &Key) -> Check {
+impl EntryStep<'_> {
+    fn line_is_in_order(&self, key: &Key) -> Check {
         let (mut old, new) = (line(self.before, key), line(self.after, key));
         old.waiters.retain(|(session, ..)| !self.comes_anew(*session, key));
         let was_there = |session: SessionId| old.sessions().any(|other| other == session);
@@ -80,7 +62,7 @@ impl Step<'_> {
                 || self.was_passed_over(session, key)
                 || keys.is_some_and(|keys| gave_up(self.before, self.command, keys, session));
             require!(NAME, gave_up, "session {session} left the line at {key} without a cause")?;
-            let told = self.events.iter().any(|event| leaves(event, key, session));
+            let told = self.outcome.events.iter().any(|event| leaves(event, key, session));
             require!(NAME, told, "no event reports that session {session} left the line at {key}")?;
         }
         Ok(())
@@ -90,7 +72,7 @@ impl Step<'_> {
     /// claim on the key.
     fn comes_anew(&self, session: SessionId, key: &Key) -> bool {
         let is_told = |event: &Event| matches!(event, Event::Withdrawn { key: left, session: it } if (left, *it) == (key, session));
-        if !self.events.iter().any(is_told) || !self.was_passed_over(session, key) {
+        if !self.outcome.events.iter().any(is_told) || !self.was_passed_over(session, key) {
             return false;
         }
         let now = line(self.after, key);
@@ -136,14 +118,14 @@ impl Step<'_> {
             }
             _ => false,
         };
-        self.events.iter().any(is_told)
+        self.outcome.events.iter().any(is_told)
     }
 
     /// A session that is reported as withdrawn had a queue position, has none unless it comes anew, and is
     /// reported once.
     fn withdrawn_once(&self) -> Check {
         let mut told = BTreeSet::new();
-        for event in self.events {
+        for event in &self.outcome.events {
             let Event::Withdrawn { key, session } = event else { continue };
             let waited = self.before.lock(key).is_some_and(|lock| lock.queue_position(*session).is_some());
             require!(NAME, waited, "session {session} lost a queue position at {key} that it never had")?;
@@ -262,10 +244,22 @@ mod tests {
     use super::*;
     use crate::invariants::states;
     use crate::lock::{
-        Claim, Keys, LockRequest, Opening, Owner, Prefix, Principal, Proof, Revision, Rights, Rule, Rules, Subject,
-        Token, Ttl,
+        Claim, Keys, LockRequest, Opening, Outcome, Owner, Prefix, Principal, Proof, Revision, Rights, Rule, Rules,
+        Subject, Token, Ttl,
     };
     use crate::raft::{Stamp, StateMachine};
+
+    /// The check of an entry with these events.
+    fn fifo_order(
+        before: &LockTable,
+        at: Stamp,
+        command: Option<&Command>,
+        events: &[Event],
+        after: &LockTable,
+    ) -> Check {
+        let outcome = Outcome { reply: None, events: events.into() };
+        super::fifo_order(&EntryStep::new(before, at, command, &outcome, after))
+    }
 
     fn id(number: u64) -> SessionId {
         SessionId { number, proof: Proof::default() }

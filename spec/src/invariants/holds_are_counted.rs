@@ -15,14 +15,14 @@ const NAME: Property = Property::HoldsAreCounted;
 /// holds left, takes one, and leaves that number; one that was answered as the end of the claim took the
 /// last. Nothing else changes a number of holds.
 pub fn holds_are_counted(step: &EntryStep<'_>) -> Check {
-    let EntryStep { before, command, outcome, after, found, .. } = step;
+    let EntryStep { before, command, outcome, after, .. } = step;
     let asked = command.map_or(&[][..], keys_asked_for);
     let is_about = |key: &Key| asked.contains(key);
     let locks = side_by_side(before.locks(), after.locks());
     let changed = locks.filter(|(key, was, is)| is_about(key) || was != is);
     for (key, _, lock) in changed {
         for Holder { session, token, holds, .. } in lock.into_iter().flat_map(|lock| lock.holders.iter()) {
-            let had = found.lock(key).and_then(|lock| lock.holder_with(*token)).map_or(0, |holder| holder.holds);
+            let had = step.found().lock(key).and_then(|lock| lock.holder_with(*token)).map_or(0, |holder| holder.holds);
             let expected = match (command, &outcome.reply) {
                 _ if had == 0 => 1,
                 (
@@ -45,7 +45,8 @@ pub fn holds_are_counted(step: &EntryStep<'_>) -> Check {
         }
     }
     if let (Some(Command::Release { session, keys, .. }), Some(Reply::Released)) = (command, &outcome.reply) {
-        let held = found.lock(keys.first()).and_then(|lock| lock.holder(*session)).map_or(1, |holder| holder.holds);
+        let held =
+            step.found().lock(keys.first()).and_then(|lock| lock.holder(*session)).map_or(1, |holder| holder.holds);
         require!(NAME, held == 1, "session {session} released {keys} at once, and had {held} holds")?;
     }
     Ok(())

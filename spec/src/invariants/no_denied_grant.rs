@@ -1,15 +1,13 @@
 //! No denied grant: the access rules in force permit every grant, every break and every write, what they do
 //! not permit changes nothing, and only an administrator changes them.
 
-use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use super::{Check, Property, time_passed};
+use super::{Check, EntryStep, Property};
 use crate::lock::{
-    Command, Condition, Event, Key, LockRequest, LockTable, Opening, Outcome, Principal, Reply, Revision, Right,
-    Rights, Rules, SessionId, Subject, Transaction, Writer,
+    Command, Condition, Event, Key, LockRequest, LockTable, Opening, Principal, Reply, Revision, Right, Rights, Rules,
+    SessionId, Subject, Transaction, Writer,
 };
-use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::NoDeniedGrant;
@@ -37,14 +35,9 @@ pub fn permitted(rules: Option<&Rules>, principal: &Principal, right: Right, key
     applying().any(|rule| Some(rule.prefix.as_str().len()) == longest && gives(rule.rights))
 }
 
-/// Checks an entry with `command` (`None` for a no-op) by the table before and after it.
-pub fn no_denied_grant(
-    before: &LockTable,
-    at: Stamp,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+/// Checks an entry by the table before and after it.
+pub fn no_denied_grant(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, .. } = *step;
     let rules = before.access().rules().map(|rules| &**rules);
     let may = |principal: &Principal, right, key: &str| permitted(rules, principal, right, key);
     for event in &outcome.events {
@@ -79,9 +72,9 @@ pub fn no_denied_grant(
         require!(NAME, permits || !is_new, "{command:?} was done")?;
         require!(NAME, permits || !tells_of_records(reply), "{command:?} was told {reply:?}")?;
     }
-    sessions_keep_their_principal(before, command, outcome, after)?;
-    rules_change_by_an_administrator(before, command, outcome, after)?;
-    denied_changes_nothing(before, at, command, outcome, after)
+    sessions_keep_their_principal(step)?;
+    rules_change_by_an_administrator(step)?;
+    denied_changes_nothing(step)
 }
 
 fn name(principal: Option<&Principal>) -> &str {
@@ -136,12 +129,8 @@ fn principal_of<'a>(before: &'a LockTable, command: Option<&'a Command>, id: Ses
 
 /// A session that the command opens is of the command's principal, and one that it names stays of
 /// its own.
-fn sessions_keep_their_principal(
-    before: &LockTable,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+fn sessions_keep_their_principal(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, .. } = *step;
     let Some(Reply::Opened { session } | Reply::Granted { session, .. } | Reply::Queued { session, .. }) =
         outcome.reply
     else {
@@ -155,12 +144,8 @@ fn sessions_keep_their_principal(
 
 /// The rules change by a command of an administrator that has read the present ones, as the command
 /// says, and by nothing else.
-fn rules_change_by_an_administrator(
-    before: &LockTable,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+fn rules_change_by_an_administrator(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, .. } = *step;
     let (was, is) = (before.access(), after.access());
     let Some(Command::SetAccess { principal, revision, rules }) = command else {
         return require!(NAME, was == is, "{command:?} changed the access rules");
@@ -187,13 +172,8 @@ fn rules_change_by_an_administrator(
 
 /// A command that is denied is one that the rules do not permit, and it has no effect but the passing
 /// of time.
-fn denied_changes_nothing(
-    before: &LockTable,
-    at: Stamp,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+fn denied_changes_nothing(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, .. } = *step;
     if outcome.reply != Some(Reply::Denied) {
         return Ok(());
     }
@@ -217,7 +197,7 @@ fn denied_changes_nothing(
         _ => false,
     };
     require!(NAME, denies, "{command:?} was denied")?;
-    let waited = command.map_or(Cow::Borrowed(before), |command| time_passed(before, at, command));
+    let waited = step.found();
     let is_same = waited.locks() == after.locks()
         && waited.records() == after.records()
         && waited.sessions().len() == after.sessions().len();
@@ -232,8 +212,8 @@ mod tests {
 
     use super::*;
     use crate::invariants::states::{acquire, complaint, id, key, put, under};
-    use crate::lock::{Claim, Owner, Prefix, Proof, Rule, Sequence, Token, Ttl};
-    use crate::raft::StateMachine;
+    use crate::lock::{Claim, Outcome, Owner, Prefix, Proof, Rule, Sequence, Token, Ttl};
+    use crate::raft::{Stamp, StateMachine};
 
     fn opening(principal: &str) -> Opening {
         let (proof, owner, principal) = (Proof::default(), Owner::from("a"), Principal::from(principal));
@@ -278,7 +258,7 @@ mod tests {
         let (before, mut after) = (table(before), table(instead));
         let outcome = after.apply(Stamp(50), done);
         *after.parts().access = before.access().clone();
-        complaint(no_denied_grant(&before, Stamp(50), Some(asked), &outcome, &after))
+        complaint(no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(asked), &outcome, &after)))
     }
 
     #[test]
@@ -296,7 +276,10 @@ mod tests {
             for command in &commands {
                 let (before, mut after) = (table(rights), table(rights));
                 let outcome = after.apply(Stamp(50), command);
-                assert_eq!(complaint(no_denied_grant(&before, Stamp(50), Some(command), &outcome, &after)), "");
+                assert_eq!(
+                    complaint(no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(command), &outcome, &after))),
+                    ""
+                );
             }
         }
     }
@@ -334,7 +317,8 @@ mod tests {
                 Reply::OtherVersion { record: key("s"), version: None },
             ] {
                 let (table, outcome) = (table(&[]), Outcome { reply: Some(reply), events: vec![] });
-                let judged = complaint(no_denied_grant(&table, Stamp(50), Some(&command), &outcome, &table));
+                let judged =
+                    complaint(no_denied_grant(&EntryStep::new(&table, Stamp(50), Some(&command), &outcome, &table)));
                 assert!(judged.contains("was told"), "{judged}");
             }
         }
@@ -351,7 +335,7 @@ mod tests {
         let command = write(Writer::Client("bob".into()));
         let outcome = after.apply(Stamp(50), &command);
         *after.parts().access = before.access().clone();
-        let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&command), &outcome, &after));
+        let judged = complaint(no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(&command), &outcome, &after)));
         assert!(judged.ends_with("was done"), "{judged}");
     }
 
@@ -373,7 +357,8 @@ mod tests {
             let (before, mut after) = (table(&rights), table(&rights));
             after.apply(Stamp(50), &change);
             let outcome = Outcome { reply: Some(Reply::Denied), events: vec![] };
-            let judged = no_denied_grant(&before, Stamp(50), Some(&break_first("bob")), &outcome, &after);
+            let judged =
+                no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(&break_first("bob")), &outcome, &after));
             assert!(complaint(judged).ends_with("was denied and changed the table"), "{change:?}");
         }
     }
@@ -389,7 +374,7 @@ mod tests {
         let mut after = before.clone();
         let outcome = after.apply(Stamp(50), &again);
         assert!(matches!(outcome.reply, Some(Reply::Written { .. })), "{outcome:?}");
-        assert_eq!(complaint(no_denied_grant(&before, Stamp(50), Some(&again), &outcome, &after)), "");
+        assert_eq!(complaint(no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(&again), &outcome, &after))), "");
     }
 
     #[test]
@@ -398,9 +383,16 @@ mod tests {
         for asked in [set("bob", 1, &[Right::Read]), set("ann", 0, &[Right::Read]), set("ann", 1, &[Right::Break])] {
             let (before, mut after) = (table(&[]), table(&[]));
             let outcome = after.apply(Stamp(50), &change);
-            let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&asked), &outcome, &after));
+            let judged =
+                complaint(no_denied_grant(&EntryStep::new(&before, Stamp(50), Some(&asked), &outcome, &after)));
             assert!(judged.contains("had the reply"), "{judged}");
-            let judged = complaint(no_denied_grant(&before, Stamp(50), Some(&acquire(3, 0, "k")), &outcome, &after));
+            let judged = complaint(no_denied_grant(&EntryStep::new(
+                &before,
+                Stamp(50),
+                Some(&acquire(3, 0, "k")),
+                &outcome,
+                &after,
+            )));
             assert!(judged.ends_with("changed the access rules"), "{judged}");
         }
     }

@@ -6,22 +6,17 @@
 use alloc::collections::BTreeSet;
 use alloc::vec::Vec;
 
-use super::{Check, Property, keys_asked_for, side_by_side};
+use super::{Check, EntryStep, Property, keys_asked_for, side_by_side};
 use crate::lock::{Command, Event, Holder, Key, Keys, LockTable, Session, SessionId};
 use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::NoEarlyExpiry;
 
-/// Compares a table before and after an entry at `at` with `command` (`None` for a no-op) and its
-/// `events`.
-pub fn no_early_expiry(
-    before: &LockTable,
-    at: Stamp,
-    command: Option<&Command>,
-    events: &[Event],
-    after: &LockTable,
-) -> Check {
+/// Compares the table before and after an entry, and its events.
+pub fn no_early_expiry(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, at, command, outcome, after, .. } = *step;
+    let events = outcome.events.as_slice();
     for event in events {
         if let Event::Expired { session, deadline } = event {
             let promised = before.session(*session).map(|session| session.deadline);

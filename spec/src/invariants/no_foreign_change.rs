@@ -3,20 +3,22 @@
 use alloc::borrow::Cow;
 use alloc::vec::Vec;
 
-use super::{Check, Property, time_passed};
-use crate::lock::{Command, LockTable, SessionId, Writer};
-use crate::raft::{Stamp, StateMachine};
+use super::{Check, EntryStep, Property};
+use crate::lock::{Command, SessionId, Writer};
+use crate::raft::StateMachine;
 use crate::require;
 
-/// Compares the table before and after `command` was applied at `at`: a command may change nothing
-/// in the name of a session that does not exist, whatever number it names. What may change is the
-/// work of time ([`time_passed`]: due holders of the keys end) and,
-/// of a keepalive of several sessions, the deadlines of those that exist.
+/// Compares the table before and after a command: it may change nothing in the name of a session that
+/// does not exist, whatever number it names. What may change is the work of time
+/// ([`EntryStep::found`]: due holders of the keys end) and, of a keepalive of several sessions, the
+/// deadlines of those that exist.
 ///
 /// A stranger knows all numbers, keys and tokens, and no proof. So this says that a session is
 /// changed only by its own client, by its deadline, by its turn in a queue, and by an operator who
 /// breaks its grant: a break is no request of a client, and names no session.
-pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after: &LockTable) -> Check {
+pub fn no_foreign_change(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, at, command, after, .. } = *step;
+    let Some(command) = command else { return Ok(()) };
     let exists = |id: &SessionId| before.session(*id).is_some();
     let expected = match command {
         Command::Close { session }
@@ -27,7 +29,7 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
             if exists(session) {
                 return Ok(());
             }
-            time_passed(before, at, command)
+            Cow::Borrowed(step.found())
         }
         Command::KeepAlive { sessions } => {
             if sessions.iter().all(exists) {
@@ -51,7 +53,7 @@ pub fn no_foreign_change(before: &LockTable, at: Stamp, command: &Command, after
 mod tests {
     use alloc::string::String;
 
-    use super::no_foreign_change;
+    use super::{EntryStep, no_foreign_change};
     use crate::invariants::states::{acquire, acquire_all, complaint, id, opened, put, table, under};
     use crate::lock::{Claim, Command, LockRequest, LockTable, Mode, Proof, Sequence, SessionId, Token, Writer};
     use crate::raft::{Stamp, StateMachine};
@@ -91,8 +93,8 @@ mod tests {
     /// The detail of the violation if `asked` were executed as `done`.
     fn judge(asked: &Command, done: &Command, at: u64) -> String {
         let (before, mut after) = (victims(), victims());
-        after.apply(Stamp(at), done);
-        complaint(no_foreign_change(&before, Stamp(at), asked, &after))
+        let outcome = after.apply(Stamp(at), done);
+        complaint(no_foreign_change(&EntryStep::new(&before, Stamp(at), Some(asked), &outcome, &after)))
     }
 
     #[test]
@@ -136,9 +138,10 @@ mod tests {
                 before.apply(Stamp(0), &acquire(session, 0, name));
             }
             let mut after = before.clone();
-            after.apply(Stamp(101), &asked);
+            let outcome = after.apply(Stamp(101), &asked);
             assert_eq!(after.sessions().len(), left, "a sweep of {sweep}");
-            assert_eq!(complaint(no_foreign_change(&before, Stamp(101), &asked, &after)), "");
+            let step = EntryStep::new(&before, Stamp(101), Some(&asked), &outcome, &after);
+            assert_eq!(complaint(no_foreign_change(&step)), "");
         }
     }
 }

@@ -10,19 +10,19 @@ use crate::require;
 pub fn release_by_holder_only(step: &EntryStep<'_>) -> Check {
     let meant = match step.command {
         Some(Command::Release { session, keys, claim, .. }) => {
-            EntryStep::has_claim(&step.found, *session, keys, *claim)
+            EntryStep::has_claim(step.found(), *session, keys, *claim)
         }
         Some(Command::Break { key, token, .. }) => {
-            ClaimView::all(&step.found, key).any(|claim| claim.token == Some(*token))
+            ClaimView::all(step.found(), key).any(|claim| claim.token == Some(*token))
         }
         _ => return Ok(()),
     };
     require!(
         Property::ReleaseByHolderOnly,
-        meant || step.found.locks() == step.after.locks(),
+        meant || step.found().locks() == step.after.locks(),
         "{:?} means no claim, and made {:?} into {:?}",
         step.command,
-        step.found.locks(),
+        step.found().locks(),
         step.after.locks()
     )
 }

@@ -118,15 +118,15 @@ impl EntryStep<'_> {
     /// What a request gets if its session has no claim on the keys.
     fn turn(&self, request: &LockRequest) -> Turn {
         for key in &request.keys {
-            if let Some(first) = ClaimView::all(&self.found, key).next()
+            if let Some(first) = ClaimView::all(self.found(), key).next()
                 && first.mode.of() != request.mode.of()
             {
                 return Turn::OtherSize(key.clone(), first.mode);
             }
         }
-        let is_behind = |key: &&Key| is_behind(&self.found, key, request.mode, None);
+        let is_behind = |key: &&Key| is_behind(self.found(), key, request.mode, None);
         let Some(blocked) = request.keys.iter().find(is_behind) else { return Turn::Now };
-        let is_full = |key: &&Key| queue(&self.found, key) >= u64::from(request.max_queue);
+        let is_full = |key: &&Key| queue(self.found(), key) >= u64::from(request.max_queue);
         match request.keys.iter().find(is_full) {
             _ if !request.waits() => Turn::Held(blocked.clone()),
             Some(full) => Turn::Held(full.clone()),
@@ -206,7 +206,7 @@ impl EntryStep<'_> {
             }
             _ => false,
         };
-        let had = request.keys.iter().find_map(|key| Some((key, ClaimView::of(&self.found, requester, key)?)));
+        let had = request.keys.iter().find_map(|key| Some((key, ClaimView::of(self.found(), requester, key)?)));
         match had {
             Some((key, had)) if !is_as_asked(&had, request) => {
                 *reply == Reply::OtherClaim { key: key.clone() }
@@ -216,7 +216,7 @@ impl EntryStep<'_> {
             Some(_) if request.waits() => is_queued(),
             // It waited, and gives that up: the reply names the first key at which its turn had not come.
             Some(_) => {
-                let is_behind = |key: &&Key| is_behind(&self.found, key, request.mode, Some(requester));
+                let is_behind = |key: &&Key| is_behind(self.found(), key, request.mode, Some(requester));
                 let blocked = request.keys.iter().find(is_behind);
                 claim.is_none() && blocked.is_some_and(|key| self.is_held(key, reply))
             }
@@ -232,7 +232,7 @@ impl EntryStep<'_> {
     /// lock and is passed over at the others. The rules must permit it for all keys of the grant. Another property judges
     /// what observers are told.
     fn break_reply_matches(&self, key: &Key, token: Token, principal: &Principal, reply: &Reply) -> bool {
-        let held = ClaimView::all(&self.found, key).find(|claim| claim.token == Some(token));
+        let held = ClaimView::all(self.found(), key).find(|claim| claim.token == Some(token));
         let keys = held.map_or(core::slice::from_ref(key), |claim| claim.keys);
         if !keys.iter().all(|key| self.permits(Some(principal), Right::Break, key)) {
             return *reply == Reply::Denied;
@@ -240,7 +240,7 @@ impl EntryStep<'_> {
         match (held, reply) {
             (Some(claim), Reply::Broken { session, .. }) => {
                 let holder = claim.session;
-                let is_last = self.found.session(holder).is_some_and(|known| known.claims() == claim.keys);
+                let is_last = self.found().session(holder).is_some_and(|known| known.claims() == claim.keys);
                 let is_left = |key: &Key| self.after.lock(key).is_some_and(|lock| lock.holder_with(token).is_some());
                 let ends = self.after.session(holder).is_none();
                 let has_right_end = if is_last { ends } else { !ends || self.is_passed_over(holder) };
@@ -267,11 +267,11 @@ impl EntryStep<'_> {
     ) -> bool {
         let is_repeated = self.is_repeated(requester, sequence);
         let lives = self.lives(requester);
-        let had = ClaimView::of(&self.found, requester, keys.first())
-            .filter(|_| EntryStep::has_claim(&self.found, requester, keys, claim));
+        let had = ClaimView::of(self.found(), requester, keys.first())
+            .filter(|_| EntryStep::has_claim(self.found(), requester, keys, claim));
         let has = |key| ClaimView::of(self.after, requester, key);
         // A repetition that names no grant tells of one only if nothing came after it.
-        let is_last = self.found.session(requester).is_some_and(|session| session.last == sequence);
+        let is_last = self.found().session(requester).is_some_and(|session| session.last == sequence);
         let tells_of_grant = match claim {
             Claim::Held(_) => true,
             Claim::Either => is_last,

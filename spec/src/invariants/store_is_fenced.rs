@@ -1,17 +1,18 @@
 //! The store is fenced: no client changes what a holder has written, unless it holds a lock itself.
 
-use super::{Check, Property};
+use super::{Check, EntryStep, Property};
 use crate::lock::{Command, Condition, Key, LockTable, Record, Token};
 use crate::raft::Stamp;
 use crate::require;
 
 const NAME: Property = Property::StoreIsFenced;
 
-/// Compares the records before and after an entry at `at`. A record that is fenced before or after it
+/// Compares the records before and after an entry. A record that is fenced before or after it
 /// changes only by a transaction that names a grant, and that grant is held by a session that has not
 /// reached its deadline. A record that was fenced stays so, until it is deleted; and its fence is the token
 /// of a grant that was held at that very entry.
-pub fn store_is_fenced(before: &LockTable, at: Stamp, command: Option<&Command>, after: &LockTable) -> Check {
+pub fn store_is_fenced(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, at, command, after, .. } = *step;
     let changed = |key: &&Key| before.record(key) != after.record(key);
     let gone = before.records().keys().filter(|key| after.record(key).is_none());
     for key in gone.chain(after.records().keys()).filter(changed) {
@@ -54,9 +55,9 @@ pub(super) fn is_held_at(before: &LockTable, at: Stamp, key: &Key, token: Token)
 
 #[cfg(test)]
 mod tests {
-    use super::store_is_fenced;
+    use super::{EntryStep, store_is_fenced};
     use crate::invariants::states::{acquire, complaint, delete, id, put, table, transact, under, written};
-    use crate::lock::{Command, LockTable, Token, Transaction};
+    use crate::lock::{Command, LockTable, Outcome, Token, Transaction};
     use crate::raft::{Stamp, StateMachine};
 
     /// Session 1 holds k with token 1; r is fenced, s is not.
@@ -68,12 +69,18 @@ mod tests {
         table
     }
 
+    /// The detail of the violation if the entry had made `after` of `before`.
+    fn detail(before: &LockTable, at: u64, command: Option<&Command>, after: &LockTable) -> alloc::string::String {
+        let outcome = Outcome { reply: None, events: [].into() };
+        complaint(store_is_fenced(&EntryStep::new(before, Stamp(at), command, &outcome, after)))
+    }
+
     /// The detail of the violation if `asked` were executed as `done`.
     fn judge(asked: &Transaction, done: &Transaction, at: u64) -> alloc::string::String {
         let (before, mut after) = (stored(), stored());
         // What is done is done at a moment at which it is permitted.
         written(&mut after, 0, done.clone());
-        complaint(store_is_fenced(&before, Stamp(at), Some(&transact(asked.clone())), &after))
+        detail(&before, at, Some(&transact(asked.clone())), &after)
     }
 
     #[test]
@@ -92,7 +99,7 @@ mod tests {
         for command in [None, Some(&acquire(1, 0, "l")), Some(&Command::Close { session: id(1) })] {
             let mut after = before.clone();
             written(&mut after, 0, held.clone());
-            assert!(complaint(store_is_fenced(&before, Stamp(0), command, &after)).contains("without a grant"));
+            assert!(detail(&before, 0, command, &after).contains("without a grant"));
         }
     }
 
@@ -121,7 +128,7 @@ mod tests {
             let mut after = before.clone();
             after.apply(Stamp(0), &command);
             after.store_parts().record("r").fence = fence;
-            let complaint = complaint(store_is_fenced(&before, Stamp(0), Some(&command), &after));
+            let complaint = detail(&before, 0, Some(&command), &after);
             assert!(complaint.contains("which is no grant that was held"), "{complaint}");
         }
     }

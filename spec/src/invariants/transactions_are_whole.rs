@@ -4,7 +4,7 @@ use alloc::collections::{BTreeMap, BTreeSet};
 use alloc::vec::Vec;
 
 use super::store_is_fenced::is_held_at;
-use super::{Check, Property};
+use super::{Check, EntryStep, Property};
 use crate::lock::{
     Change, Command, Condition, Event, Key, LockTable, Outcome, RECORD_BYTES, Record, Reply, SharedMap, Token,
     Transaction, Version, Writer,
@@ -14,19 +14,14 @@ use crate::require;
 
 const NAME: Property = Property::TransactionsAreWhole;
 
-/// Compares the records before and after an entry at `at`.
+/// Compares the records before and after an entry.
 ///
 /// A transaction that was done found all its conditions met, and the records are as its changes make them,
 /// one after the other; each record that changed has the transaction's version, which is greater than all
 /// before, its fence and its number, and an event reports it. Nothing else changes a record: no other
 /// command, no refusal, no repetition, and the version stays, too.
-pub fn transactions_are_whole(
-    before: &LockTable,
-    at: Stamp,
-    command: Option<&Command>,
-    outcome: &Outcome,
-    after: &LockTable,
-) -> Check {
+pub fn transactions_are_whole(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, at, command, outcome, after, .. } = *step;
     let told: Vec<&Event> =
         outcome.events.iter().filter(|event| matches!(event, Event::Put { .. } | Event::Deleted { .. })).collect();
     let Some((writer, transaction, version)) = done(before, command, outcome) else {
@@ -164,7 +159,7 @@ fn events_are_true(
 mod tests {
     use alloc::string::String;
 
-    use super::transactions_are_whole;
+    use super::{EntryStep, transactions_are_whole};
     use crate::invariants::states::{acquire, append, complaint, delete, id, put, table, transact, under, written};
     use crate::lock::{
         Bytes, Command, Condition, Event, LockTable, Reply, Sequence, Token, Transaction, Version, Writer,
@@ -189,7 +184,7 @@ mod tests {
         let (before, mut after) = (stored(), stored());
         let mut outcome = after.apply(Stamp(at), command);
         damage(&mut outcome, &mut after);
-        complaint(transactions_are_whole(&before, Stamp(at), Some(command), &outcome, &after))
+        complaint(transactions_are_whole(&EntryStep::new(&before, Stamp(at), Some(command), &outcome, &after)))
     }
 
     #[test]
@@ -251,8 +246,9 @@ mod tests {
         let mut after = before.clone();
         let outcome = after.apply(Stamp(0), &command);
         assert_eq!(outcome.reply, Some(Reply::Written { version: Version(2) }));
-        let judge =
-            |after: &LockTable| complaint(transactions_are_whole(&before, Stamp(0), Some(&command), &outcome, after));
+        let judge = |after: &LockTable| {
+            complaint(transactions_are_whole(&EntryStep::new(&before, Stamp(0), Some(&command), &outcome, after)))
+        };
         assert_eq!(judge(&after), "");
         *after.store_parts().next_version = Version(4);
         assert!(judge(&after).contains("changed records"));
@@ -272,7 +268,8 @@ mod tests {
             let asked = transact(Transaction { conditions: [condition.clone()].into(), ..met.clone() });
             let (before, mut after) = (stored(), stored());
             let outcome = after.apply(Stamp(0), &transact(met.clone()));
-            let complaint = complaint(transactions_are_whole(&before, Stamp(at), Some(&asked), &outcome, &after));
+            let complaint =
+                complaint(transactions_are_whole(&EntryStep::new(&before, Stamp(at), Some(&asked), &outcome, &after)));
             assert!(complaint.ends_with("was not met"), "{condition:?}: {complaint}");
         }
     }
@@ -294,7 +291,13 @@ mod tests {
         let put = |text: &str| under(&[put("r", text)], &[]);
         let judge = |after: &mut LockTable, asked: Transaction, done: Transaction| {
             let outcome = after.apply(Stamp(0), &transact(done));
-            complaint(transactions_are_whole(&before, Stamp(0), Some(&transact(asked)), &outcome, after))
+            complaint(transactions_are_whole(&EntryStep::new(
+                &before,
+                Stamp(0),
+                Some(&transact(asked)),
+                &outcome,
+                after,
+            )))
         };
         let limited = |text, limit| Transaction { limit, ..put(text) };
         assert_eq!(judge(&mut after.clone(), limited("xy", 133), limited("xy", 133)), "");
@@ -309,7 +312,8 @@ mod tests {
         after.apply(Stamp(0), &transact(put("y")));
         after.store_parts().record("r").bytes = Bytes::from(long.as_str());
         let asked = transact(put(&long));
-        let complaint = complaint(transactions_are_whole(&before, Stamp(0), Some(&asked), &outcome, &after));
+        let complaint =
+            complaint(transactions_are_whole(&EntryStep::new(&before, Stamp(0), Some(&asked), &outcome, &after)));
         assert_eq!(complaint, "a record of 65537 bytes was written");
     }
 

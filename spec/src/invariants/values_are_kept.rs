@@ -1,6 +1,6 @@
 //! Values are kept: a claim has the value that its own client gave it last.
 
-use super::{Check, ClaimView, Property, side_by_side};
+use super::{Check, ClaimView, EntryStep, Property, side_by_side};
 use crate::lock::{Command, Event, Key, LockTable, Outcome, Reply, Sequence, SessionId, Token, Value};
 use crate::require;
 
@@ -13,7 +13,8 @@ const NAME: Property = Property::ValuesAreKept;
 /// proclamation, replace it, unless they were done before. Nothing else changes a value, and a grant has
 /// that of the waiter. Every proclamation that was answered as done names a grant of its session, and an
 /// event reports each new value of a grant.
-pub fn values_are_kept(before: &LockTable, command: Option<&Command>, outcome: &Outcome, after: &LockTable) -> Check {
+pub fn values_are_kept(step: &EntryStep<'_>) -> Check {
+    let EntryStep { before, command, outcome, after, .. } = *step;
     let given = command.and_then(|command| given(before, command, outcome));
     let is_about = |key: &Key| given.as_ref().is_some_and(|given| given.keys.iter().any(|of| of == key));
     let locks = side_by_side(before.locks(), after.locks());
@@ -93,7 +94,7 @@ fn is_grant(claim: &ClaimView<'_>, session: SessionId, token: Token) -> bool {
 mod tests {
     use alloc::string::String;
 
-    use super::values_are_kept;
+    use super::{EntryStep, values_are_kept};
     use crate::invariants::states::{acquire, complaint, id, table};
     use crate::lock::{Command, LockRequest, LockTable, Outcome, Reply, Sequence, Token};
     use crate::raft::{Stamp, StateMachine};
@@ -120,7 +121,7 @@ mod tests {
     fn judge(asked: &Command, done: &Command) -> String {
         let (before, mut after) = (election(), election());
         let outcome = after.apply(Stamp(50), done);
-        complaint(values_are_kept(&before, Some(asked), &outcome, &after))
+        complaint(values_are_kept(&EntryStep::new(&before, Stamp(50), Some(asked), &outcome, &after)))
     }
 
     #[test]
@@ -169,7 +170,7 @@ mod tests {
         let reply = after.apply(Stamp(0), &asked).reply;
         let judge = |events| {
             let outcome = Outcome { reply: reply.clone(), events };
-            complaint(values_are_kept(&before, Some(&asked), &outcome, &after))
+            complaint(values_are_kept(&EntryStep::new(&before, Stamp(0), Some(&asked), &outcome, &after)))
         };
         assert_eq!(judge(events), "");
         assert!(judge([].into()).ends_with("has None, not Some(Value(\"b\"))"), "{}", judge([].into()));
@@ -181,7 +182,8 @@ mod tests {
         let command = proclaim(1, 2, 1, "c");
         let told = after.apply(Stamp(0), &command);
         let untold = Outcome { events: [].into(), ..told.clone() };
-        let judge = |outcome| complaint(values_are_kept(&before, Some(&command), outcome, &after));
+        let judge =
+            |outcome| complaint(values_are_kept(&EntryStep::new(&before, Stamp(0), Some(&command), outcome, &after)));
         assert_eq!(judge(&told), "");
         assert!(judge(&untold).starts_with("no event reports the new value"), "{}", judge(&untold));
     }
@@ -190,7 +192,8 @@ mod tests {
     fn proclamation_without_a_grant_is_seen() {
         let table = election();
         let outcome = Outcome { reply: Some(Reply::Proclaimed), events: [].into() };
-        let judge = |command| complaint(values_are_kept(&table, Some(&command), &outcome, &table));
+        let judge =
+            |command| complaint(values_are_kept(&EntryStep::new(&table, Stamp(0), Some(&command), &outcome, &table)));
         assert_eq!(judge(proclaim(1, 1, 1, "c")), "");
         for command in [proclaim(2, 2, 1, "c"), proclaim(1, 2, 2, "c"), proclaim(3, 1, 1, "c")] {
             assert!(judge(command.clone()).ends_with("has no grant 1") || judge(command).ends_with("has no grant 2"));

@@ -3,8 +3,20 @@ use alloc::vec::Vec;
 
 use super::*;
 use crate::invariants::states;
-use crate::lock::{Claim, LockRequest, Mode, Opening, Owner, Principal, Proof, Revision, Rules, Token, Ttl};
+use crate::lock::{Claim, LockRequest, Mode, Opening, Outcome, Owner, Principal, Proof, Revision, Rules, Token, Ttl};
 use crate::raft::StateMachine;
+
+/// The check of an entry with these events.
+fn no_early_expiry(
+    before: &LockTable,
+    at: Stamp,
+    command: Option<&Command>,
+    events: &[Event],
+    after: &LockTable,
+) -> Check {
+    let outcome = Outcome { reply: None, events: events.into() };
+    super::no_early_expiry(&EntryStep::new(before, at, command, &outcome, after))
+}
 
 fn id(number: u64) -> SessionId {
     SessionId { number, proof: Proof::default() }
