@@ -19,7 +19,6 @@
 
 pub mod history;
 pub mod mutants;
-mod panics;
 pub mod replay;
 pub mod sim;
 pub mod stepper;

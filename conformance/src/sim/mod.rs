@@ -36,13 +36,13 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 use std::time::Duration;
 
+use palisade_model::world::panicked;
 use palisade_spec::invariants::{Property, Violation};
 use parking_lot::Mutex;
 
 pub use command::{Arguments, run};
 pub use tally::Tally;
 
-use crate::panics::panic_message;
 use event_log::EventLog;
 use palisade_history::Event;
 use world::World;
@@ -86,7 +86,10 @@ pub fn simulate(seed: u64, time: Duration) -> Outcome {
     let (tally, broken, history) = match result {
         Ok((tally, Ok(()), history)) => (tally, None, history),
         Ok((tally, Err(Violation { property, detail }), history)) => (tally, Some((property, detail)), history),
-        Err(panic) => (Tally::default(), Some((Property::Assertions, panic_message(&*panic))), Vec::new()),
+        Err(panic) => {
+            let Violation { property, detail } = panicked(panic);
+            (Tally::default(), Some((property, detail)), Vec::new())
+        }
     };
     let events = events.lock();
     let failure = broken.map(|(property, what)| Failure { property, what, events: events.last() });

@@ -8,14 +8,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use palisade::recording::{Digest, Record};
+use palisade_model::world::panicked;
 use palisade_spec::checker::{ClusterChecker, Counts, Feed, Reference, Slot};
 use palisade_spec::invariants::{Check, Property, Violation};
 use palisade_spec::lock::LockTable;
 use palisade_spec::raft::{Config, Durable, Input, Message, Node, NodeId, Output, Persist};
-use palisade_spec::{require, violated};
+use palisade_spec::require;
 
 use super::Options;
-use crate::panics;
 
 /// Size up to which the whole table is checked after each entry: the sum of its sessions and locks.
 const FULL_CHECK_SIZE: usize = 1_024;
@@ -95,7 +95,7 @@ impl Judge {
             }
             Record::Written { writes, digest, .. } => self.written(slot, writes, digest),
         }));
-        observed.unwrap_or_else(|panic| violated!(Property::Assertions, "{}", panics::panic_message(&*panic)))
+        observed.unwrap_or_else(|panic| Err(panicked(panic)))
     }
 
     fn recovered(&mut self, slot: usize, durable: &Durable<LockTable>) -> Check {

@@ -389,8 +389,8 @@ pub(crate) fn timeout_is_redundant<S: StateMachine>(node: &Node<S>) -> bool {
     }
 }
 
-/// A node's panic.
-pub(crate) fn panicked(panic: Box<dyn Any + Send>) -> Violation {
+/// A node's panic, as a violation of its assertions.
+pub fn panicked(panic: Box<dyn Any + Send>) -> Violation {
     let text = panic.downcast_ref::<String>().map(String::as_str).or_else(|| panic.downcast_ref::<&str>().copied());
     Violation::new(Property::Assertions, format_args!("{}", text.unwrap_or("a node stopped itself")))
 }

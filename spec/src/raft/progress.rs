@@ -77,7 +77,7 @@ impl Progress {
     /// answer corrects it.)
     pub(crate) fn rejected(&mut self, prev: Index, next: Index) -> Rejection {
         let current = match self.state {
-            ProgressState::Probe => prev < self.next && prev.next() == self.next,
+            ProgressState::Probe => prev.next() == self.next,
             ProgressState::Replicate => prev >= self.matched && prev < self.next,
         };
         // Every log has the position before the first entry.
