@@ -196,8 +196,8 @@ fn claims(model: &Locks) -> Vec<Property<Locks>> {
                 state.table.locks().values().any(|lock| {
                     let mut queue = lock.queue.iter();
                     !lock.holders.is_empty()
-                        && queue.next().is_some_and(|waiter| !lock.admits(waiter.mode))
-                        && queue.any(|waiter| lock.admits(waiter.mode))
+                        && queue.next().is_some_and(|waiter| !lock.has_room_for(waiter.mode))
+                        && queue.any(|waiter| lock.has_room_for(waiter.mode))
                 })
             },
         ));

@@ -43,7 +43,7 @@ impl Details {
     }
 
     /// Whether these are all keys of the claim; one of them is.
-    pub(super) fn is_on(&self, keys: &Keys) -> bool {
+    pub(super) fn claims_exactly(&self, keys: &Keys) -> bool {
         self.several() == keys.several()
     }
 

@@ -22,14 +22,14 @@ impl LockTable {
         let is_due = |(deadline, _): &&(Stamp, SessionId)| *deadline < at;
         let contended = self.contended.keys().take_while(is_due);
         let others = self.deadlines.keys().take_while(is_due).filter(|entry| !self.contended.contains_key(entry));
-        let first = self.first(contended.chain(others).map(|&(_, session)| session));
+        let first = self.within_one_sweep(contended.chain(others).map(|&(_, session)| session));
         self.end(at, &first, events);
     }
 
     /// What is to be done before a command about these keys: their due holders end, as many of them as a
     /// sweep would end, so that the command meets the next holders; and waiters whose turn it is, and that
     /// are due or denied, lose their positions.
-    pub(super) fn catch_up(&mut self, at: Stamp, keys: &Keys, events: &mut Vec<Event>) {
+    pub(super) fn let_time_pass(&mut self, at: Stamp, keys: &Keys, events: &mut Vec<Event>) {
         // Mostly no session is due: then the holders, of which there may be many, need no look.
         let is_any_due = self.deadlines.first().is_some_and(|(&(deadline, _), ())| deadline < at);
         if is_any_due {
@@ -37,7 +37,7 @@ impl LockTable {
             // A session may hold several of the keys.
             let mut seen = BTreeSet::new();
             let is_due = |id: &SessionId| self.sessions[id].is_due(at) && seen.insert(*id);
-            let due = self.first(holders.map(|holder| holder.session).filter(is_due));
+            let due = self.within_one_sweep(holders.map(|holder| holder.session).filter(is_due));
             if !due.is_empty() {
                 self.end(at, &due, events);
             }
@@ -50,7 +50,7 @@ impl LockTable {
     }
 
     /// The first sessions, until ending them is the work of a full sweep; at least one.
-    fn first(&self, sessions: impl Iterator<Item = SessionId>) -> Vec<SessionId> {
+    fn within_one_sweep(&self, sessions: impl Iterator<Item = SessionId>) -> Vec<SessionId> {
         let mut full = 0;
         let has_room = |session: &SessionId| {
             let has_room = full < self.sweep.max(1);

@@ -54,7 +54,7 @@ impl LockTable {
             if let Some(mode) = lock.first_mode().filter(|mode| mode.of() != request.mode.of()) {
                 return Err(Reply::OtherSize { key: key.clone(), mode });
             }
-            if !lock.queue.is_empty() || !lock.admits(request.mode) {
+            if !lock.queue.is_empty() || !lock.has_room_for(request.mode) {
                 blocked = blocked.or(Some((key, lock)));
             }
             if lock.queue.len() as u64 >= u64::from(request.max_queue) {
@@ -115,7 +115,9 @@ impl LockTable {
         let LockRequest { keys, mode, reentrant, value, .. } = request;
         let lock = &self.locks[key];
         match lock.claim_index(id).expect("a claim is on its lock") {
-            ClaimIndex::Holds(index) if lock.holders[index].mode == *mode && lock.holders[index].is_on(keys) => {
+            ClaimIndex::Holds(index)
+                if lock.holders[index].mode == *mode && lock.holders[index].claims_exactly(keys) =>
+            {
                 let token = lock.holders[index].token;
                 self.change_grant(id, keys, |holder| {
                     holder.sequence = sequence.or(holder.sequence);
@@ -127,7 +129,7 @@ impl LockTable {
                 self.renew(at, id);
                 Reply::Granted { session: id, token }
             }
-            ClaimIndex::Waits(index) if lock.queue[index].mode != *mode || !lock.queue[index].is_on(keys) => {
+            ClaimIndex::Waits(index) if lock.queue[index].mode != *mode || !lock.queue[index].claims_exactly(keys) => {
                 Reply::OtherClaim { key: key.clone() }
             }
             ClaimIndex::Waits(index) if request.waits() => {
@@ -149,7 +151,7 @@ impl LockTable {
             ClaimIndex::Waits(_) => {
                 let is_behind = |key: &&Key| {
                     let lock = &self.locks[*key];
-                    lock.queue_position(id) != Some(0) || !lock.admits(*mode)
+                    lock.queue_position(id) != Some(0) || !lock.has_room_for(*mode)
                 };
                 let blocked = keys.iter().find(is_behind).expect("a waiter that is first everywhere is granted");
                 self.withdraw(at, id, keys, events);
@@ -164,12 +166,12 @@ impl LockTable {
         let Some(lock) = self.locks.get(keys.first()) else { return Reply::Gone };
         match lock.claim_index(id) {
             Some(ClaimIndex::Holds(index))
-                if lock.holders[index].sequence == Some(sequence) && lock.holders[index].is_on(keys) =>
+                if lock.holders[index].sequence == Some(sequence) && lock.holders[index].claims_exactly(keys) =>
             {
                 Reply::Granted { session: id, token: lock.holders[index].token }
             }
             Some(ClaimIndex::Waits(index))
-                if lock.queue[index].sequence == Some(sequence) && lock.queue[index].is_on(keys) =>
+                if lock.queue[index].sequence == Some(sequence) && lock.queue[index].claims_exactly(keys) =>
             {
                 Reply::Queued { session: id, ahead: self.ahead(id, keys) }
             }
@@ -206,7 +208,7 @@ impl LockTable {
             (Some(ClaimIndex::Holds(index)), Claim::Held(_) | Claim::Either) => {
                 let holder = &lock.holders[index];
                 let is_named = matches!(claim, Claim::Either) || claim == Claim::Held(holder.token);
-                if !is_named || !holder.is_on(keys) {
+                if !is_named || !holder.claims_exactly(keys) {
                     return Reply::NotHolder;
                 }
                 if holder.holds > 1 {
@@ -220,7 +222,7 @@ impl LockTable {
                 Reply::Released
             }
             (Some(ClaimIndex::Waits(index)), Claim::Waiting | Claim::Either) => {
-                if !lock.queue[index].is_on(keys) {
+                if !lock.queue[index].claims_exactly(keys) {
                     return Reply::NotHolder;
                 }
                 self.withdraw(at, id, keys, events);
@@ -240,7 +242,7 @@ impl LockTable {
             Claim::Either if is_last => self.locks.get(keys.first()).and_then(|lock| lock.holder(id)),
             Claim::Either | Claim::Waiting => None,
         };
-        match grant.filter(|holder| holder.is_on(keys)) {
+        match grant.filter(|holder| holder.claims_exactly(keys)) {
             Some(holder) => Reply::StillHeld { holds: holder.holds },
             None => Reply::Gone,
         }
@@ -390,7 +392,7 @@ impl LockTable {
     /// The first waiter, if the holders leave room for it.
     fn whose_turn(&self, key: &Key) -> Option<&Waiter> {
         let lock = self.locks.get(key)?;
-        lock.queue.front().filter(|waiter| lock.admits(waiter.mode))
+        lock.queue.front().filter(|waiter| lock.has_room_for(waiter.mode))
     }
 
     fn is_turn(&self, key: &Key, id: SessionId) -> bool {

@@ -12,7 +12,7 @@ use super::{Key, Keys, LockRequest, Mode, Sequence, SessionId, Token, Value};
 
 /// A lock that has a holder or a waiter. A free lock has no entry in the table and takes no memory.
 ///
-/// Only a waiter for several keys can stand first at a lock that would admit it: while it waits for
+/// Only a waiter for several keys can stand first at a lock that has room for it: while it waits for
 /// another of its keys, no other waiter overtakes it here.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub struct Lock {
@@ -78,8 +78,8 @@ impl Holder {
     }
 
     /// Whether these are all keys of the claim; one of them is.
-    pub(super) fn is_on(&self, keys: &Keys) -> bool {
-        self.details.is_on(keys)
+    pub(super) fn claims_exactly(&self, keys: &Keys) -> bool {
+        self.details.claims_exactly(keys)
     }
 }
 
@@ -106,8 +106,8 @@ impl Waiter {
     }
 
     /// Whether these are all keys of the claim; one of them is.
-    pub(super) fn is_on(&self, keys: &Keys) -> bool {
-        self.details.is_on(keys)
+    pub(super) fn claims_exactly(&self, keys: &Keys) -> bool {
+        self.details.claims_exactly(keys)
     }
 }
 
@@ -145,7 +145,7 @@ impl Lock {
     }
 
     /// Whether the holders leave room for one more claim of this mode.
-    pub fn admits(&self, mode: Mode) -> bool {
+    pub fn has_room_for(&self, mode: Mode) -> bool {
         self.holders.permits() + u64::from(mode.permits()) <= u64::from(mode.of())
     }
 
@@ -398,7 +398,7 @@ mod tests {
         ] {
             let holders: Vec<Holder> = (1..).zip(held).map(|(session, mode)| holder(session, *mode)).collect();
             let lock = Lock { holders: holders.into(), queue: Queue::default() };
-            assert_eq!(lock.admits(asked), admitted, "{asked} beside {held:?}");
+            assert_eq!(lock.has_room_for(asked), admitted, "{asked} beside {held:?}");
         }
     }
 

@@ -139,7 +139,7 @@ impl StateMachine for LockTable {
     fn apply(&mut self, at: Stamp, command: &Command) -> Outcome {
         let mut events = Vec::new();
         if let Some(keys) = command.keys() {
-            self.catch_up(at, keys, &mut events);
+            self.let_time_pass(at, keys, &mut events);
         }
         let reply = self.execute(at, command, &mut events);
         Outcome { reply: Some(reply), events }
@@ -246,12 +246,12 @@ impl LockTable {
                 let missing = sessions.iter().copied().filter(|&session| !self.renew(at, session)).collect();
                 Reply::KeptAlive { missing }
             }
-            Command::Acquire { session, sequence, request } => match self.admit(at, *session, *sequence) {
+            Command::Acquire { session, sequence, request } => match self.register(at, *session, *sequence) {
                 // The number is used up: a late repetition must not do later what was denied now.
-                Admission::New if self.denied(*session, &request.keys).is_some() => Reply::Denied,
-                Admission::New => self.acquire(at, *session, *sequence, request, events),
-                Admission::Repeated(sequence) => self.acquired_before(*session, sequence, &request.keys),
-                Admission::NoSession => Reply::NoSession,
+                Operation::New if self.denied(*session, &request.keys).is_some() => Reply::Denied,
+                Operation::New => self.acquire(at, *session, *sequence, request, events),
+                Operation::Repeated(sequence) => self.acquired_before(*session, sequence, &request.keys),
+                Operation::NoSession => Reply::NoSession,
             },
             Command::AcquireOnce { opening, request } => {
                 let may = |key: &Key| self.access.permits(&opening.principal, Right::Acquire, key.as_str());
@@ -266,16 +266,18 @@ impl LockTable {
                     Err(refusal) => refusal,
                 }
             }
-            Command::Release { session, sequence, keys, claim } => match self.admit(at, *session, *sequence) {
-                Admission::New => self.release(at, *session, keys, *claim, events),
-                Admission::Repeated(sequence) => self.released_before(*session, sequence, keys, *claim),
-                Admission::NoSession => Reply::NoSession,
+            Command::Release { session, sequence, keys, claim } => match self.register(at, *session, *sequence) {
+                Operation::New => self.release(at, *session, keys, *claim, events),
+                Operation::Repeated(sequence) => self.released_before(*session, sequence, keys, *claim),
+                Operation::NoSession => Reply::NoSession,
             },
-            Command::Proclaim { session, sequence, key, token, value } => match self.admit(at, *session, *sequence) {
-                Admission::New => self.proclaim(*session, key, *token, value, events),
-                Admission::Repeated(_) => self.proclaimed_before(*session, key, *token),
-                Admission::NoSession => Reply::NoSession,
-            },
+            Command::Proclaim { session, sequence, key, token, value } => {
+                match self.register(at, *session, *sequence) {
+                    Operation::New => self.proclaim(*session, key, *token, value, events),
+                    Operation::Repeated(_) => self.proclaimed_before(*session, key, *token),
+                    Operation::NoSession => Reply::NoSession,
+                }
+            }
             Command::Break { key, token, principal } => self.break_grant(at, key, *token, principal, events),
             Command::SetAccess { principal, revision, rules } => {
                 self.access.replace(principal, *revision, rules.as_ref())
@@ -289,15 +291,15 @@ impl LockTable {
             Writer::Client(principal) => return self.transact(at, principal, None, transaction, events),
             Writer::Session { session, sequence } => (*session, *sequence),
         };
-        match self.admit(at, session, sequence) {
+        match self.register(at, session, sequence) {
             // The number is used up: a late repetition must not do later what was refused now.
-            Admission::New => {
+            Operation::New => {
                 let principal = self.sessions[&session].principal.clone();
                 let number = sequence.map(|sequence| (session, sequence));
                 self.transact(at, &principal, number, transaction, events)
             }
-            Admission::Repeated(sequence) => self.store.written_before((session, sequence), transaction),
-            Admission::NoSession => Reply::NoSession,
+            Operation::Repeated(sequence) => self.store.written_before((session, sequence), transaction),
+            Operation::NoSession => Reply::NoSession,
         }
     }
 
@@ -317,16 +319,16 @@ impl LockTable {
     }
 
     /// Exactly once (§6.3): an operation is new if its number is greater than all earlier numbers
-    /// of its session.
-    fn admit(&mut self, at: Stamp, session: SessionId, sequence: Option<Sequence>) -> Admission {
-        let Some(session) = self.live(at, session) else { return Admission::NoSession };
+    /// of its session, which then keeps it as the last.
+    fn register(&mut self, at: Stamp, session: SessionId, sequence: Option<Sequence>) -> Operation {
+        let Some(session) = self.live(at, session) else { return Operation::NoSession };
         match sequence {
-            Some(sequence) if session.last >= Some(sequence) => Admission::Repeated(sequence),
+            Some(sequence) if session.last >= Some(sequence) => Operation::Repeated(sequence),
             Some(sequence) => {
                 session.last = Some(sequence);
-                Admission::New
+                Operation::New
             }
-            None => Admission::New,
+            None => Operation::New,
         }
     }
 
@@ -355,8 +357,8 @@ impl LockTable {
     }
 }
 
-/// The result of checking an operation against its session's exactly-once window.
-enum Admission {
+/// What an operation is to its session.
+enum Operation {
     /// The operation has not been done.
     New,
     /// The operation has been done before.

@@ -59,7 +59,7 @@ impl<S: StateMachine> Node<S> {
     }
 
     /// Leader: records that a follower has answered a message of `round`.
-    pub(super) fn on_answer(&mut self, from: NodeId, round: ReadRound) {
+    pub(super) fn record_reply(&mut self, from: NodeId, round: ReadRound) {
         let progress = self.progress(from);
         progress.active = true;
         progress.round = progress.round.max(round);

@@ -215,7 +215,7 @@ impl<S: StateMachine> Node<S> {
         if let Err(reason) = self.validate_reply(from, matched) {
             return out.push(Output::Dropped { from, reason });
         }
-        self.on_answer(from, round);
+        self.record_reply(from, round);
         self.progress(from).accepted(matched);
         self.advance_commit(out);
         if self.is_leader() {
@@ -243,7 +243,7 @@ impl<S: StateMachine> Node<S> {
             Hint::Short { next } => next,
             Hint::Conflict { term, first } => self.log.last_index_of_term(term).map_or(first, Index::next),
         };
-        self.on_answer(from, round);
+        self.record_reply(from, round);
         match self.progress(from).rejected(prev, next) {
             Rejection::Stale => out.push(Output::Dropped { from, reason: DropReason::Stale }),
             Rejection::Current => self.probe(from, out),
