@@ -61,9 +61,10 @@ pub(crate) const CLUSTER: Bounds = Bounds {
 /// Three servers, the first of which leads, and a fourth with a blank disk.
 pub(crate) const JOINED: Bounds = Bounds { joiners: 1, ..CLUSTER };
 
-/// A server joins, becomes a voter, and a member goes.
+/// A member loses its disk, and returns under a new identity.
 pub(crate) const REPLACED: Changes = Changes { additions: 0, promotions: 0, removals: 0, replacements: 1 };
 
+/// A server joins, becomes a voter, and a member goes.
 pub(crate) const EACH: Changes = Changes { additions: 1, promotions: 1, removals: 1, replacements: 0 };
 
 /// A leader that may transfer leadership. Whether a server hears the leader decides the outcome, so

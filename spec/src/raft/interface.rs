@@ -191,7 +191,8 @@ pub enum DropReason {
 }
 
 impl DropReason {
-    /// The reason as metrics show it.
+    /// The reason as metrics show it. Metrics are stable, and a replay compares the names of the variants with
+    /// those of the version before: so two words differ from them.
     pub fn name(self) -> &'static str {
         match self {
             DropReason::UnknownPeer => "stranger",
