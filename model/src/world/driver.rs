@@ -18,7 +18,7 @@ use palisade_spec::raft::{
 use palisade_spec::require;
 
 use super::bounds::{Bounds, Delivery, Elections};
-use super::judge::judge;
+use super::judge::{judge, transfers_end_in_time};
 use super::replica::{Replica, Stimulus};
 
 /// The id of every request that its node answers in the same step, if at all: one value, so that ids
@@ -168,6 +168,7 @@ impl Driver {
                         &node_step.outputs,
                         &node_step.after,
                     )?;
+                    transfers_end_in_time(before, &node_step.outputs, &node_step.after)?;
                     check_input(transfer_clock(before), &node_step.input, &node_step.outputs, &node_step.after)
                 };
                 nodes.zip(&result.node_steps).map(judged).find_map(Result::err)

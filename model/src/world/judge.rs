@@ -1,10 +1,12 @@
 //! Checks of a single server, over any step.
 
+use palisade_spec::checker::transfer_clock;
 use palisade_spec::invariants::{
-    self, Check, Committed, Violation, clock_monotonicity, commit_only_grows, leader_append_only, memory_matches_disk,
-    node_is_sound, snapshot_matches_log,
+    self, Check, Committed, Property, Violation, clock_monotonicity, commit_only_grows, leader_append_only,
+    memory_matches_disk, node_is_sound, snapshot_matches_log,
 };
-use palisade_spec::raft::{Body, Message, Node, Position, StateMachine};
+use palisade_spec::raft::{Body, Message, Node, Output, Position, StateMachine};
+use palisade_spec::require;
 
 use super::replica::Replica;
 
@@ -19,6 +21,24 @@ pub(super) fn judge<S: StateMachine>(before: &Replica<S>, after: &Replica<S>) ->
         clock_monotonicity((old.clock(), old.log().last()), new)
     };
     sound().err()
+}
+
+/// Checks that a leader does not arm its election timer during a transfer: when the timer runs out, the
+/// transfer ends, and a leader without a quorum steps down.
+pub(super) fn transfers_end_in_time<S: StateMachine>(
+    before: &Node<S>,
+    outputs: &[Output<S>],
+    after: &Node<S>,
+) -> Check {
+    let transfers_in = |node: &Node<S>| transfer_clock(node).map(|(term, _)| term);
+    let goes_on = transfers_in(before).is_some() && transfers_in(before) == transfers_in(after);
+    let arms = outputs.iter().any(|output| matches!(output, Output::ArmElectionTimer));
+    require!(
+        Property::UnheardLeaderStepsDown,
+        !(goes_on && arms),
+        "server {} arms its election timer during a transfer",
+        after.id()
+    )
 }
 
 /// Checks that the base of the log and the snapshot name the last entry that they replace.

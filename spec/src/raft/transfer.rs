@@ -13,7 +13,8 @@ use alloc::vec::Vec;
 use super::{Body, DropReason, Node, NodeId, Output, RequestId, Role, StateMachine};
 
 impl<S: StateMachine> Node<S> {
-    /// Handles a transfer request: to this voter, or to the most up-to-date one.
+    /// Handles a transfer request: to this voter, or to the most up-to-date one. During a transfer it
+    /// changes the successor.
     pub(super) fn on_transfer(&mut self, id: RequestId, to: Option<NodeId>, out: &mut Vec<Output<S>>) {
         let best = self.best_successor();
         let Role::Leader(leadership) = &mut self.role else {
@@ -23,8 +24,9 @@ impl<S: StateMachine> Node<S> {
         let Some(successor) = to.or(best).filter(is_other_voter) else {
             return out.push(Output::TransferRefused { id, leader: self.leader() });
         };
-        // A repeated request for the same successor does not extend the timeout.
-        if leadership.successor.replace(successor) != Some(successor) {
+        // A request during a transfer does not extend the timeout, whichever successor it names. At the timeout
+        // a leader without a quorum steps down, and cluster time goes on.
+        if leadership.successor.replace(successor).is_none() {
             out.push(Output::ArmElectionTimer);
         }
         self.maybe_send_timeout_now(successor, out);
