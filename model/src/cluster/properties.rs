@@ -50,8 +50,8 @@ pub(super) fn properties(bounds: &ClientBounds) -> Vec<Property<World<Surroundin
     all
 }
 
-/// What must hold of locks and of their holders.
-pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 18] {
+/// What must hold of locks, of their holders, and of a leader whose clock has passed a deadline.
+pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 19] {
     always![
         MutualExclusion,
         TokenMonotonicity,
@@ -69,6 +69,7 @@ pub(crate) fn locks_and_leases<E: Environment>() -> [Property<World<E>>; 18] {
         ReleaseByHolderOnly,
         RepliesMatchTable,
         TableSoundness,
+        ExpiryIsOnItsWay,
         LeasesAreHonoured,
         NoStaleWrite,
     ]

@@ -29,7 +29,6 @@ pub fn consensus<E: Environment>() -> Vec<Property<World<E>>> {
         LaterTermsAreAdopted,
         UnheardLeaderStepsDown,
         TimeStopsDuringTransfer,
-        ExpiryIsOnItsWay,
         LimitsHold,
         TermsOnlyGrow,
         OneVotePerTerm,
