@@ -37,12 +37,12 @@ pub struct Changes {
     pub additions: u8,
     /// Learners that become voters.
     pub promotions: u8,
-    /// Members that are removed. Two voters must remain: the driver's elections at will wait until
-    /// a leader is deposed, and a leader that is a majority by itself never is.
+    /// Members that are removed. With elections at will, two voters must remain: the driver lets a leader's
+    /// timers run out until it is deposed, and a leader that is a majority by itself never is.
     pub removals: u8,
     /// Members that lose their disks and return under new identities. A server with the old
     /// identity may still take steps; that it takes none is one of the explored behaviours. Two
-    /// voters must remain here, too.
+    /// voters remain.
     pub replacements: u8,
 }
 

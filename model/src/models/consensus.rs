@@ -110,6 +110,17 @@ fn changes() -> Vec<Named> {
         ),
         holds(
             Tier::Full,
+            "membership-one",
+            "a server, and one that joins, 3 terms, logs of 5, an addition, 2 promotions, a removal, a crash, 2 heartbeats, 2 messages on their way: PreVote and CheckQuorum step by step",
+            || {
+                let changes = Changes { promotions: 2, ..EACH };
+                let (delivery, heartbeats, elections) = (late(2), Some(2), Elections::StepByStep);
+                let bounds = Bounds { servers: 1, joiners: 1, terms: 3, log: 5, crashes: 1, ..Bounds::default() };
+                membership(changes, 0, Bounds { delivery, heartbeats, elections, ..bounds })
+            },
+        ),
+        holds(
+            Tier::Full,
             "membership-replaced",
             "a leader, 2 followers, one of which loses its disk and comes back as another server, 3 terms, logs of 5, a message lost, one cut off",
             || membership(REPLACED, 0, Bounds { terms: 3, log: 5, delivery: prompt(1, 1), ..JOINED }),
