@@ -37,18 +37,11 @@ impl Taken<'_> {
 
     /// Checks every property of the step.
     pub(super) fn check(&self) -> Check {
-        self.votes()?;
+        invariants::votes_stand(NODE, self.before.hard_state(), self.after.hard_state())?;
         self.promises_are_durable()?;
         self.log()?;
         self.leadership()?;
         self.commit()
-    }
-
-    /// Terms never decrease, and a vote that was given stands for its term.
-    fn votes(&self) -> Check {
-        let (old, new) = (self.before.hard_state(), self.after.hard_state());
-        let stands = new.term > old.term || (new.term == old.term && (old.vote.is_none() || new.vote == old.vote));
-        require!(invariants::Property::OneVotePerTerm, stands, "{old:?} has become {new:?}")
     }
 
     /// Messages are true, and their content is durable before they are sent.

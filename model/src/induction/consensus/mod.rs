@@ -13,7 +13,7 @@
 //! Of the node: no entry is later than its term, and the votes and acknowledgements that it counts
 //! were given. Each step is checked for the properties that keep those invariants:
 //!
-//! - **one vote a term**, durable before it is sent;
+//! - **terms only grow**, and **one vote a term**, durable before it is sent;
 //! - **leader completeness**: with its vote, the node does not help a candidate that lacks an entry
 //!   of the node's log, unless a leader of a term in between lacked it as well (then it was never
 //!   committed);
@@ -90,7 +90,7 @@ impl Case for Consensus {
 
     fn properties() -> Vec<Property<Induction<Consensus>>> {
         properties![
-            always: OneVotePerTerm, LeaderCompleteness, AcknowledgedEntriesAreKept, ElectionSafety,
+            always: TermsOnlyGrow, OneVotePerTerm, LeaderCompleteness, AcknowledgedEntriesAreKept, ElectionSafety,
                 LeaderAppendOnly, LogMatching, StateMachineSafety, CommittedByMajority, MessagesAreTrue,
                 MemoryMatchesDisk, Assertions;
             sometimes: "an entry gives way to the leader's", "a vote is refused", "a candidate is elected", "a leader commits"

@@ -4,7 +4,7 @@
 use std::ops::Range;
 
 use palisade_spec::lock::LockTable;
-use palisade_spec::raft::{Body, Hint, Index, Input, Message, NodeId, Payload, ReadRound, RequestId};
+use palisade_spec::raft::{Body, Hint, Index, Input, Message, NodeId, Payload, ReadRound, RequestId, Term};
 
 use super::super::logs::{Stamped, append, match_each_other, message, position};
 use super::bounds::Consensus;
@@ -96,6 +96,13 @@ impl Consensus {
                     let all = [Question::WouldYou, Question::Vote, Question::VoteAtOnce];
                     steps.extend(all.map(|question| Step::AskForVote { from, term, log, question }));
                 }
+                if other.last().is_some_and(|last| last.0 <= term)
+                    && let Some(hint) = conflict(own, other)
+                {
+                    let prev = Index(other.len() as u64);
+                    let body = Body::AppendRejected { prev, hint, round: ReadRound(0) };
+                    steps.push(Step::Receive(message(NodeId(from), term, body)));
+                }
                 if from == 2 && self.may_lead(initial, term, other) {
                     for start in 0..=other.len() {
                         for (end, commit) in (start..=other.len())
@@ -130,6 +137,44 @@ impl Consensus {
             Step::HeartbeatTimeout => Input::HeartbeatTimeout,
             Step::Propose => Input::Propose { id: RequestId(1), payloads: vec![Payload::Noop] },
             Step::Restart => unreachable!("no input"),
+        }
+    }
+}
+
+/// The hint of a follower that rejects a leader's entries after the end of the follower's log; `None` if the
+/// two have the same entry there, or the leader has none.
+fn conflict(leaders: &[Stamped], followers: &[Stamped]) -> Option<Hint> {
+    let &(term, _) = followers.last()?;
+    let differs = leaders.get(followers.len() - 1).is_some_and(|entry| entry.0 != term);
+    let before = followers.iter().take_while(|entry| entry.0 != term).count() as u64;
+    differs.then_some(Hint::Conflict { term: Term(term), first: Index(before + 1) })
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_spec::raft::{HardState, Output};
+
+    use super::super::super::logs::{recover, step};
+    use super::super::bounds::Bounds;
+    use super::*;
+
+    #[test]
+    fn conflicts_are_those_that_a_node_reports() {
+        let bounds = Bounds { servers: 3, terms: 2, log: 3 };
+        // The last term of the logs.
+        let term = bounds.terms + 1;
+        let case = Consensus::new(bounds);
+        for leaders in &case.logs {
+            for followers in case.logs.iter().filter(|log| log.len() <= leaders.len()) {
+                let mut node = recover(bounds.servers, HardState { term: Term(term), vote: None }, followers);
+                let body = append(leaders, followers.len(), leaders.len(), 0, 0);
+                let outputs = step(&mut node, Input::Receive(message(NodeId(2), term, body)));
+                let reported = outputs.iter().find_map(|output| match output {
+                    Output::Send(Message { body: Body::AppendRejected { hint, .. }, .. }) => Some(*hint),
+                    _ => None,
+                });
+                assert_eq!(conflict(leaders, followers), reported, "{leaders:?} and {followers:?}");
+            }
         }
     }
 }
