@@ -551,7 +551,7 @@ pub(crate) fn models() -> Vec<Named> {
             STORE_NUMBERS,
         ),
         holds(Tier::Full, "induction-session", "any table of a session and a key: any entry", || {
-            Induction::new(Tables::new(tables::Bounds { sessions: 1, keys: 1, numbers: 0, sweep: 2 }))
+            Induction::new(Tables::new(tables::Bounds { sessions: 1, keys: 1, numbers: 0, sweep: 2, mixed: false }))
         }),
         holds(Tier::Full, "induction-two-terms", "any node of 3 servers, 2 terms, logs of 2: any step", || {
             Induction::new(Consensus::new(consensus::Bounds { servers: 3, terms: 2, log: 2 }))

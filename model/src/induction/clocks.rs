@@ -302,7 +302,7 @@ impl Case for Clocks {
         }
     }
 
-    fn properties() -> Vec<Property<Induction<Clocks>>> {
+    fn properties(&self) -> Vec<Property<Induction<Clocks>>> {
         properties![
             always: ClusterTimeNeverRunsAhead, ClockMonotonicity, ElectionsLoseNoTime, LogMatching, Assertions;
             sometimes: "a clock goes back with its log", "a clock of another log is not taken over"

@@ -55,7 +55,7 @@ pub trait Case: Send + Sync + Sized + 'static {
     /// If an invariant is violated.
     fn take(&self, initial: &Self::StartState, step: &Self::Step) -> Result<Option<&'static str>, Violation>;
     /// The names of the invariants, and of what must be possible.
-    fn properties() -> Vec<Property<Induction<Self>>>;
+    fn properties(&self) -> Vec<Property<Induction<Self>>>;
     /// A state as text.
     fn picture(&self, initial: &Self::StartState) -> String;
     /// A step as text.
@@ -143,7 +143,7 @@ impl<C: Case> Model for Induction<C> {
     type Action = C::Step;
 
     fn properties(&self) -> Vec<Property<Self>> {
-        C::properties()
+        self.case.properties()
     }
 
     fn init_states(&self) -> Vec<Self::State> {
@@ -162,7 +162,7 @@ impl<C: Case> Model for Induction<C> {
         match taken.unwrap_or_else(|panic| Err(panicked(panic))) {
             Ok(shown) => shown.map(State::Shows),
             Err(violation) => {
-                let named = C::properties().iter().any(|property| property.name == violation.property.name());
+                let named = self.case.properties().iter().any(|property| property.name == violation.property.name());
                 assert!(named, "no property asks for {violation}");
                 Some(State::Breaks(violation.property, violation.detail))
             }

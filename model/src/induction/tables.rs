@@ -23,8 +23,8 @@ use std::sync::Arc;
 use palisade_spec::checker::{Checked, Execution, check_lock_entry, execute};
 use palisade_spec::invariants::{self, Violation, table_is_sound};
 use palisade_spec::lock::{
-    Claim, Command, Event, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Sequence, SessionId,
-    Token, Ttl, Waiter,
+    Claim, Command, Event, Key, LockRequest, LockTable, Mode, Opening, Owner, Principal, Proof, Reply, Sequence,
+    SessionId, Token, Ttl, Waiter,
 };
 use palisade_spec::raft::{Payload, Stamp, StateMachine};
 use palisade_spec::require;
@@ -42,6 +42,8 @@ const TTL: u64 = 1;
 const DEADLINES: [u64; 4] = [1, 2, NOW.0, NOW.0 + TTL];
 /// The next token.
 const NEXT_TOKEN: u64 = 3;
+/// The only value of claims that have one.
+const VALUE: &str = "v";
 
 /// The bounds.
 #[derive(Clone, Copy, Debug)]
@@ -54,13 +56,27 @@ pub struct Bounds {
     pub numbers: u64,
     /// Number of sessions and claims that a sweep ends.
     pub sweep: u64,
+    /// Whether there are claims in all modes, with one hold or two, with a value or without. Otherwise all
+    /// claims are exclusive, with one hold and no value.
+    pub mixed: bool,
 }
 
 /// Every table within the bounds.
 pub struct Tables {
     bounds: Bounds,
     keys: Vec<Key>,
+    kinds: Vec<Kind>,
     entries: Vec<Payload<Command>>,
+}
+
+/// What distinguishes claims, besides their sessions and numbers.
+#[derive(Clone, Copy, Debug)]
+struct Kind {
+    mode: Mode,
+    /// The number of holds; a waiter has one.
+    holds: u32,
+    /// Whether the claim has the value.
+    value: bool,
 }
 
 /// A table without the parts that can be derived.
@@ -78,12 +94,23 @@ struct Lease {
     once: bool,
 }
 
-/// The holder of a lock and its waiters, in order: each with its index among the sessions and its
-/// claim's number.
+/// The holders of a lock and its waiters, in order.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
 struct Line {
+    /// The first holder's token; the others have the next ones.
     token: u64,
-    claims: Vec<(usize, u64)>,
+    /// As many of the first claims hold the lock as it has room for.
+    claims: Vec<Stand>,
+}
+
+/// A claim.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+struct Stand {
+    /// Its index among the sessions.
+    session: usize,
+    number: u64,
+    /// Its index among the kinds.
+    kind: usize,
 }
 
 fn id(index: usize) -> SessionId {
@@ -94,12 +121,28 @@ fn number(number: u64) -> Option<u64> {
     (number > 0).then_some(number)
 }
 
+/// The kinds of claims.
+fn kinds(bounds: &Bounds) -> Vec<Kind> {
+    if !bounds.mixed {
+        return vec![Kind { mode: Mode::EXCLUSIVE, holds: 1, value: false }];
+    }
+    let semaphore = |permits| Mode::semaphore(permits, 2).expect("a semaphore of two permits");
+    let mut kinds = Vec::new();
+    for mode in [Mode::EXCLUSIVE, Mode::SHARED, semaphore(1), semaphore(2)] {
+        for holds in [1, 2] {
+            kinds.extend([false, true].map(|value| Kind { mode, holds, value }));
+        }
+    }
+    kinds
+}
+
 impl Tables {
     /// The case within these bounds.
     pub fn new(bounds: Bounds) -> Tables {
         let keys: Vec<Key> = ["k", "l", "m"][..bounds.keys].iter().map(|&key| Key::from(key)).collect();
-        let entries = entries(&bounds, &keys);
-        Tables { bounds, keys, entries }
+        let kinds = kinds(&bounds);
+        let entries = entries(&bounds, &keys, &kinds);
+        Tables { bounds, keys, kinds, entries }
     }
 
     fn leases(&self) -> Vec<Option<Lease>> {
@@ -114,20 +157,49 @@ impl Tables {
 
     /// Every queue that these sessions can form at a key.
     fn lines(&self, sessions: &[Option<Lease>]) -> Vec<Line> {
-        let lines = grown(|line: &[(usize, u64)]| {
-            let stands = |index: &usize| line.iter().any(|(stands, _)| stands == index);
-            let living = (0..sessions.len()).filter(|index| sessions[*index].is_some() && !stands(index));
-            living
-                .flat_map(|index| (0..=sessions[index].map_or(0, |lease| lease.last)).map(move |claim| (index, claim)))
-                .collect()
+        let lines = grown(|claims: &[Stand]| {
+            let mut next = Vec::new();
+            for (session, lease) in sessions.iter().enumerate() {
+                let Some(lease) = lease else { continue };
+                if claims.iter().any(|claim| claim.session == session) {
+                    continue;
+                }
+                for number in 0..=lease.last {
+                    let stands = (0..self.kinds.len()).map(|kind| Stand { session, number, kind });
+                    next.extend(stands.filter(|stand| self.may_stand(claims, *stand)));
+                }
+            }
+            next
         });
-        let tokens = |claims: &[_]| if claims.is_empty() { 0..1 } else { 1..NEXT_TOKEN };
+        let tokens = |claims: &[Stand]| match self.holders(claims) as u64 {
+            0 => 0..1,
+            holders => 1..NEXT_TOKEN + 1 - holders,
+        };
         lines.iter().flat_map(|claims| tokens(claims).map(|token| Line { token, claims: claims.clone() })).collect()
+    }
+
+    /// The number of the first claims for which a lock has room: the next one waits, and the others behind it.
+    fn holders(&self, claims: &[Stand]) -> usize {
+        let mut taken = 0;
+        let has_room = |claim: &&Stand| {
+            let mode = self.kinds[claim.kind].mode;
+            taken += u64::from(mode.permits());
+            taken <= u64::from(mode.of())
+        };
+        claims.iter().take_while(has_room).count()
+    }
+
+    /// Whether a claim can stand behind these: all claims on a lock are of one size, and only a holder has a
+    /// second hold.
+    fn may_stand(&self, claims: &[Stand], stand: Stand) -> bool {
+        let Kind { mode, holds, .. } = self.kinds[stand.kind];
+        let fits = claims.first().is_none_or(|first| self.kinds[first.kind].mode.of() == mode.of());
+        fits && (holds == 1 || self.holders(&[claims, &[stand]].concat()) > claims.len())
     }
 
     fn table(&self, initial: &StartState) -> LockTable {
         let claims = |index: usize| -> Vec<&Key> {
-            let stands = |line: &Line| line.claims.iter().any(|(stands, _)| *stands == index);
+            let stands = |line: &Line| line.claims.iter().any(|claim| claim.session == index);
             self.keys.iter().zip(&initial.lines).filter(|(_, line)| stands(line)).map(|(key, _)| key).collect()
         };
         let living = || initial.sessions.iter().enumerate().filter_map(|(index, lease)| Some((index, (*lease)?)));
@@ -144,18 +216,25 @@ impl Tables {
         deadlines.sort_unstable();
         let deadlines: Vec<Value> = deadlines.into_iter().map(|entry| json!([entry, null])).collect();
         let locks: Vec<Value> = (self.keys.iter().zip(&initial.lines))
-            .filter_map(|(key, line)| {
-                let ((holder, claim), waiters) = line.claims.split_first()?;
-                let (mode, details) = (Mode::EXCLUSIVE, json!({ "several": null, "value": null }));
-                let waiter = |(index, claim): &(usize, u64)| {
-                    json!({ "session": id(*index), "sequence": number(*claim), "mode": mode, "details": details })
+            .filter(|(_, line)| !line.claims.is_empty())
+            .map(|(key, line)| {
+                let (holders, waiters) = line.claims.split_at(self.holders(&line.claims));
+                let waiter = |claim: &Stand| {
+                    let Kind { mode, value, .. } = self.kinds[claim.kind];
+                    json!({
+                        "session": id(claim.session), "sequence": number(claim.number), "mode": mode,
+                        "details": { "several": null, "value": value.then_some(VALUE) },
+                    })
                 };
+                let holder = |(claim, token): (&Stand, u64)| {
+                    let mut holder = waiter(claim);
+                    holder["token"] = token.into();
+                    holder["holds"] = self.kinds[claim.kind].holds.into();
+                    holder
+                };
+                let holders: Vec<Value> = holders.iter().zip(line.token..).map(holder).collect();
                 let queue: Vec<Value> = waiters.iter().map(waiter).collect();
-                let holder = json!({
-                    "session": id(*holder), "token": line.token, "sequence": number(*claim), "mode": mode,
-                    "holds": 1, "details": details,
-                });
-                Some(json!([key, { "holders": [holder], "queue": queue }]))
+                json!([key, { "holders": holders, "queue": queue }])
             })
             .collect();
         let table = json!({
@@ -175,7 +254,7 @@ impl Tables {
 }
 
 /// Every entry that can be applied.
-fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
+fn entries(bounds: &Bounds, keys: &[Key], kinds: &[Kind]) -> Vec<Payload<Command>> {
     // One more than exist: a session that never existed or has ended.
     let sessions: Vec<SessionId> = (0..=usize::try_from(bounds.sessions).expect("few sessions")).map(id).collect();
     // The number of a session that may exist, from a client that does not know its secret.
@@ -188,9 +267,19 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
         commands.extend([Command::Close { session }, Command::KeepAlive { sessions: vec![session] }]);
     }
     for key in keys {
-        let (key, both) = (|| key.clone(), [false, true]);
-        let request = |wait| LockRequest::exclusive(key(), wait);
-        commands.extend(both.map(|wait| Command::AcquireOnce { opening: opening(), request: request(wait) }));
+        let key = || key.clone();
+        let mut requests = Vec::new();
+        for &Kind { mode, holds, value } in kinds {
+            requests.extend([false, true].map(|wait| LockRequest {
+                mode,
+                // Such an acquire makes the second hold.
+                reentrant: holds > 1,
+                value: value.then(|| VALUE.into()),
+                ..LockRequest::exclusive(key(), wait)
+            }));
+        }
+        let requests = || requests.iter().cloned();
+        commands.extend(requests().map(|request| Command::AcquireOnce { opening: opening(), request }));
         commands.extend((1..=NEXT_TOKEN).map(|token| Command::Break {
             key: key(),
             token: Token(token),
@@ -198,16 +287,27 @@ fn entries(bounds: &Bounds, keys: &[Key]) -> Vec<Payload<Command>> {
         }));
         let (gone, known) = sessions.split_last().expect("there is one that never was");
         for session in [*gone, forged] {
-            commands.extend(both.map(|wait| Command::Acquire { session, sequence: None, request: request(wait) }));
+            commands.extend(requests().map(|request| Command::Acquire { session, sequence: None, request }));
             commands.push(Command::Release { session, sequence: None, keys: key().into(), claim: Claim::Either });
         }
         for (&session, &sequence) in
             known.iter().flat_map(|session| numbers.iter().map(move |number| (session, number)))
         {
-            commands.extend(both.map(|wait| Command::Acquire { session, sequence, request: request(wait) }));
+            commands.extend(requests().map(|request| Command::Acquire { session, sequence, request }));
             let held = (1..=NEXT_TOKEN).map(|token| Claim::Held(Token(token)));
             let claims = held.chain([Claim::Waiting, Claim::Either]);
             commands.extend(claims.map(|claim| Command::Release { session, sequence, keys: key().into(), claim }));
+        }
+        if bounds.mixed {
+            for session in sessions.iter().copied().chain([forged]) {
+                commands.extend((1..=NEXT_TOKEN).map(|token| Command::Proclaim {
+                    session,
+                    sequence: None,
+                    key: key(),
+                    token: Token(token),
+                    value: VALUE.into(),
+                }));
+            }
         }
     }
     commands.into_iter().map(Payload::Command).chain([Payload::Noop]).collect()
@@ -300,7 +400,7 @@ impl Case for Tables {
             }
             let has_reason = |lines: &[Line], index: usize| {
                 sessions[index].is_none_or(|lease| !lease.once)
-                    || lines.iter().any(|line| line.claims.iter().any(|(stands, _)| *stands == index))
+                    || lines.iter().any(|line| line.claims.iter().any(|claim| claim.session == index))
             };
             lined.retain(|lines| (0..sessions.len()).all(|index| has_reason(lines, index)));
             start_states.extend(lined.into_iter().map(|lines| StartState { sessions: sessions.clone(), lines }));
@@ -328,21 +428,31 @@ impl Case for Tables {
         numbers_are_new(&before, &after)?;
         let ended = outcome.events.iter().filter(|event| matches!(event, Event::Expired { .. })).count();
         let granted = outcome.events.iter().any(|event| matches!(event, Event::Granted { .. }));
+        let proclaimed = outcome.events.iter().any(|event| matches!(event, Event::Proclaimed { .. }));
         Ok(match entry {
             Payload::Noop if ended > 1 => Some("a sweep ends two sessions"),
             Payload::Noop if ended > 0 && granted => Some("a sweep ends a holder, and a waiter is granted the lock"),
+            _ if !self.bounds.mixed => None,
+            _ if matches!(outcome.reply, Some(Reply::StillHeld { .. })) => Some("a release leaves a hold"),
+            _ if proclaimed => Some("a holder proclaims a value"),
             _ => None,
         })
     }
 
-    fn properties() -> Vec<Property<Induction<Tables>>> {
-        properties![
+    fn properties(&self) -> Vec<Property<Induction<Tables>>> {
+        let mut all: Vec<Property<Induction<Tables>>> = properties![
             always: MutualExclusion, TokenMonotonicity, FifoOrder, NoEarlyExpiry, ExactlyOnce,
                 NoForeignChange, NoDeniedGrant, BreaksAreReported, NoNeedlessWait, NoDeadlock, HoldsAreCounted, ValuesAreKept,
                 ChangesHaveEvents,
                 ReleaseByHolderOnly, RepliesMatchTable, TableSoundness, Assertions;
             sometimes: "a sweep ends two sessions", "a sweep ends a holder, and a waiter is granted the lock"
-        ]
+        ];
+        if self.bounds.mixed {
+            let mixed: Vec<Property<Induction<Tables>>> =
+                properties![always: ; sometimes: "a release leaves a hold", "a holder proclaims a value"];
+            all.extend(mixed);
+        }
+        all
     }
 
     fn picture(&self, initial: &StartState) -> String {
@@ -361,23 +471,26 @@ mod tests {
 
     #[test]
     fn every_start_state_is_a_sound_table_with_its_own_sessions_and_claims() {
-        let tables = Tables::new(Bounds { sessions: 2, keys: 1, numbers: 1, sweep: 1 });
-        let start_states = tables.start_states();
-        assert!(start_states.len() > 1000);
-        for initial in &start_states {
-            let table = tables.table(initial);
-            assert_eq!(is_well_formed(&table), Ok(()), "{initial:?}");
-            for (index, lease) in initial.sessions.iter().enumerate() {
-                let found = table.session(id(index)).map(|session| (session.deadline.0, session.once));
-                assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
+        let plain = Bounds { sessions: 2, keys: 1, numbers: 1, sweep: 1, mixed: false };
+        for bounds in [plain, Bounds { numbers: 0, mixed: true, ..plain }] {
+            let tables = Tables::new(bounds);
+            let start_states = tables.start_states();
+            assert!(start_states.len() > 1000);
+            for initial in &start_states {
+                let table = tables.table(initial);
+                assert_eq!(is_well_formed(&table).and_then(|()| table.check_state()), Ok(()), "{initial:?}");
+                for (index, lease) in initial.sessions.iter().enumerate() {
+                    let found = table.session(id(index)).map(|session| (session.deadline.0, session.once));
+                    assert_eq!(found, lease.map(|lease| (lease.deadline, lease.once)));
+                }
+                let lock = table.lock(&tables.keys[0]);
+                let line = lock.map_or(0, |lock| lock.holders.len() + lock.queue.len());
+                assert_eq!(line, initial.lines[0].claims.len());
+                assert_eq!(
+                    table.next_deadline().map(|deadline| deadline.0),
+                    initial.sessions.iter().flatten().map(|lease| lease.deadline).min()
+                );
             }
-            let lock = table.lock(&tables.keys[0]);
-            let line = lock.map_or(0, |lock| lock.holders.len() + lock.queue.len());
-            assert_eq!(line, initial.lines[0].claims.len());
-            assert_eq!(
-                table.next_deadline().map(|deadline| deadline.0),
-                initial.sessions.iter().flatten().map(|lease| lease.deadline).min()
-            );
         }
     }
 }

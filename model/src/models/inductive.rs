@@ -12,16 +12,22 @@ pub(super) fn models() -> Vec<Named> {
             Tier::Deep,
             "induction-table",
             "any table of 3 sessions and a key, numbered operations: any entry",
-            || Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 1, numbers: 1, sweep: 2 })),
+            || Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 1, numbers: 1, sweep: 2, mixed: false })),
         ),
         holds(Tier::Deep, "induction-two-keys", "any table of 3 sessions and 2 keys: any entry", || {
-            Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 2, numbers: 0, sweep: 3 }))
+            Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 2, numbers: 0, sweep: 3, mixed: false }))
         }),
         holds(
             Tier::Deep,
             "induction-numbers",
             "any table of 2 sessions and 2 keys, numbered operations: any entry",
-            || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 2, numbers: 1, sweep: 3 })),
+            || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 2, numbers: 1, sweep: 3, mixed: false })),
+        ),
+        holds(
+            Tier::Full,
+            "induction-table-shared",
+            "any table of 2 sessions and a key, claims in four modes, with one hold or two, with a value or without: any entry",
+            || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 1, numbers: 0, sweep: 2, mixed: true })),
         ),
         holds(
             Tier::Full,

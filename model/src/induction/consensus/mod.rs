@@ -88,7 +88,7 @@ impl Case for Consensus {
         })
     }
 
-    fn properties() -> Vec<Property<Induction<Consensus>>> {
+    fn properties(&self) -> Vec<Property<Induction<Consensus>>> {
         properties![
             always: TermsOnlyGrow, OneVotePerTerm, LeaderCompleteness, AcknowledgedEntriesAreKept, ElectionSafety,
                 LeaderAppendOnly, LogMatching, StateMachineSafety, CommittedByMajority, MessagesAreTrue,
