@@ -253,6 +253,12 @@ impl Tables {
     }
 }
 
+/// Whether the locks were granted with different tokens, as two claims must be.
+fn tokens_differ(lines: &[Line]) -> bool {
+    let tokens: Vec<u64> = lines.iter().filter(|line| !line.claims.is_empty()).map(|line| line.token).collect();
+    (1..tokens.len()).all(|index| !tokens[..index].contains(&tokens[index]))
+}
+
 /// Every entry that can be applied.
 fn entries(bounds: &Bounds, keys: &[Key], kinds: &[Kind]) -> Vec<Payload<Command>> {
     // One more than exist: a session that never existed or has ended.
@@ -402,7 +408,7 @@ impl Case for Tables {
                 sessions[index].is_none_or(|lease| !lease.once)
                     || lines.iter().any(|line| line.claims.iter().any(|claim| claim.session == index))
             };
-            lined.retain(|lines| (0..sessions.len()).all(|index| has_reason(lines, index)));
+            lined.retain(|lines| tokens_differ(lines) && (0..sessions.len()).all(|index| has_reason(lines, index)));
             start_states.extend(lined.into_iter().map(|lines| StartState { sessions: sessions.clone(), lines }));
         }
         start_states
@@ -472,7 +478,8 @@ mod tests {
     #[test]
     fn every_start_state_is_a_sound_table_with_its_own_sessions_and_claims() {
         let plain = Bounds { sessions: 2, keys: 1, numbers: 1, sweep: 1, mixed: false };
-        for bounds in [plain, Bounds { numbers: 0, mixed: true, ..plain }] {
+        let (two_keys, mixed) = (Bounds { numbers: 0, keys: 2, ..plain }, Bounds { numbers: 0, mixed: true, ..plain });
+        for bounds in [plain, two_keys, mixed] {
             let tables = Tables::new(bounds);
             let start_states = tables.start_states();
             assert!(start_states.len() > 1000);
