@@ -3,7 +3,7 @@
 //! Palisade's servers sign each grant if they are started with `--sign-grants`. A resource verifies
 //! the signed token without a connection to the cluster, refuses a token lower than the highest it
 //! has admitted, and keeps that number over restarts. docs/fence-format.md has every byte of the
-//! format, docs/fencing.md an example by commands, docs/security.md the threats.
+//! format, docs/fencing.md an example by commands, and the threats.
 //!
 //! ```text
 //! root (offline) ── certifies ──► a node's signing key ── signs ──► grants

@@ -121,7 +121,7 @@ pub enum Refusal {
     /// Two sessions have the same token: no cluster grants that.
     #[error(
         "token {token} was used by session {seen}, and now by session {got}: no cluster grants a token twice. Two clusters may share \
-         name and epoch (a backup restored without a new epoch), or a signing key is stolen: stop, and see docs/security.md"
+         name and epoch (a backup restored without a new epoch), or a signing key is stolen: stop, and see docs/fencing.md"
     )]
     TokenOfAnotherSession {
         /// The token.

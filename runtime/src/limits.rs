@@ -44,7 +44,7 @@ pub const LOOPBACK_SESSION_SHARE: usize = 2;
 /// Maximum number of unanswered requests of one client (a principal, or an address) while other
 /// clients are active, unless `--max-unanswered-requests` sets another one. Enough to keep the core
 /// and the disk busy between two syncs, and few enough that another client's request waits little
-/// longer for them (docs/security.md, "Fairness").
+/// longer for them (docs/client-limits.md, "Fairness").
 pub const UNANSWERED_REQUESTS: usize = 32;
 /// How many more unanswered requests the client may have that is the only active one.
 pub const SURPLUS_REQUESTS: usize = 1_024;

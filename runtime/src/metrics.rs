@@ -1,5 +1,5 @@
 //! Counters and histograms, which the parts of the node update as they work. `http::metrics_page` shows
-//! them, beside the node's state. docs/operations.md explains them.
+//! them, beside the node's state. docs/monitoring.md explains them.
 
 use std::sync::Arc;
 

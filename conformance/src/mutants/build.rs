@@ -62,7 +62,7 @@ fn copy_workspace(workspace: &Path, copy: &Path, mutants: &[Mutant]) -> Result<(
     }
     fs::create_dir_all(copy.join("docs"))?;
     let documents =
-        ["api.md", "gallery.md", "messages.json", "openapi.json", "operations.md"].map(|it| format!("docs/{it}"));
+        ["api.md", "gallery.md", "lock-command.md", "messages.json", "openapi.json"].map(|it| format!("docs/{it}"));
     for file in ["Cargo.toml", "Cargo.lock", "README.md"].into_iter().chain(documents.iter().map(String::as_str)) {
         fs::copy(workspace.join(file), copy.join(file))?;
     }

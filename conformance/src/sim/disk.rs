@@ -318,7 +318,7 @@ fn write(to: &mut Vec<u8>, offset: usize, bytes: &[u8]) {
     to[offset..end].copy_from_slice(bytes);
 }
 
-/// Offsets of a segment's frames. docs/operations.md has the format.
+/// Offsets of a segment's frames. docs/data-directory.md has the format.
 fn frames(segment: &[u8]) -> Vec<usize> {
     let mut frames = Vec::new();
     let mut at = 3 * SECTOR;

@@ -3,7 +3,7 @@
 //! The core and the HTTP handlers hand records to a thread, and never wait for it: what cannot be
 //! written is counted (`palisade_audit_dropped_total`), and a record says how much. Administrative
 //! requests are the exception. Their intent must be durable before they reach the core, and they are
-//! refused while it cannot be. docs/security.md explains what the log proves, docs/decisions/0027 why
+//! refused while it cannot be. docs/access.md explains what the log proves, docs/decisions/0027 why
 //! it is so.
 //!
 //! The writer's disk is a [`Disk`]: its tests fail it. [`verify`](mod@verify) reads any file, also on another machine.

@@ -239,7 +239,7 @@ pub(super) fn copied_while_it_ran(node: NodeId, start: &Start, running: &Start, 
     format!(
         "node {node} runs on a copy of its data directory, or on an older state of it: its start number {} still answers at \
          {address}, and this is start number {}. Stop the process that runs on the copy, and remove the copy; the process \
-         at {address} has the original (docs/security.md)",
+         at {address} has the original (docs/trust-boundaries.md)",
         running.count, start.count
     )
 }
@@ -250,7 +250,7 @@ fn copied(node: NodeId, start: &Start, seen: &Start) -> String {
         "node {node} runs on a copy of its data directory, or on an older state of it: this node has met its start number \
          {}, and this is start number {}, which does not come after that one. Stop the process that runs on the copy, and \
          remove the copy. If the original is lost, remove node {node} from the cluster and join a server with a new node \
-         ID (docs/security.md)",
+         ID (docs/trust-boundaries.md)",
         seen.count, start.count
     )
 }

@@ -173,7 +173,7 @@ async fn wait_until_replaced(
                 node = %roster.node,
                 "not taken back yet; trying again. The replacement of this node needs a leader, and so a majority of voters that have \
                  their data. Answers: {}. If a majority has lost its data for good, stop all nodes and restore a backup into a new \
-                 cluster (docs/operations.md)",
+                 cluster (docs/data-directory.md)",
                 answers.join("; ")
             );
         }

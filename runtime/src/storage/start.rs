@@ -8,7 +8,7 @@
 //! from a copy, or from an older state of the directory, has another past.
 //!
 //! A start that no peer has seen (a crash right after it was recorded) is a part of the past like
-//! any other. `peers::pinned_peers` compares; docs/security.md says what this does not detect.
+//! any other. `peers::pinned_peers` compares; docs/trust-boundaries.md says what this does not detect.
 
 use std::io::ErrorKind;
 

@@ -30,7 +30,7 @@ use testing::Tape;
 /// Small enough that a short log has several segments.
 const SEGMENT: u64 = 3072;
 const SECTOR: usize = 512;
-/// Behind a segment's header are two sectors of evidence, and then the frames. docs/operations.md
+/// Behind a segment's header are two sectors of evidence, and then the frames. docs/data-directory.md
 /// describes the format.
 const FRAMES_AT: usize = 3 * SECTOR;
 

@@ -9,7 +9,7 @@ use crate::generate::fill::Lasts;
 use crate::generate::taken::Taken;
 use crate::servers::{self, Kind, Options};
 
-/// The limit of locks that one session holds or waits for (docs/operations.md).
+/// The limit of locks that one session holds or waits for (docs/capacity.md).
 const CLAIMS: u64 = 10_000;
 /// How long a fill may take.
 pub(super) const LIMIT: Duration = Duration::from_secs(600);

@@ -5,7 +5,7 @@
 //! last renewal that was answered. The client trusts it until a [`margin`] before its end. SIGTERM
 //! comes a [grace](grace) before that moment, so that the command can clean up; SIGKILL when a
 //! quarter of the grace is left, so that a busy machine has time to carry it out; and when the
-//! whole time is over, the watchdog kills what still runs. docs/operations.md has the same numbers
+//! whole time is over, the watchdog kills what still runs. docs/lock-command.md has the same numbers
 //! as a table.
 //!
 //! [`margin`]: palisade_client::margin
@@ -87,11 +87,11 @@ mod tests {
 
     use super::{grace, sigterm_to_sigkill};
 
-    /// Goal: the table of docs/operations.md has the deadlines that this file computes, counted
+    /// Goal: the table of docs/lock-command.md has the deadlines that this file computes, counted
     /// from the sending of the last answered renewal.
     #[test]
     fn documented_deadlines_are_computed_ones() {
-        let manual = include_str!("../../../../docs/operations.md");
+        let manual = include_str!("../../../../docs/lock-command.md");
         let rows = manual.lines().skip_while(|line| !line.starts_with("| TTL ends | SIGTERM |"));
         let rows: Vec<Vec<Duration>> = rows.skip(2).map_while(|row| row.strip_prefix("| ")).map(durations).collect();
         assert!(rows.len() >= 3, "{rows:?}");

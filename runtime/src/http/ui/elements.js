@@ -1,7 +1,7 @@
 // Elements of the page. All text becomes text nodes, and never HTML, whatever a client has put into a
 // key, an owner or a value.
 
-/** Control characters, line separators, and what turns the direction of text (docs/security.md). */
+/** Control characters, line separators, and what turns the direction of text (docs/trust-boundaries.md). */
 const HIDDEN = /[\p{Cc}\u2028\u2029\u202A-\u202E\u2066-\u2069]/gu;
 const NAMED = { "\n": "\\n", "\t": "\\t", "\r": "\\r" };
 

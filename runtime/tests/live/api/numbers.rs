@@ -9,7 +9,7 @@ use serde_json::json;
 use super::{Node, calm};
 use crate::support::{eventually, metrics, process};
 
-/// Every number that docs/operations.md promises stands on every node's page.
+/// Every number that docs/monitoring.md promises stands on every node's page.
 #[test]
 fn the_page_has_every_number() {
     let (cluster, leader) = calm();

@@ -117,19 +117,19 @@ pub const ELSEWHERE: &[Elsewhere] = &[
     of("docs/explorer.md", "just explore", "it serves a browser", &[("model/tests/explorer.rs", "fn ")]),
     of("fuzz/README.md", "", "ten minutes, and a nightly compiler", &[("justfile", "fuzz/run 600")]),
     of(
-        "docs/operations.md",
+        "docs/install.md",
         "cargo build --release -p palisade\npackaging/debian/build",
         "it needs root and a system of its own",
         &[("justfile", "packaging/debian/try"), (".ci/run", "just packaging")],
     ),
     of(
-        "docs/operations.md",
+        "docs/install.md",
         "cargo install --path runtime",
         "it compiles the project once more",
         &[("packaging/packages", "cargo install --quiet --path runtime --locked"), (".ci/run", "just packages")],
     ),
     of(
-        "docs/operations.md",
+        "docs/install.md",
         "docker build",
         "it needs a container runtime: nothing runs it (see \"What has been tried\")",
         &[("runtime/tests/live/packaging.rs", "packaging/container")],
@@ -150,13 +150,13 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         ],
     ),
     of(
-        "docs/operations.md",
+        "docs/lock-command.md",
         "export PALISADE_ENDPOINTS=",
         "its nodes are other machines, and the commands behind it would look for them",
         &[("runtime/tests/live/examples/shell.rs", "PALISADE_ENDPOINTS=")],
     ),
     of("docs/operations.md", "palisade serve --id 4", SERVES, &[("runtime/tests/live/membership.rs", "fn ")]),
-    of("docs/operations.md", "palisade serve --id 11", SERVES, &[("runtime/tests/live/founding.rs", "--restore")]),
+    of("docs/data-directory.md", "palisade serve --id 11", SERVES, &[("runtime/tests/live/founding.rs", "--restore")]),
     of("docs/fencing.md", "palisade serve", SERVES, &[("runtime/tests/live/examples/mod.rs", "\"--sign-grants\"")]),
     of(
         "docs/security.md",
@@ -165,12 +165,12 @@ pub const ELSEWHERE: &[Elsewhere] = &[
         &[("runtime/tests/live/support/certificates.rs", "\"--tls-ca\"")],
     ),
     of(
-        "docs/security.md",
+        "docs/access.md",
         "palisade serve --id 1 … --client-addr",
         SERVES,
         &[("runtime/tests/live/admin_address.rs", "fn client_address_refuses_administration")],
     ),
-    of("docs/security.md", "palisade serve --id 1 … --audit", SERVES, &[("runtime/tests/live/audit.rs", "\"verify\"")]),
+    of("docs/access.md", "palisade serve --id 1 … --audit", SERVES, &[("runtime/tests/live/audit.rs", "\"verify\"")]),
     of(
         "docs/coming-from/consul.md",
         "consul lock",

@@ -26,17 +26,22 @@ use crate::support::process::{Running, output, palisade};
 use crate::support::{eventually, http, ports};
 
 /// The documents whose shell commands need a cluster and nothing else; those that need a server besides say which.
-const PLAIN: [(&str, &[servers::Kind]); 7] = [
+const PLAIN: [(&str, &[servers::Kind]); 8] = [
     ("README.md", &[]),
     ("docs/api.md", &[]),
-    ("docs/operations.md", &[]),
+    ("docs/install.md", &[]),
+    ("docs/lock-command.md", &[]),
     ("docs/coming-from/redis.md", &[servers::Kind::Redis]),
     ("docs/coming-from/etcd.md", &[servers::Kind::Etcd]),
     ("docs/coming-from/consul.md", &[]),
     ("docs/coming-from/zookeeper.md", &[]),
 ];
 const SIGNED: &str = "docs/fencing.md";
+/// Has a fourth server.
+const MEMBERS: &str = "docs/operations.md";
+/// Certificates, and then access rules.
 const SECURED: &str = "docs/security.md";
+const RULES: &str = "docs/access.md";
 
 fn is_shell(block: &Block) -> bool {
     ["sh", "bash", "shell", "console"].contains(&block.language.as_str())
@@ -52,7 +57,7 @@ fn blocks_of(document: &str, language: &str) -> Vec<Block> {
 
 /// Whether a test of this folder runs the block, if nothing else does.
 fn is_run_here(block: &Block) -> bool {
-    let shells = PLAIN.iter().map(|(document, _)| *document).chain([SIGNED, SECURED]);
+    let shells = PLAIN.iter().map(|(document, _)| *document).chain([SIGNED, MEMBERS, SECURED, RULES]);
     let mut programs = programs::DOCUMENTS.iter();
     match block.language.as_str() {
         "sh" if block.document == programs::GO_MODULE => true,
@@ -97,7 +102,7 @@ fn commands_run_as_printed() {
                 continue;
             }
         };
-        // Two commands of a script that docs/operations.md leaves open.
+        // Two commands of a script that docs/lock-command.md leaves open.
         shell.tool("first", "test -n \"$PALISADE_TOKEN\"");
         shell.tool("second", "test -n \"$PALISADE_TOKEN\"");
         for folder in ["/etc/bash_completion.d", "/usr/local/share/man/man1"] {
@@ -105,14 +110,8 @@ fn commands_run_as_printed() {
             fs::create_dir_all(&here).unwrap();
             shell.replacements.push((folder.to_owned(), here));
         }
-        let blocks = blocks_of(document, "sh").into_iter().filter(|block| !changes_members(block));
-        shell.run(&blocks.collect::<Vec<_>>());
+        shell.run(&blocks_of(document, "sh"));
     }
-}
-
-/// Whether docs/operations.md has a fourth server in the block.
-fn changes_members(block: &Block) -> bool {
-    block.text.contains("palisade members add")
 }
 
 #[test]
@@ -122,7 +121,7 @@ fn commands_that_change_members_run_as_printed() {
     let (clients, peers) = (format!("127.0.0.1:{clients}"), format!("127.0.0.1:{peers}"));
     let mut shell = Shell::new(&cluster.endpoints());
     shell.replacements.push(("10.0.0.4:7500".to_owned(), peers.clone()));
-    let blocks: Vec<_> = blocks_of("docs/operations.md", "sh").into_iter().filter(changes_members).collect();
+    let blocks = blocks_of(MEMBERS, "sh");
     let member = cluster.client_addr(2);
     // The last command makes node 2 the leader, and is refused if it is that already.
     if cluster.wait_ready() != 3 {
@@ -165,12 +164,12 @@ fn commands_of_signed_tokens_run_as_printed() {
     shell.run(resource);
 }
 
-/// docs/security.md: its certificates, for nodes on loopback addresses, and its access rules.
+/// The certificates of docs/security.md, for nodes on loopback addresses, and the access rules of docs/access.md.
 #[test]
 fn commands_of_security_run_as_printed() {
-    let blocks = blocks_of(SECURED, "sh");
+    let blocks = [SECURED, RULES].into_iter().flat_map(|document| blocks_of(document, "sh"));
     let is_issue = |block: &Block| block.text.starts_with("palisade cert") && !block.text.contains("acl");
-    let (issue, connect): (Vec<_>, Vec<_>) = blocks.into_iter().partition(is_issue);
+    let (issue, connect): (Vec<_>, Vec<_>) = blocks.partition(is_issue);
     let mut shell = Shell::new(&[]);
     shell.replacements = (1..=3).map(|id| (format!("--host 10.0.0.{id}"), "--host 127.0.0.1".to_owned())).collect();
     shell.run(&issue);
@@ -191,7 +190,7 @@ fn commands_of_security_run_as_printed() {
     for name in ["ca.pem", "client-worker.pem", "client-worker-key.pem"] {
         fs::copy(ca.join(name), shell.directory.path().join(name)).unwrap();
     }
-    let rules = blocks::fenced(SECURED, &fs::read_to_string(root().join(SECURED)).unwrap());
+    let rules = blocks::fenced(RULES, &fs::read_to_string(root().join(RULES)).unwrap());
     let rules: Vec<_> = rules.iter().filter(|block| block.language == "json").collect();
     fs::write(shell.directory.path().join("rules.json"), &rules[0].text).unwrap();
     shell.tool("nightly.sh", "test -n \"$PALISADE_TOKEN\"");

@@ -100,7 +100,7 @@ fn expect_dead_in_time(fixture: &Fixture, silence: Duration) {
     }
 }
 
-/// SIGTERM and SIGKILL come at the times that docs/operations.md states for this TTL, counted from
+/// SIGTERM and SIGKILL come at the times that docs/lock-command.md states for this TTL, counted from
 /// the last renewal that was sent before the silence and answered. Only `palisade lock` knows when that
 /// was: a busy disk answers late. But the time between the two signals does not depend on it.
 fn expect_documented_times(fixture: &Fixture, silence: Duration) {

@@ -24,7 +24,7 @@ fn next_waiter(fixture: &Fixture, key: &str) -> Running {
     waiter
 }
 
-/// `palisade lock` forwards every signal that would end a process and can be handled (docs/operations.md) to its command,
+/// `palisade lock` forwards every signal that would end a process and can be handled (docs/lock-command.md) to its command,
 /// and releases the lock as soon as the command has ended.
 #[test]
 fn a_signal_stops_the_command_and_releases_at_once() {
