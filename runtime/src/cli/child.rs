@@ -10,9 +10,10 @@ use std::os::unix::process::{CommandExt, ExitStatusExt};
 use std::path::PathBuf;
 use std::process::{ExitCode, ExitStatus};
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, getppid, kill_current_process_group, kill_process_group, waitid,
+    Pid, Signal, WaitId, WaitIdOptions, getpid, getppid, kill_current_process_group, kill_process, kill_process_group,
+    waitid,
 };
 use tokio::process::{Child, Command};
 
@@ -159,19 +160,36 @@ pub(super) fn exit_code(status: ExitStatus) -> u8 {
     code.and_then(|code| u8::try_from(code).ok()).unwrap_or(u8::MAX)
 }
 
-/// Ends this process, and the others of its process group, by SIGINT: as Ctrl-C ends them if the command is not under a
-/// lock. A shell ends its script only if the command that it waits for has died of the signal. This process handles
-/// SIGINT, and only another program (`exec`) has the default action again. Returns if that cannot be run.
-pub(super) fn interrupt_process_group() -> std::io::Error {
-    match this_program() {
-        Ok(program) => std::process::Command::new(program).arg("interrupt-process-group").exec(),
-        Err(error) => error,
+/// Whom a SIGINT ends that has not come to all.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(super) enum Interrupted {
+    /// This process: the others of its process group have had the signal, or it was not meant for them.
+    Process,
+    /// This process, and the others of its process group.
+    ProcessGroup,
+}
+
+impl Interrupted {
+    /// Ends them by SIGINT, as Ctrl-C ends them if the command is not under a lock. A shell ends its script only if the
+    /// command that it waits for has died of the signal. This process handles SIGINT, and only another program (`exec`)
+    /// has the default action again. Returns the exit code if that cannot be run.
+    pub(super) fn die(self) -> u8 {
+        let whom = self.to_possible_value().expect("none is hidden");
+        let error = match this_program() {
+            Ok(program) => std::process::Command::new(program).args(["die-of-interrupt", whom.get_name()]).exec(),
+            Err(error) => error,
+        };
+        print_error(format!("cannot end by SIGINT, so a script may continue: {error}"));
+        EXIT_INTERRUPTED
     }
 }
 
-/// `palisade interrupt-process-group`: returns only if SIGINT is ignored.
-pub(super) fn die_of_interrupt() -> ExitCode {
-    let _ = kill_current_process_group(Signal::INT);
+/// `palisade die-of-interrupt`: returns only if SIGINT is ignored.
+pub(super) fn die_of_interrupt(whom: Interrupted) -> ExitCode {
+    let _ = match whom {
+        Interrupted::Process => kill_process(getpid(), Signal::INT),
+        Interrupted::ProcessGroup => kill_current_process_group(Signal::INT),
+    };
     ExitCode::from(EXIT_INTERRUPTED)
 }
 

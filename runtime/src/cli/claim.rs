@@ -14,6 +14,7 @@ use tokio::time::timeout;
 
 use self::enclosing::Enclosing;
 use self::wait_line::WaitLine;
+use super::child::Interrupted;
 use super::connect::{self, Endpoints};
 use super::print_error;
 use super::show::held_by;
@@ -166,7 +167,10 @@ impl Claim {
                 connect::exit_code(&error)
             }
             Ok(Err(error)) => self.not_locked(&error),
-            Err(signal) => interrupted(signal),
+            Err(signal) => {
+                close(&client).await;
+                return Err(interrupted(signal));
+            }
         };
         close(&client).await;
         Err(code)
@@ -261,8 +265,11 @@ pub(super) async fn close(client: &Client) {
     let _ = timeout(FINAL_REQUEST_TIMEOUT, client.close()).await;
 }
 
-/// The exit code after a signal, as in a shell.
+/// Dies of SIGINT, as a command that a script waits for. After another signal, the exit code, as in a shell.
 fn interrupted(signal: Signal) -> u8 {
+    if signal == Signal::INT {
+        return Interrupted::Process.die();
+    }
     u8::try_from(128 + signal.as_raw()).unwrap_or(u8::MAX)
 }
 

@@ -21,7 +21,7 @@ use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::time::{sleep, timeout};
 
-use super::child::{self, EXIT_INTERRUPTED, LockedCommand, Stopped};
+use super::child::{self, EXIT_INTERRUPTED, Interrupted, LockedCommand, Stopped};
 use super::claim::enclosing::{self, Enclosing};
 use super::claim::{Claim, FINAL_REQUEST_TIMEOUT, Granted, Holder, LockKeys, Reach, Wait, close, parse_wait};
 use super::proclaim::{self, Proclamations};
@@ -122,8 +122,8 @@ const POLL_INTERVAL: Duration = Duration::from_millis(200);
 enum End {
     /// By itself, or by a signal that was forwarded; with this exit code.
     Ended(u8),
-    /// By Ctrl-C: it had the terminal, and died of SIGINT.
-    Interrupted,
+    /// It died of a SIGINT, of Ctrl-C or forwarded, of which these are to die, too.
+    Interrupted(Interrupted),
     /// The lock was lost, and the command was stopped for it.
     Lost,
 }
@@ -192,22 +192,16 @@ impl Lock {
             Some(command_line) => self.run_under(&command_line, guard, &enclosing, &mut signals).await,
             None => End::Ended(self.keep(guard, &mut signals).await),
         };
-        let (code, is_interrupted) = match end {
-            End::Ended(code) => (code, false),
-            End::Interrupted => (EXIT_INTERRUPTED, true),
-            // The watchdog gives the lock back. Nothing is left to wait for: the command is
-            // dead, and its caller has to learn of the loss.
-            End::Lost => return EXIT_LOST,
-        };
-        // Closing the session releases every claim that is left.
-        close(&client).await;
-        if is_interrupted {
-            // The terminal has sent SIGINT to the command's process group only: not to this one, in which the shell of a
-            // script is, too.
-            let error = child::interrupt_process_group();
-            print_error(format!("cannot pass Ctrl-C on to the process group of `palisade lock`: {error}"));
+        // Closing the session releases every claim that is left. The watchdog gives a lost lock back: its command is dead,
+        // and its caller has to learn of the loss at once.
+        if !matches!(end, End::Lost) {
+            close(&client).await;
         }
-        code
+        match end {
+            End::Ended(code) => code,
+            End::Interrupted(whom) => whom.die(),
+            End::Lost => EXIT_LOST,
+        }
     }
 
     /// Holds the lock until a signal comes, or the lock is lost.
@@ -255,9 +249,9 @@ impl Lock {
         };
         match end {
             End::Ended(code) => End::Ended(self.release(guard, code).await),
-            End::Interrupted => {
+            End::Interrupted(whom) => {
                 self.release(guard, EXIT_INTERRUPTED).await;
-                End::Interrupted
+                End::Interrupted(whom)
             }
             End::Lost => End::Lost,
         }
@@ -374,10 +368,13 @@ impl Lock {
             // process was stopped.
             Some(Ok(status)) if status.signal() == Some(Signal::KILL.as_raw()) && !guard.is_valid() => End::Lost,
             // A SIGINT that this process has got, the others of its process group may have got, too.
-            Some(Ok(status))
-                if status.signal() == Some(Signal::INT.as_raw()) && child.had_terminal() && !was_interrupted =>
-            {
-                End::Interrupted
+            Some(Ok(status)) if status.signal() == Some(Signal::INT.as_raw()) && was_interrupted => {
+                End::Interrupted(Interrupted::Process)
+            }
+            // The terminal has sent SIGINT to the command's process group only: not to this one, in which the shell of a
+            // script is, too.
+            Some(Ok(status)) if status.signal() == Some(Signal::INT.as_raw()) && child.had_terminal() => {
+                End::Interrupted(Interrupted::ProcessGroup)
             }
             Some(status) => End::Ended(ended(status)),
             None => {
@@ -386,7 +383,7 @@ impl Lock {
             }
         };
         match (watchdog, &end) {
-            (Some(watchdog), End::Ended(_) | End::Interrupted) => watchdog.dismiss().await,
+            (Some(watchdog), End::Ended(_) | End::Interrupted(_)) => watchdog.dismiss().await,
             (Some(watchdog), End::Lost) => watchdog.hand_over().await,
             (None, _) => {}
         }

@@ -90,9 +90,9 @@ enum Command {
     RemoveAfterUse(dev::RemoveAfterUse),
     #[command(hide = true)]
     RunWithParent(child::RunWithParent),
-    /// End this process and its process group by SIGINT
+    /// End this process, or its process group, by SIGINT
     #[command(hide = true)]
-    InterruptProcessGroup,
+    DieOfInterrupt { whom: child::Interrupted },
     #[command(hide = true)]
     Watchdog(watchdog::WatchdogProcess),
 }
@@ -156,7 +156,7 @@ fn run() -> ExitCode {
         Command::KeepRecording(keep) => keep.run(),
         Command::RemoveAfterUse(remove) => remove.run(),
         Command::RunWithParent(command) => command.run(),
-        Command::InterruptProcessGroup => child::die_of_interrupt(),
+        Command::DieOfInterrupt { whom } => child::die_of_interrupt(whom),
         Command::Watchdog(watchdog) => watchdog.run(),
     }
 }

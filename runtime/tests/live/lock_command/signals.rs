@@ -24,6 +24,22 @@ fn next_waiter(fixture: &Fixture, key: &str) -> Running {
     waiter
 }
 
+/// Starts a shell that leads a session with a terminal of its own. At Ctrl-C, bash lets its command end first, and then
+/// ends by SIGINT only if the command has died of it.
+fn on_a_terminal(fixture: &Fixture, script: &str) -> (Terminal, Running) {
+    let (terminal, program) = Terminal::open();
+    let mut shell = Command::new("setsid");
+    shell
+        .args(["--ctty", "bash", "-c", script])
+        .current_dir(fixture.directory.path())
+        .env("PALISADE", palisade().get_program())
+        .env("PALISADE_ENDPOINTS", fixture.cluster.endpoints().join(","))
+        .stdin(program.try_clone().unwrap())
+        .stdout(program.try_clone().unwrap())
+        .stderr(program);
+    (terminal, Running::start(&mut shell))
+}
+
 /// `palisade lock` forwards every signal that would end a process and can be handled (docs/lock-command.md) to its command,
 /// and releases the lock as soon as the command has ended.
 #[test]
@@ -50,7 +66,13 @@ fn a_signal_stops_the_command_and_releases_at_once() {
         let mut holder = fixture.start_lock(&key, &LONG, "ulimit -c 0; exec sleep 1000");
         let mut next = next_waiter(&fixture, &key);
         holder.signal(signal);
-        assert_eq!(holder.exit_code(), 128 + signal.as_raw(), "the command ended by that very signal");
+        let status = holder.wait();
+        // A shell whose command dies of SIGINT ends its script.
+        let (code, signalled) = match signal {
+            Signal::INT => (None, Some(signal.as_raw())),
+            _ => (Some(128 + signal.as_raw()), None),
+        };
+        assert_eq!((status.code(), status.signal()), (code, signalled), "the command ended by that very signal");
         assert!(!lives(fixture.command_pid(&key)));
         assert_eq!(next.exit_code(), 0);
         assert!(fixture.path(&format!("{key}.next")).exists());
@@ -88,26 +110,34 @@ fn ctrl_c_lets_the_command_clean_up_before_the_release() {
 #[test]
 fn ctrl_c_ends_the_script_around_the_command() {
     let fixture = Fixture::start();
-    let (mut terminal, program) = Terminal::open();
     // The command starts when its process group is in the foreground of the terminal.
     let script = r#""$PALISADE" lock k --ttl 10m -- sh -c '
         until [ "$(cut -d" " -f8 /proc/$$/stat)" = $$ ]; do sleep 0.01; done; touch started; exec sleep 1000'
         touch went-on"#;
-    // The shell leads a session with this terminal.
-    let mut shell = Command::new("setsid");
-    shell
-        .args(["--ctty", "sh", "-c", script])
-        .current_dir(fixture.directory.path())
-        .env("PALISADE", palisade().get_program())
-        .env("PALISADE_ENDPOINTS", fixture.cluster.endpoints().join(","))
-        .stdin(program.try_clone().unwrap())
-        .stdout(program.try_clone().unwrap())
-        .stderr(program);
-    let mut shell = Running::start(&mut shell);
+    let (mut terminal, mut shell) = on_a_terminal(&fixture, script);
     fixture.wait_for_file("started");
     terminal.press("\x03");
     assert_eq!(shell.wait().signal(), Some(Signal::INT.as_raw()));
     assert_eq!(fixture.show("k")["held"], false);
+    assert!(!fixture.path("went-on").exists());
+}
+
+/// Ctrl-C while `palisade lock` waits ends the script around it, too, and one whose command has no terminal.
+#[test]
+fn ctrl_c_ends_the_script_around_a_wait() {
+    let fixture = Fixture::start();
+    let _holder = fixture.start_lock("k", &LONG, "exec sleep 1000");
+    let (mut terminal, mut shell) = on_a_terminal(&fixture, r#""$PALISADE" lock k -- true; touch went-on"#);
+    eventually("it waits", || (fixture.show("k")["queue"].as_array()?.len() == 1).then_some(()));
+    terminal.press("\x03");
+    assert_eq!(shell.wait().signal(), Some(Signal::INT.as_raw()));
+    eventually("the queue is empty", || (fixture.show("k")["queue"].as_array()?.is_empty()).then_some(()));
+    let script = r#""$PALISADE" lock other --ttl 10m -- sh -c 'touch runs; exec sleep 1000' < /dev/null; touch went-on"#;
+    let (mut terminal, mut shell) = on_a_terminal(&fixture, script);
+    fixture.wait_for_file("runs");
+    terminal.press("\x03");
+    assert_eq!(shell.wait().signal(), Some(Signal::INT.as_raw()));
+    assert_eq!(fixture.show("other")["held"], false);
     assert!(!fixture.path("went-on").exists());
 }
 
@@ -117,10 +147,11 @@ fn ctrl_c_ends_the_script_around_the_command() {
 fn a_signal_ends_a_wait() {
     let fixture = Fixture::start();
     let _holder = fixture.start_lock("k", &LONG, "exec sleep 1000");
-    for (signal, code) in [(Signal::INT, Some(130)), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
+    for (signal, code) in [(Signal::INT, None), (Signal::TERM, Some(143)), (Signal::KILL, None)] {
         let mut waiter = next_waiter(&fixture, "k");
         waiter.signal(signal);
-        assert_eq!(waiter.wait().code(), code);
+        let status = waiter.wait();
+        assert_eq!((status.code(), status.signal()), (code, code.is_none().then_some(signal.as_raw())));
         eventually("the queue is empty", || (fixture.show("k")["queue"].as_array()?.is_empty()).then_some(()));
     }
     assert!(!fixture.path("k.next").exists());
@@ -277,19 +308,8 @@ fn a_command_cannot_be_suspended() {
 fn message_from_the_background_stops_nothing() {
     let fixture = Fixture::start();
     let mut holder = fixture.start_lock("k", &LONG, &until(&fixture.path("go")));
-    let (mut terminal, program) = Terminal::open();
     let script = r#"stty tostop; set -m; "$PALISADE" lock k -n -- true & wait $!; echo "exit code $?" > ended"#;
-    // The shell leads a session with this terminal.
-    let mut shell = Command::new("setsid");
-    shell
-        .args(["--ctty", "sh", "-c", script])
-        .current_dir(fixture.directory.path())
-        .env("PALISADE", palisade().get_program())
-        .env("PALISADE_ENDPOINTS", fixture.cluster.endpoints().join(","))
-        .stdin(program.try_clone().unwrap())
-        .stdout(program.try_clone().unwrap())
-        .stderr(program);
-    let mut shell = Running::start(&mut shell);
+    let (mut terminal, mut shell) = on_a_terminal(&fixture, script);
     fixture.wait_for_file("ended");
     assert_eq!(fixture.read("ended"), "exit code 75\n");
     assert!(terminal.read(|seen| seen.contains('\n')).contains("held by"));
