@@ -18,7 +18,7 @@ pub(super) fn models() -> Vec<Named> {
             Induction::new(Tables::new(tables::Bounds { sessions: 3, keys: 2, numbers: 0, sweep: 3, mixed: false }))
         }),
         holds(
-            Tier::Deep,
+            Tier::Full,
             "induction-numbers",
             "any table of 2 sessions and 2 keys, numbered operations: any entry",
             || Induction::new(Tables::new(tables::Bounds { sessions: 2, keys: 2, numbers: 1, sweep: 3, mixed: false })),

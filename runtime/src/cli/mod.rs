@@ -92,7 +92,9 @@ enum Command {
     RunWithParent(child::RunWithParent),
     /// End this process, or its process group, by SIGINT
     #[command(hide = true)]
-    DieOfInterrupt { whom: child::Interrupted },
+    DieOfInterrupt {
+        whom: child::Interrupted,
+    },
     #[command(hide = true)]
     Watchdog(watchdog::WatchdogProcess),
 }

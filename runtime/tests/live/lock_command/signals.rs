@@ -132,7 +132,8 @@ fn ctrl_c_ends_the_script_around_a_wait() {
     terminal.press("\x03");
     assert_eq!(shell.wait().signal(), Some(Signal::INT.as_raw()));
     eventually("the queue is empty", || (fixture.show("k")["queue"].as_array()?.is_empty()).then_some(()));
-    let script = r#""$PALISADE" lock other --ttl 10m -- sh -c 'touch runs; exec sleep 1000' < /dev/null; touch went-on"#;
+    let script =
+        r#""$PALISADE" lock other --ttl 10m -- sh -c 'touch runs; exec sleep 1000' < /dev/null; touch went-on"#;
     let (mut terminal, mut shell) = on_a_terminal(&fixture, script);
     fixture.wait_for_file("runs");
     terminal.press("\x03");
