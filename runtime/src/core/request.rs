@@ -204,7 +204,7 @@ fn member_change(change: MemberChange) -> Result<Change, Failure> {
 fn set_access(document: &AccessRules, principal: &Principal) -> Result<Command, Failure> {
     if principal.is_none() {
         let message = "access control is about the names of clients, and this request has none: start all nodes with \
-                       TLS, and use the certificate of an administrator (docs/security.md)";
+                       TLS, and use the certificate of an administrator (docs/access.md)";
         return Err(Failure::new(Code::Denied, message));
     }
     if document.revision > MAX_NUMBER {

@@ -103,7 +103,7 @@ pub enum StorageError {
     },
 
     /// A file is in a format that this program does not know.
-    #[error("{} is in format {found}; this program (Palisade {}) reads {}. Start the node with the version of Palisade that wrote the file, or a later one", .path.display(), env!("CARGO_PKG_VERSION"), formats(.known))]
+    #[error("{} is in format {found}; this program (Palisade {}) reads {}. Start the node with the version of Palisade that wrote the file", .path.display(), env!("CARGO_PKG_VERSION"), formats(.known))]
     UnknownFormat {
         /// The file.
         path: PathBuf,
