@@ -17,9 +17,9 @@ use rustix::process::{
 };
 use tokio::process::{Child, Command};
 
-use super::print_error;
 use super::signals::signals_of;
 use super::terminal::ForegroundGuard;
+use super::{finish_errors, print_error};
 
 /// Exit code: the command died of SIGINT, as in a shell.
 pub(super) const EXIT_INTERRUPTED: u8 = 130;
@@ -174,6 +174,7 @@ impl Interrupted {
     /// command that it waits for has died of the signal. This process handles SIGINT, and only another program (`exec`)
     /// has the default action again. Returns the exit code if that cannot be run.
     pub(super) fn die(self) -> u8 {
+        finish_errors();
         let whom = self.to_possible_value().expect("none is hidden");
         let error = match this_program() {
             Ok(program) => std::process::Command::new(program).args(["die-of-interrupt", whom.get_name()]).exec(),

@@ -41,10 +41,13 @@ mod watchdog;
 use std::io::{ErrorKind, Write};
 use std::process::ExitCode;
 use std::sync::OnceLock;
+use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use crossbeam_channel::{Receiver, RecvTimeoutError};
 use nix::sys::signal::{SigSet, Signal};
 use palisade_client::escaped;
+use parking_lot::Mutex;
 
 /// A distributed lock service whose protocol is model-checked before it is run.
 #[derive(Debug, Parser)]
@@ -111,6 +114,7 @@ static OUTPUT_FAILURE: OnceLock<ErrorKind> = OnceLock::new();
 /// it found, has failed. A closed pipe is no failure: the reader, such as `head`, has all it needs.
 pub(crate) fn main() -> ExitCode {
     let code = run();
+    finish_errors();
     match OUTPUT_FAILURE.get() {
         Some(kind) if *kind != ErrorKind::BrokenPipe && code == ExitCode::SUCCESS => ExitCode::from(EXIT_CANNOT_WRITE),
         _ => code,
@@ -168,14 +172,28 @@ fn run() -> ExitCode {
 /// command before its lease ends. Control characters are escaped, because the error may have keys,
 /// owners, and what a node answered.
 fn print_error(error: impl std::fmt::Display) {
-    if let Some(written) = write_error(format!("palisade: {}\n", escaped(&error.to_string()))) {
-        let _ = written.recv_timeout(PRINT_ERROR_TIMEOUT);
+    if let Some(written) = write_error(format!("palisade: {}\n", escaped(&error.to_string())))
+        && written.recv_timeout(PRINT_ERROR_TIMEOUT) == Err(RecvTimeoutError::Timeout)
+    {
+        UNWRITTEN.lock().push(written);
     }
 }
 
+/// Waits for the errors that were not written when [`print_error`] stopped waiting: they say why the process ends. A
+/// reader that drains nothing keeps the process for at most [`LAST_ERRORS_TIMEOUT`].
+fn finish_errors() {
+    let until = Instant::now() + LAST_ERRORS_TIMEOUT;
+    for written in UNWRITTEN.lock().drain(..) {
+        let _ = written.recv_deadline(until);
+    }
+}
+
+/// Errors that [`print_error`] has not waited for any longer.
+static UNWRITTEN: Mutex<Vec<Receiver<()>>> = Mutex::new(Vec::new());
+
 /// Writes to standard error on a thread of its own. The channel reports when the write has
 /// completed.
-fn write_error(text: String) -> Option<crossbeam_channel::Receiver<()>> {
+fn write_error(text: String) -> Option<Receiver<()>> {
     let (done, written) = crossbeam_channel::bounded(1);
     let write = move || {
         // The kernel stops a background process (SIGTTOU) that writes to a terminal with `stty tostop`, unless
@@ -188,7 +206,9 @@ fn write_error(text: String) -> Option<crossbeam_channel::Receiver<()>> {
 }
 
 /// How long [`print_error`] waits for its write to standard error.
-const PRINT_ERROR_TIMEOUT: std::time::Duration = std::time::Duration::from_millis(100);
+const PRINT_ERROR_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long the end of the process waits for all errors: a busy machine may start their threads late.
+const LAST_ERRORS_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Implements `outln!`.
 fn print(line: std::fmt::Arguments<'_>) {

@@ -24,6 +24,13 @@ fn next_waiter(fixture: &Fixture, key: &str) -> Running {
     waiter
 }
 
+/// Fills a pipe, which has room for 64 KiB: a process that writes more waits for a reader.
+fn fill(pipe: &mut std::io::PipeWriter) {
+    rustix::io::ioctl_fionbio(&*pipe, true).unwrap();
+    while std::io::Write::write(pipe, &[b'x'; 1024]).is_ok() {}
+    rustix::io::ioctl_fionbio(&*pipe, false).unwrap();
+}
+
 /// Starts a shell that leads a session with a terminal of its own. At Ctrl-C, bash lets its command end first, and then
 /// ends by SIGINT only if the command has died of it.
 fn on_a_terminal(fixture: &Fixture, script: &str) -> (Terminal, Running) {
@@ -254,10 +261,7 @@ fn full_or_closed_stderr_delays_nothing() {
         if closed {
             drop((reader, full));
         } else {
-            // A pipe has room for 64 KiB; a process that writes more waits for a reader.
-            rustix::io::ioctl_fionbio(&full, true).unwrap();
-            while std::io::Write::write(&mut full, &[b'x'; 1024]).is_ok() {}
-            rustix::io::ioctl_fionbio(&full, false).unwrap();
+            fill(&mut full);
             std::mem::forget(reader);
         }
         holder.signal(Signal::STOP);
@@ -279,6 +283,23 @@ fn full_or_closed_stderr_delays_nothing() {
         assert_eq!(holder.exit_code(), 76);
         eventually("nothing is left", || fixture.processes().is_empty().then_some(()));
     }
+}
+
+/// The last error of a process, which says why it ends, waits for a reader that is late, or a machine that is busy.
+#[test]
+fn the_last_error_waits_for_its_reader() {
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    fill(&mut writer.try_clone().unwrap());
+    let mut command = palisade();
+    let mut proclaim =
+        Running::start(command.args(["proclaim", "late"]).env_remove("PALISADE_PROCLAIM").stderr(writer));
+    drop(command);
+    // Longer than any other error is waited for.
+    std::thread::sleep(std::time::Duration::from_millis(500));
+    let mut said = String::new();
+    std::io::Read::read_to_string(&mut reader, &mut said).unwrap();
+    assert!(said.trim_start_matches('x').starts_with("palisade: no value is replaced"), "{said:.80}");
+    assert_eq!(proclaim.exit_code(), 64);
 }
 
 /// A command may end with any code, also with the one that means "lost": its lock is released.
