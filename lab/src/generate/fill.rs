@@ -4,6 +4,11 @@ use std::time::{Duration, Instant};
 
 use crate::dlock::Backend;
 
+/// A fill ends when the machine has less than this part of its memory left. Servers go on growing behind the fill, and what
+/// they map from files counts as available memory until the machine does nothing but read it again. Three etcd nodes with
+/// 5.8 million locks grew by a quarter of it while the locks ended.
+pub const SPARE_MEMORY: f64 = 0.4;
+
 /// Keys, and the locks on them.
 #[derive(Debug, Clone)]
 pub struct Fill {

@@ -10,12 +10,11 @@ use parking_lot::Mutex;
 use tokio::task::JoinSet;
 
 use super::backends::Filler;
-use super::fill::{Fill, Filled};
+use super::fill::{Fill, Filled, SPARE_MEMORY};
 use super::taken::Taken;
 
-/// A fill ends when the machine has less than this part of its memory left. Servers go on growing behind the fill, and what
-/// they map from files counts as available memory until the machine does nothing but read it again.
-const SPARE_MEMORY: f64 = 1.0 / 3.0;
+/// So many keys take no memory to speak of: a sample is also taken of a machine that a fill has left with little.
+const SAMPLE: u64 = 10_000;
 
 impl Fill {
     /// Locks the keys. `taken` counts the locks while they are acquired.
@@ -31,6 +30,7 @@ impl Fill {
             ended: Mutex::new(None),
             batch,
             fill: self.clone(),
+            meminfo,
         });
         let mut tasks = JoinSet::new();
         for mut filler in fillers.workers {
@@ -63,6 +63,7 @@ struct Source {
     ended: Mutex<Option<String>>,
     batch: u64,
     fill: Fill,
+    meminfo: fn() -> String,
 }
 
 impl Source {
@@ -83,11 +84,17 @@ impl Source {
             self.ended.lock().get_or_insert(format!("the time for it was over after {after} s"));
             return None;
         }
-        if let Some(spare) = Memory::of(&meminfo()).filter(Memory::is_low) {
+        if let Some(spare) = self.low_memory(first) {
             self.ended.lock().get_or_insert(format!("the machine had only {spare} of memory left"));
             return None;
         }
         Some(first..self.fill.keys.min(first + self.batch))
+    }
+
+    /// The machine's memory, if it is too low for a fill that comes to this key.
+    fn low_memory(&self, first: u64) -> Option<Memory> {
+        let memory = (first >= SAMPLE).then(|| Memory::of(&(self.meminfo)()))?;
+        memory.filter(Memory::is_low)
     }
 }
 
@@ -143,7 +150,7 @@ mod tests {
             rate,
             until,
         };
-        Source { begin: Instant::now(), next: AtomicU64::new(0), ended: Mutex::new(None), batch: 10, fill }
+        Source { begin: Instant::now(), next: AtomicU64::new(0), ended: Mutex::new(None), batch: 10, fill, meminfo }
     }
 
     #[tokio::test]
@@ -161,12 +168,24 @@ mod tests {
     #[test]
     fn available_memory_is_read_from_the_system() {
         let memory =
-            |available: u64| Memory::of(&format!("MemTotal:  3145728 kB\nMemAvailable:  {available} kB\n")).unwrap();
-        assert_eq!(memory(1 << 20), Memory { available: 1024, total: 3072 });
-        assert!(!memory(1 << 20).is_low() && memory((1 << 20) - 1024).is_low());
-        assert_eq!(memory(1 << 20).to_string(), "1024 of 3072 MiB");
+            |mib: u64| Memory::of(&format!("MemTotal:  5120000 kB\nMemAvailable:  {} kB\n", mib << 10)).unwrap();
+        assert_eq!(memory(2000), Memory { available: 2000, total: 5000 });
+        assert!(!memory(2000).is_low() && memory(1999).is_low());
+        assert_eq!(memory(2000).to_string(), "2000 of 5000 MiB");
         assert_eq!(Memory::of("MemTotal: 1 kB\n"), None);
         assert!(Memory::of(&meminfo()).is_some(), "Linux says so");
+    }
+
+    /// Goal: a machine with little memory ends a fill, and lets a sample of keys be taken.
+    #[tokio::test]
+    async fn a_fill_ends_when_memory_is_low_and_a_sample_does_not() {
+        let mut source = source(None, None);
+        (source.fill.keys, source.batch) = (2 * SAMPLE, SAMPLE / 2);
+        source.meminfo = || "MemTotal: 5120000 kB\nMemAvailable: 1024 kB\n".to_owned();
+        assert_eq!(source.next().await, Some(0..SAMPLE / 2));
+        assert_eq!(source.next().await, Some(SAMPLE / 2..SAMPLE));
+        assert_eq!(source.next().await, None);
+        assert_eq!(source.ended.lock().as_deref(), Some("the machine had only 1 of 5000 MiB of memory left"));
     }
 
     #[tokio::test]

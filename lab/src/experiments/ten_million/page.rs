@@ -6,6 +6,7 @@ use crate::generate::backends::{
     ETCD_AT_ONCE, ETCD_CONNECTIONS, ETCD_TXN, LIBRARY_AT_ONCE, PALISADE_AT_ONCE, PALISADE_CONNECTIONS,
     REDIS_CONNECTIONS, REDIS_PIPELINE,
 };
+use crate::generate::fill::SPARE_MEMORY;
 use crate::report::plot::{Axes, Series, series};
 use crate::report::table::Table;
 use crate::report::{Page, Results};
@@ -22,6 +23,7 @@ pub fn page(results: &Results<Figures>) -> Page {
     } else {
         String::new()
     };
+    let spare = format!("{:.0}%", 100.0 * SPARE_MEMORY);
     let (etcd_limit, palisade_limit) = (super::etcd::SHARED_LIMIT.as_secs(), super::palisade::LIMIT.as_secs());
     let (redlock_limit, zookeeper_limit) = (super::redlock::LIMIT.as_secs(), super::zookeeper::LIMIT.as_secs());
     let markdown = format!(
@@ -113,7 +115,7 @@ that they do not show what a lock takes on the disk.
 - The fills with shared leases and sessions end after {etcd_limit} and {palisade_limit} s
   (`--duration` sets another time); that of Redlock after {redlock_limit} s, and that of ZooKeeper
   after {zookeeper_limit} s, before its first session ends. A fill also ends when the machine has
-  less than 1 GiB of memory left. The column *ended* says which of them it was.
+  less than {spare} of its memory left. The column *ended* says which of them it was.
 - Memory is the resident memory of the process. Allocators and runtimes keep freed memory, so it
   falls late or not at all. ZooKeeper's is a Java heap, which does not show what a lock takes.
 {judged}"
