@@ -214,5 +214,5 @@ doc:
 lab: programs
     PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --lib --test pages --test resource
     PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test dlock -- --test-threads 2
-    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test contend --test gen --test metrics --test servers --test stores -- --test-threads 1
+    PALISADE_LAB_PALISADE="$PWD/{{ bin }}/palisade" cargo test --profile lab -p palisade-lab --test contend --test gen --test interrupted --test metrics --test servers --test stores -- --test-threads 1
     target/lab/palisade-lab run pause --backend redis --backend palisade --palisade {{ bin }}/palisade --rounds 1 --out target/lab-pages

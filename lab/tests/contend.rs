@@ -5,6 +5,7 @@ use std::process::{Command, Output, Stdio};
 use std::time::{Duration, Instant};
 
 use palisade_lab::servers::{self, Kind, Options};
+use rustix::process::{Pid, Signal, kill_process};
 
 use self::support::is_missing;
 
@@ -64,8 +65,9 @@ async fn a_server_that_is_killed_is_an_error_with_its_address() {
     let endpoint = redis.endpoints()[0].clone();
     let directory = tempfile::tempdir().unwrap();
     let out = directory.path().join("out.json");
-    let mut run = contend(&endpoint, &["--rate", "100", "--duration", "8s", "--tokens", "global"]);
+    let mut run = contend(&endpoint, &["--rate", "100", "--duration", "10m", "--tokens", "global"]);
     let run = run.arg("--out").arg(&out).spawn().unwrap();
+    let process = Pid::from_child(&run);
     // 50 contenders at most have not heard of their grants yet.
     let begin = Instant::now();
     loop {
@@ -78,6 +80,9 @@ async fn a_server_that_is_killed_is_an_error_with_its_address() {
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
     redis.kill(0).await.unwrap();
+    // Some 200 arrivals.
+    tokio::time::sleep(Duration::from_secs(2)).await;
+    kill_process(process, Signal::INT).unwrap();
     let output = finish(run).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let summary = &json(&out)["summary"];

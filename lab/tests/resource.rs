@@ -54,7 +54,7 @@ impl Resource {
     /// Sends a request as it is written; returns the status and the body.
     fn raw(&self, method: &str, path: &str, headers: &str, body: &[u8]) -> (u16, String) {
         let mut stream = TcpStream::connect(&self.addr).unwrap();
-        stream.set_read_timeout(Some(Duration::from_secs(10))).unwrap();
+        stream.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
         let length = body.len();
         let head = format!("{method} {path} HTTP/1.1\r\nHost: x\r\nConnection: close\r\nContent-Length: {length}\r\n");
         stream.write_all(format!("{head}{headers}\r\n").as_bytes()).unwrap();

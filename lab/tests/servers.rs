@@ -19,6 +19,9 @@ mod support;
 #[path = "servers/up.rs"]
 mod up;
 
+/// More than a machine that other programs keep busy may stand still.
+const MINUTE: Duration = Duration::from_secs(60);
+
 /// Starts the servers; none if they are not installed here.
 async fn started(kind: Kind, options: &Options) -> Option<Cluster> {
     installed(kind.name(), servers::start(kind, options).await)
@@ -31,10 +34,11 @@ fn processes(cluster: &Cluster) -> Vec<Identity> {
 async fn redis(address: &str, command: &[&str]) -> Result<redis::Value, String> {
     let ask = async {
         let client = redis::Client::open(format!("redis://{address}/"))?;
-        let mut connection = client.get_multiplexed_async_connection().await?;
+        let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await?;
         redis::Cmd::new().arg(command).query_async::<redis::Value>(&mut connection).await
     };
-    let answer = tokio::time::timeout(Duration::from_secs(1), ask).await.map_err(|_| "no answer".to_owned())?;
+    let answer = tokio::time::timeout(MINUTE, ask).await.map_err(|_| "no answer".to_owned())?;
     answer.map_err(|error| error.to_string())
 }
 
@@ -44,7 +48,8 @@ fn bulk(text: &str) -> Result<redis::Value, String> {
 
 /// What every kind does: serve, be paused and killed and restarted node by node, and leave nothing.
 async fn lives_and_leaves_nothing(kind: Kind, nodes: usize, product: &str) {
-    let Some(cluster) = started(kind, &Options::default()).await else { return };
+    let options = Options { stop_timeout: MINUTE, ..Options::default() };
+    let Some(cluster) = started(kind, &options).await else { return };
     assert_eq!((cluster.len(), cluster.endpoints().len()), (nodes, nodes));
     assert!(cluster.version().starts_with(product), "{}", cluster.version());
     let dir = cluster.dir().to_owned();
@@ -128,7 +133,8 @@ async fn paused_redis_answers_nothing() {
     let Some(cluster) = started(Kind::Redis, &Options::default()).await else { return };
     redis(cluster.address(0), &["SET", "key", "value"]).await.unwrap();
     cluster.pause(0).unwrap();
-    assert!(redis(cluster.address(0), &["GET", "key"]).await.is_err(), "a paused server answers");
+    let paused = tokio::time::timeout(Duration::from_secs(1), redis(cluster.address(0), &["GET", "key"])).await;
+    assert!(paused.is_err(), "a paused server answers");
     cluster.resume(0).unwrap();
     assert_eq!(redis(cluster.address(0), &["GET", "key"]).await, bulk("value"));
 }
@@ -155,7 +161,7 @@ async fn replica_follows_and_can_be_promoted() {
     let start = Instant::now();
     // Replication is asynchronous.
     while redis(cluster.address(1), &["GET", "key"]).await != bulk("value") {
-        assert!(start.elapsed() < Duration::from_secs(10), "the replica has not received the value");
+        assert!(start.elapsed() < MINUTE, "the replica has not received the value");
         tokio::time::sleep(Duration::from_millis(5)).await;
     }
     assert!(redis(cluster.address(1), &["SET", "key", "other"]).await.unwrap_err().contains("read only"));
@@ -275,30 +281,30 @@ async fn wall_clock_of_one_node_is_set() {
         },
         other => panic!("{other:?}"),
     };
-    assert!((now(0).await - now(1).await).abs() <= 5);
+    assert!((now(0).await - now(1).await).abs() <= 60);
     redis(cluster.address(0), &["SET", "key", "value", "PX", "60000"]).await.unwrap();
     cluster.set_clock(0, "+3600s").unwrap();
     let ahead = now(0).await - now(1).await;
-    assert!((3595..=3605).contains(&ahead), "{ahead} s");
+    assert!((3540..=3660).contains(&ahead), "{ahead} s");
     assert_eq!(redis(cluster.address(0), &["GET", "key"]).await, Ok(redis::Value::Nil), "the key outlived the jump");
-    cluster.set_clock(1, "+60s").unwrap();
-    assert!(cluster.clock_offset(1).await.unwrap().abs_diff(60_000) < 5_000);
-    assert!(cluster.clock_offset(2).await.unwrap().abs_diff(0) < 5_000);
+    cluster.set_clock(1, "+300s").unwrap();
+    assert!(cluster.clock_offset(1).await.unwrap().abs_diff(300_000) < 60_000);
+    assert!(cluster.clock_offset(2).await.unwrap().abs_diff(0) < 60_000);
     cluster.set_clock(1, "+0").unwrap();
     cluster.set_clock(0, "-3600s").unwrap();
     let behind = now(1).await - now(0).await;
-    assert!((3595..=3605).contains(&behind), "{behind} s");
+    assert!((3540..=3660).contains(&behind), "{behind} s");
 }
 
 /// etcd is written in Go, which reads the clock without the C library.
 #[tokio::test]
 async fn libfaketime_reaches_zookeeper_and_not_etcd() {
-    for (kind, seen) in [(Kind::Zookeeper, 60_000), (Kind::Etcd, 0)] {
+    for (kind, seen) in [(Kind::Zookeeper, 300_000), (Kind::Etcd, 0)] {
         let Some(cluster) = started(kind, &Options { fake_clock: true, ..Options::default() }).await else { continue };
-        cluster.set_clock(1, "+60s").unwrap();
+        cluster.set_clock(1, "+300s").unwrap();
         for (node, expected) in [(0, 0), (1, seen)] {
             let offset = cluster.clock_offset(node).await.unwrap();
-            assert!(offset.abs_diff(expected) < 5_000, "{kind}, node {node}: {offset} ms");
+            assert!(offset.abs_diff(expected) < 60_000, "{kind}, node {node}: {offset} ms");
         }
     }
 }

@@ -2,10 +2,11 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use palisade_history::{Answer, Call, Client, Key, Pending, Recorder, Refusal, Session};
 use serde::{Deserialize, Serialize};
+use tokio::time::Instant;
 
 use crate::dlock::{Error, Handle, Locks, Released, Request};
 use crate::event::{micros, millis};

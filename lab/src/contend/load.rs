@@ -10,10 +10,11 @@
 //! schedule of its own, and latencies count from the intended start as well.
 
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use tokio::sync::{Semaphore, watch};
 use tokio::task::{JoinError, JoinSet};
+use tokio::time::Instant;
 
 use super::attempt::{Attempt, Contender, Outcome, Release};
 use super::schedule::{Gaps, Schedule};
@@ -73,7 +74,7 @@ impl Stop {
         tokio::select! {
             biased;
             _ = stopped.wait_for(|stopped| *stopped) => false,
-            () = tokio::time::sleep_until(moment.into()) => true,
+            () = tokio::time::sleep_until(moment) => true,
         }
     }
 }

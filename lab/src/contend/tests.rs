@@ -1,4 +1,4 @@
-//! Runs against locks in memory whose speed the test decides.
+//! Runs against locks in memory whose speed the test decides, on a clock that moves when all tasks wait.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -111,7 +111,7 @@ async fn attempts(locks: Memory, load: Load) -> Vec<Attempt> {
     run(contender(locks, history::discard()), &load, &Stop::default()).await
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn slow_answers_delay_no_arrival() {
     let fast = attempts(Memory::new(), LOAD).await;
     // A tenth of the offered rate: the queue builds.
@@ -124,11 +124,11 @@ async fn slow_answers_delay_no_arrival() {
     // Started at the intended moments: long before their predecessors were granted.
     let late = slow.iter().map(|attempt| attempt.arrived_us - attempt.intended_us).max().unwrap();
     let longest = slow.iter().map(Attempt::latency_us).max().unwrap();
-    assert!(late < 500_000 && longest > 2_000_000, "{late} µs late, the longest latency is {longest} µs");
+    assert!(late < 2_000 && longest > 2_000_000, "{late} µs late, the longest latency is {longest} µs");
     assert!(slow.iter().all(Attempt::granted));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stall_shows_in_the_attempts_behind_it() {
     let attempts = attempts(Memory { stall: Some(20), ..Memory::new() }, LOAD).await;
     let summary = Summary::of(&attempts, "memory", &[]);
@@ -139,7 +139,7 @@ async fn a_stall_shows_in_the_attempts_behind_it() {
     assert_eq!(summary.granted, summary.arrivals);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_closed_loop_with_a_rate_counts_from_the_intended_start() {
     let model = Model::Closed { rate: Some(200.0) };
     let load = Load { model, contenders: 1, gaps: Gaps::Even, duration: Duration::from_millis(500), ..LOAD };
@@ -152,10 +152,10 @@ async fn a_closed_loop_with_a_rate_counts_from_the_intended_start() {
     let model = Model::Closed { rate: None };
     let some = attempts(Memory { delay: Duration::from_millis(5), ..Memory::new() }, Load { model, ..load }).await;
     let summary = Summary::of(&some, "memory", &[]);
-    assert!((20..=100).contains(&summary.granted) && summary.lag.p99_us < 100_000, "{summary:?}");
+    assert!((80..=100).contains(&summary.granted) && summary.lag.p99_us < 2_000, "{summary:?}");
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn attempts_beyond_the_contenders_are_counted() {
     let load = Load { contenders: 3, ..LOAD };
     let attempts = attempts(Memory { stall: Some(1), ..Memory::new() }, load).await;
@@ -166,17 +166,17 @@ async fn attempts_beyond_the_contenders_are_counted() {
     assert_eq!(summary.ended.count, summary.granted);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_stopped_run_ends_its_attempts() {
     let stop = Stop::default();
     stop.stop();
     let begun = Instant::now();
     let load = Load { duration: Duration::from_secs(60), ..LOAD };
     assert!(run(contender(Memory::new(), history::discard()), &load, &stop).await.is_empty());
-    assert!(begun.elapsed() < Duration::from_secs(10));
+    assert!(begun.elapsed() < Duration::from_secs(1));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn a_backend_that_goes_away_is_an_error_with_its_address() {
     let attempts = attempts(Memory { gone_after: 50, ..Memory::new() }, LOAD).await;
     let servers = ["127.0.0.1:6".to_owned(), "127.0.0.1:7".to_owned()];
@@ -189,7 +189,7 @@ async fn a_backend_that_goes_away_is_an_error_with_its_address() {
     assert!(super::csv(&attempts).contains("failed,,none,memory: no answer from 127.0.0.1:7"));
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn waiters_give_up_in_time() {
     let mut one = contender(Memory { stall: Some(1), ..Memory::new() }, history::discard());
     Arc::get_mut(&mut one).unwrap().wait = Duration::from_millis(100);
@@ -203,7 +203,7 @@ async fn waiters_give_up_in_time() {
     assert_eq!(none, summary.timeouts);
 }
 
-#[tokio::test]
+#[tokio::test(start_paused = true)]
 async fn the_checkers_accept_a_run_and_refuse_a_corrupted_one() {
     let recorder = Recorder::in_memory();
     run(contender(Memory::new(), recorder.clone()), &LOAD, &Stop::default()).await;

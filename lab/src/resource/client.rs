@@ -11,7 +11,7 @@ use crate::http::Http;
 use crate::text::path_segment;
 
 /// How long the resource may take to answer.
-const TIMEOUT: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A client of one resource.
 #[derive(Debug, Clone)]

@@ -1,13 +1,11 @@
 //! The entries of a key at a server, read with clients of the tests' own: the holder and every waiter are one entry
 //! each.
 
-use std::time::Duration;
-
 use palisade_client::Client;
 use palisade_client::wire::Consistency;
 use palisade_lab::dlock::Backend;
 
-use crate::support::Bench;
+use crate::support::{Bench, MINUTE};
 
 /// The entries of the key. A waiter that spins (Redis, Redlock) has none.
 pub(crate) async fn entries(bench: &Bench, key: &str) -> usize {
@@ -19,7 +17,7 @@ pub(crate) async fn entries(bench: &Bench, key: &str) -> usize {
             Backend::Palisade => palisade(bench, key).await,
         }
     };
-    tokio::time::timeout(Duration::from_secs(10), asked).await.expect("the servers answer")
+    tokio::time::timeout(MINUTE, asked).await.expect("the servers answer")
 }
 
 /// Whether waiters have entries at the server.
@@ -31,7 +29,8 @@ async fn redis(bench: &Bench, key: &str) -> usize {
     let mut held = 0;
     for endpoint in bench.cluster.endpoints() {
         let client = redis::Client::open(format!("redis://{endpoint}/")).unwrap();
-        let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+        let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+        let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
         held += redis::Cmd::exists(key).query_async::<usize>(&mut connection).await.unwrap();
     }
     held

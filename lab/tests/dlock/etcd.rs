@@ -61,7 +61,7 @@ async fn a_waiter_outlives_a_server() {
     tokio::time::sleep(Duration::from_secs(2)).await;
     assert_eq!(holder.release().await.unwrap(), Released::Done);
     for waiter in waiting {
-        let released = tokio::time::timeout(Duration::from_secs(20), waiter).await.expect("every waiter is granted");
+        let released = tokio::time::timeout(MINUTE, waiter).await.expect("every waiter is granted");
         assert_eq!(released.unwrap().unwrap(), Released::Done);
     }
 }

@@ -1,7 +1,5 @@
 //! Tests that are special to Palisade: renewed on request, or by the usual client.
 
-use std::time::Duration;
-
 use palisade_lab::dlock::{Backend, Released};
 
 use crate::entries::entries;
@@ -31,7 +29,7 @@ async fn a_waiter_outlives_the_leader() {
         let locks = bench.locks();
         tokio::spawn(async move {
             locks
-                .acquire("failover", &request(&format!("waiter-{number}"), Duration::from_secs(6), MINUTE))
+                .acquire("failover", &request(&format!("waiter-{number}"), MINUTE, MINUTE))
                 .await
                 .unwrap()
                 .release()
@@ -41,8 +39,7 @@ async fn a_waiter_outlives_the_leader() {
     let waiting: Vec<_> = waiting.collect();
     eventually("entries with four waiters", 5, || entries(&bench, "failover")).await;
     let leader = {
-        let status =
-            palisade_client::Security::plain().status(bench.cluster.address(0), Duration::from_secs(5)).await.unwrap();
+        let status = palisade_client::Security::plain().status(bench.cluster.address(0), MINUTE).await.unwrap();
         let leader = status.leader.and_then(|leader| leader.client_addr).unwrap();
         (0..bench.cluster.len()).find(|&node| bench.cluster.address(node) == leader).unwrap()
     };
@@ -50,7 +47,7 @@ async fn a_waiter_outlives_the_leader() {
     assert!(holder.renew().await.unwrap());
     assert_eq!(holder.release().await.unwrap(), Released::Done);
     for waiter in waiting {
-        let released = tokio::time::timeout(Duration::from_secs(20), waiter).await.expect("every waiter is granted");
+        let released = tokio::time::timeout(MINUTE, waiter).await.expect("every waiter is granted");
         assert_eq!(released.unwrap().unwrap(), Released::Done);
     }
 }

@@ -21,7 +21,8 @@ async fn redis_keeps_the_rules() {
 
 async fn command<T: redis::FromRedisValue>(bench: &Bench, arguments: &[&str]) -> T {
     let client = redis::Client::open(format!("redis://{}/", bench.cluster.address(0))).unwrap();
-    let mut connection = client.get_multiplexed_async_connection().await.unwrap();
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     let mut command = redis::cmd(arguments[0]);
     command.arg(&arguments[1..]);
     command.query_async(&mut connection).await.unwrap()
@@ -83,14 +84,15 @@ async fn the_wrong_release_deletes_another_owners_lock() {
             })
         })
     };
-    let wrong = Redis::new(bench.cluster.address(0), &Options::default())
-        .unwrap()
-        .release_how(ReleaseHow::GetThenDel { between });
+    let wrong =
+        Redis::new(bench.cluster.address(0), &bench.patient()).unwrap().release_how(ReleaseHow::GetThenDel { between });
     let right = bench.locks();
 
-    let first = acquire(&wrong, "wrong", "first", Duration::from_millis(300)).await;
+    let ends = || async { bench.cluster.redis(0, &["DEL", "wrong"]).await.unwrap() };
+    let first = acquire(&wrong, "wrong", "first", MINUTE).await;
     let release = tokio::spawn(first.release());
     compared.notified().await;
+    ends().await;
     let mut second = acquire(&*right, "wrong", "second", MINUTE).await;
     may_delete.notify_one();
     assert_eq!(release.await.unwrap().unwrap(), Released::Done, "the wrong release believes that it was right");
@@ -98,7 +100,8 @@ async fn the_wrong_release_deletes_another_owners_lock() {
     assert!(!second.renew().await.unwrap(), "the second owner should have lost its lock");
 
     // The same with the script: the second owner's lock stays.
-    let first = acquire(&*right, "wrong", "first", Duration::from_millis(300)).await;
+    let first = acquire(&*right, "wrong", "first", MINUTE).await;
+    ends().await;
     let second = acquire(&*right, "wrong", "second", MINUTE).await;
     assert_eq!(first.release().await.unwrap(), Released::NotOwner);
     assert_held(&*right, "wrong").await;
@@ -129,7 +132,7 @@ async fn promoted_replica_is_found() {
     let cluster = &bench.cluster;
     // In either order: the server that comes first need not be the primary.
     let addresses = [cluster.address(1).to_owned(), cluster.address(0).to_owned()];
-    let locks = connect(Backend::Redis, &addresses, &Options::default()).unwrap();
+    let locks = connect(Backend::Redis, &addresses, &bench.patient()).unwrap();
     let mut renewed = acquire(&*locks, "renewed", "worker", MINUTE).await;
     let released = acquire(&*locks, "released", "worker", MINUTE).await;
     assert_eq!(cluster.leader().await.unwrap(), 0);

@@ -33,7 +33,7 @@ pub(crate) async fn bench_with(backend: Backend, options: servers::Options) -> O
 
 impl Bench {
     pub(crate) fn locks(&self) -> Arc<dyn Locks> {
-        self.locks_with(&Options::default())
+        self.locks_with(&self.patient())
     }
 
     pub(crate) fn locks_with(&self, options: &Options) -> Arc<dyn Locks> {
@@ -66,7 +66,7 @@ pub(crate) const MINUTE: Duration = Duration::from_secs(60);
 /// A TTL that ends during a test, and that a process which gets no processor time for a second or two still renews in time.
 pub(crate) const SHORT: Duration = Duration::from_secs(3);
 /// A bound for what happens at once, on a machine that other programs keep busy for seconds; well below [`MINUTE`].
-pub(crate) const SOON: Duration = Duration::from_secs(15);
+pub(crate) const SOON: Duration = Duration::from_secs(30);
 
 /// An acquire that does not wait, and that finds the lock held.
 pub(crate) async fn assert_held(locks: &dyn Locks, key: &str) {

@@ -27,7 +27,7 @@ async fn a_reentrant_lock_is_released_at_zero() {
 }
 
 async fn a_reentrant_lock_is_released_at_zero_on(bench: &Bench) {
-    let locks = Reentrant::new(bench.locks_with(&bench.patient()));
+    let locks = Reentrant::new(bench.locks());
     let mut handles = Vec::new();
     for count in 1..=3 {
         handles.push(acquire(&locks, "nested", "worker", MINUTE).await);
@@ -53,7 +53,7 @@ async fn an_owner_acquires_twice_at_the_same_time() {
 }
 
 async fn an_owner_acquires_twice_at_the_same_time_on(bench: &Bench) {
-    let locks = Reentrant::new(bench.locks_with(&bench.patient()));
+    let locks = Reentrant::new(bench.locks());
     let (one, two) =
         tokio::join!(acquire(&locks, "twice", "worker", MINUTE), acquire(&locks, "twice", "worker", MINUTE));
     assert_eq!(one.fence(), two.fence());
@@ -71,7 +71,7 @@ async fn a_lost_lease_loses_all_counts() {
 }
 
 async fn a_lost_lease_loses_all_counts_on(bench: &Bench) {
-    let locks = Reentrant::new(bench.locks_with(&bench.patient()));
+    let locks = Reentrant::new(bench.locks());
     let mut outer = acquire(&locks, "lost", "worker", SHORT).await;
     let mut inner = acquire(&locks, "lost", "worker", SHORT).await;
     let begin = Instant::now();
@@ -82,7 +82,7 @@ async fn a_lost_lease_loses_all_counts_on(bench: &Bench) {
     assert!(outer.renew().await.unwrap(), "the inner handle's renewals did not hold the outer one's lock");
 
     // Without renewals the lease ends, and the next owner is granted the lock.
-    let thief = acquire(&*bench.locks_with(&bench.patient()), "lost", "thief", Duration::from_secs(1)).await;
+    let thief = acquire(&*bench.locks(), "lost", "thief", Duration::from_secs(1)).await;
     // Re-entry finds the lease lost: the owner queues like any other, and gets a new token.
     let again = acquire(&locks, "lost", "worker", MINUTE).await;
     assert!(again.fence() > thief.fence(), "{} after {}", again.fence(), thief.fence());
@@ -90,7 +90,7 @@ async fn a_lost_lease_loses_all_counts_on(bench: &Bench) {
     assert!(!outer.renew().await.unwrap());
     assert_eq!(outer.release().await.unwrap(), Released::NotOwner);
     assert_eq!(inner.release().await.unwrap(), Released::NotOwner);
-    assert_held(&*bench.locks_with(&bench.patient()), "lost").await;
+    assert_held(&*bench.locks(), "lost").await;
     assert_eq!(again.release().await.unwrap(), Released::Done);
 }
 
@@ -101,8 +101,8 @@ async fn a_cancelled_first_acquire_counts_nothing() {
 }
 
 async fn a_cancelled_first_acquire_counts_nothing_on(bench: &Bench) {
-    let locks = Reentrant::new(bench.locks_with(&bench.patient()));
-    let holder = acquire(&*bench.locks_with(&bench.patient()), "first", "holder", MINUTE).await;
+    let locks = Reentrant::new(bench.locks());
+    let holder = acquire(&*bench.locks(), "first", "holder", MINUTE).await;
     let request = request("worker", MINUTE, MINUTE);
     assert!(tokio::time::timeout(Duration::from_millis(200), locks.acquire("first", &request)).await.is_err());
     assert_eq!(locks.count("first", "worker").await, 0);
@@ -119,8 +119,8 @@ async fn a_reentrant_wait_ends_in_time() {
 }
 
 async fn a_reentrant_wait_ends_in_time_on(bench: &Bench) {
-    let locks = Arc::new(Reentrant::new(bench.locks_with(&bench.patient())));
-    let holder = acquire(&*bench.locks_with(&bench.patient()), "in-time", "holder", MINUTE).await;
+    let locks = Arc::new(Reentrant::new(bench.locks()));
+    let holder = acquire(&*bench.locks(), "in-time", "holder", MINUTE).await;
     let patient = {
         let locks = Arc::clone(&locks);
         tokio::spawn(async move { locks.acquire("in-time", &request("worker", MINUTE, MINUTE)).await })
@@ -142,7 +142,7 @@ async fn a_bounded_queue_is_bounded_and_fair() {
 }
 
 async fn a_bounded_queue_is_bounded_and_fair_on(bench: &Bench) {
-    let locks = Arc::new(Bounded::new(bench.locks_with(&bench.patient()), 3));
+    let locks = Arc::new(Bounded::new(bench.locks(), 3));
     let holder = acquire(&*locks, "bounded", "holder", MINUTE).await;
     let waiter = |owner: &'static str| {
         let locks = Arc::clone(&locks);
@@ -180,7 +180,7 @@ async fn a_wait_in_a_bounded_queue_ends_in_time() {
 }
 
 async fn a_wait_in_a_bounded_queue_ends_in_time_on(bench: &Bench) {
-    let locks = Arc::new(Bounded::new(bench.locks_with(&bench.patient()), 8));
+    let locks = Arc::new(Bounded::new(bench.locks(), 8));
     let holder = acquire(&*locks, "patience", "holder", MINUTE).await;
     let first = {
         let locks = Arc::clone(&locks);

@@ -119,9 +119,12 @@ fn server_that_ignores_sigterm_is_killed() {
     }
     let running = Running::start(&["redis"]);
     // A process that ignores SIGTERM takes the server's place in the state.
-    let mut stubborn =
-        Stranger(Command::new("sh").args(["-c", "trap '' TERM; while :; do sleep 0.05; done"]).spawn().unwrap());
-    std::thread::sleep(Duration::from_millis(300));
+    let mut shell = Command::new("sh");
+    shell.args(["-c", "trap '' TERM; echo ready; while :; do sleep 0.05; done"]);
+    let mut stubborn = Stranger(shell.stdout(Stdio::piped()).spawn().unwrap());
+    let mut ready = String::new();
+    BufReader::new(stubborn.0.stdout.as_mut().unwrap()).read_line(&mut ready).unwrap();
+    assert_eq!(ready, "ready\n");
     replace_process(&running, Identity::of(stubborn.0.id()).unwrap());
     let said = running.down(&["--timeout", "300ms"]);
     assert!(said.contains("did not end within 300ms, and was killed"), "{said}");
@@ -202,7 +205,8 @@ fn failed_start_leaves_nothing() {
     assert!(!output.status.success() && said.contains("is in use"), "{said}");
     assert!(!dir.exists(), "{} is left", dir.display());
     let pid = said.split("pid ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
-    assert!(pid.and_then(Identity::of).is_none_or(|process| !process.is_running()), "a server is left: {said}");
+    let pid = pid.unwrap_or_else(|| panic!("Redis has not started: {said}"));
+    assert!(Identity::of(pid).is_none_or(|process| !process.is_running()), "a server is left: {said}");
 }
 
 #[test]
@@ -232,7 +236,7 @@ fn foreground() -> (Child, PathBuf, Identity) {
 
 fn ends(process: Identity) -> bool {
     let start = Instant::now();
-    while process.is_running() && start.elapsed() < Duration::from_secs(10) {
+    while process.is_running() && start.elapsed() < Duration::from_secs(60) {
         std::thread::sleep(Duration::from_millis(10));
     }
     !process.is_running()

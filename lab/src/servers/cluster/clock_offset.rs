@@ -13,7 +13,7 @@ use crate::servers::kinds;
 /// Offsets are seen within half of this. Logs state local times, and time zones differ by its multiples.
 const CYCLE_MS: i64 = 15 * 60 * 1000;
 /// How long a server may take to write the line that it was made to write.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 impl Cluster {
     /// By how many milliseconds a node's wall clock is ahead of this process's, as the node itself shows: Redis states
