@@ -48,6 +48,14 @@ pub fn record_to(path: &Path) -> Result<Recorder, String> {
     Ok(recorder)
 }
 
+/// A recorder in memory.
+#[must_use]
+pub fn in_memory() -> Recorder {
+    let recorder = Recorder::in_memory();
+    recorder.drift(DRIFT_PPM);
+    recorder
+}
+
 /// A recorder that keeps nothing.
 #[must_use]
 pub fn discard() -> Recorder {

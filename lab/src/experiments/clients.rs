@@ -15,7 +15,7 @@ pub use self::jobs::{Grant, Job, Wrote, tokens_not_above, whole};
 use crate::contend::attempt::Release;
 use crate::dlock::{Error, Handle, Locks, Request};
 use crate::event::{micros, millis};
-use crate::history::{DRIFT_PPM, Judgement};
+use crate::history::{self, Judgement};
 use crate::metrics::Metrics;
 use crate::resource::client::{self, Client as Resource};
 use crate::resource::log::Op;
@@ -66,8 +66,7 @@ impl Clients {
         (ttl, wait): (Duration, Duration),
         origin: Instant,
     ) -> Arc<Clients> {
-        let recorder = Recorder::in_memory();
-        recorder.drift(DRIFT_PPM);
+        let recorder = history::in_memory();
         let (locks, metrics) = (locks.clone(), metrics.clone());
         let (resource, key) = (resource.to_owned(), key.to_owned());
         Arc::new(Clients { locks, metrics, resource, key, ttl, wait, origin, recorder })

@@ -13,7 +13,7 @@ use crate::contend::load::{self, Load, Stop};
 use crate::contend::summary::Latency;
 use crate::dlock::{self, Locks, Request};
 use crate::event::micros;
-use crate::history::{DRIFT_PPM, Judgement};
+use crate::history::{self, Judgement};
 
 /// A lock outlasts a case, so that only releases end it.
 pub const TTL: Duration = Duration::from_secs(30);
@@ -84,14 +84,6 @@ async fn round(locks: &Arc<dyn Locks>, key: &str, work: Duration) -> Result<[u64
     Ok([micros(granted - begun), micros(ended - granted), micros(ended.elapsed())])
 }
 
-/// Records a history in memory.
-#[must_use]
-pub fn recorder() -> Recorder {
-    let recorder = Recorder::in_memory();
-    recorder.drift(DRIFT_PPM);
-    recorder
-}
-
 /// What makes the attempts on keys whose names begin with the first of `names`, by owners whose names begin with the
 /// second.
 #[must_use]
@@ -126,7 +118,7 @@ pub async fn case(
     (work, wait): (Duration, Duration),
     load: &Load,
 ) -> Result<(Vec<Attempt>, Judgement), String> {
-    let recorder = recorder();
+    let recorder = history::in_memory();
     let contender = contender(context, locks, &recorder, (name, &format!("{name}-contender")), (work, wait));
     let attempts = load::run(Arc::new(contender), load, &Stop::default()).await;
     let history = recorder.history().map_err(|error| format!("the history of {name}: {error}"))?;

@@ -8,7 +8,7 @@ use super::{TTL, WAIT};
 use crate::contend;
 use crate::dlock::Backend;
 use crate::event::millis;
-use crate::history::{DRIFT_PPM, Judgement};
+use crate::history::{self, Judgement};
 
 /// Clients of that window.
 pub(super) const CLIENTS: usize = 50;
@@ -30,8 +30,7 @@ impl Record {
     /// An empty record.
     #[must_use]
     pub fn new(backend: Backend) -> Record {
-        let recorder = Recorder::in_memory();
-        recorder.drift(DRIFT_PPM);
+        let recorder = history::in_memory();
         Record { recorder, numbers: contend::numbers(backend) }
     }
 

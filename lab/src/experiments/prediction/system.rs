@@ -11,7 +11,7 @@ use crate::dlock::Backend;
 use crate::experiments::processes::{Counts, Resource};
 use crate::experiments::scratch;
 use crate::experiments::steps::{Order, Process, Report, Stage, await_free, now_us};
-use crate::history::{DRIFT_PPM, Judgement};
+use crate::history::{self, Judgement};
 use crate::resource::rule::Fence;
 use crate::servers::{self, Cluster, Home, Kind, Link, Options, Signing};
 
@@ -102,8 +102,7 @@ impl System {
             Process::start(&client.to_string(), &flags)
         };
         let clients = [start(Client::A)?, start(Client::B)?];
-        let recorder = Recorder::in_memory();
-        recorder.drift(DRIFT_PPM);
+        let recorder = history::in_memory();
         Ok(System {
             story,
             repaired,

@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use super::{Context, Found};
 use crate::dlock::redis::{Redis, ReleaseHow};
 use crate::dlock::{Backend, Error, Handle, Locks, Options, Released, Request, connect};
-use crate::history::Judgement;
+use crate::history::{self, Judgement};
 use crate::metrics::Metrics;
 use crate::report::Prediction;
 
@@ -182,8 +182,7 @@ async fn one(context: &Context, how: How, round: u64) -> Result<Round, String> {
     let options = Options::default();
     let failed = |error: Error| error.to_string();
     let locks = connect(context.backend, &context.endpoints, &options).map_err(failed)?;
-    let recorder = Recorder::in_memory();
-    recorder.drift(crate::history::DRIFT_PPM);
+    let recorder = history::in_memory();
     let owner = |name, locks: &Arc<dyn Locks>| Owner {
         locks: locks.clone(),
         name,

@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::text;
 use crate::generate::fill::{Fill, Lasts};
 use crate::generate::taken::{Sample, Taken};
-use crate::history::{DRIFT_PPM, Judgement, by_key};
+use crate::history::{self, Judgement, by_key};
 use crate::metrics::Metrics;
 
 /// Keys of a sample.
@@ -75,8 +75,7 @@ pub(super) struct Record {
 impl Record {
     /// Of a fill with so many keys.
     pub(super) fn new(keys: u64, metrics: &Arc<Metrics>) -> Record {
-        let recorder = Recorder::in_memory();
-        recorder.drift(DRIFT_PPM);
+        let recorder = history::in_memory();
         let grants = Arc::new(AtomicU64::new(1));
         Record { every: (keys / KEYS).max(1), recorder, grants, metrics: metrics.clone() }
     }

@@ -23,7 +23,7 @@ use crate::contend::summary::{Latency, Summary};
 use crate::dlock::tokens::Tokens;
 use crate::dlock::{self, Backend, Locks};
 use crate::event::micros;
-use crate::history::{Judgement, by_key};
+use crate::history::{self, Judgement, by_key};
 use crate::report::Prediction;
 
 const CLIENTS: u32 = 16;
@@ -97,7 +97,7 @@ impl Source {
     fn new(context: &Context, tokens: Tokens) -> Result<Source, String> {
         let options = dlock::Options { tokens, ..dlock::Options::default() };
         let locks = dlock::connect(context.backend, &context.endpoints, &options).map_err(text)?;
-        Ok(Source { tokens, locks, recorder: contenders::recorder(), rates: Vec::new(), rounds: Vec::new() })
+        Ok(Source { tokens, locks, recorder: history::in_memory(), rates: Vec::new(), rounds: Vec::new() })
     }
 
     /// What the names of its keys begin with.
