@@ -11,7 +11,7 @@ use palisade_model::mutants::ON;
 use crate::stepper::protocol::{Answer, Now, Request, Setting};
 
 /// How long to wait for an answer, generous enough for a slow machine.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(120);
 
 /// Why a live node did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]

@@ -23,12 +23,13 @@ use serde::Serialize;
 use serde::de::DeserializeOwned;
 
 /// How long the gate waits for a message or handshake, generous enough for a slow machine.
-const PATIENCE: Duration = Duration::from_secs(30);
+const PATIENCE: Duration = Duration::from_secs(60);
 /// The version of the protocol between nodes whose nodes do not negotiate, and what they answer to those that do.
 const WITHOUT_RANGE: u16 = 10;
 const REFUSAL_OF_10: &str = "it speaks version 11 of the protocol, this node version 10";
-/// Time that a node may need after a snapshot connection ends before it accepts the next.
-const SETTLED: Duration = Duration::from_millis(5);
+
+/// Time that a node of that version may need after a snapshot connection ends before it accepts the next.
+const SETTLED: Duration = Duration::from_millis(50);
 
 /// A link: sender and receiver.
 pub type Link = (NodeId, NodeId);
@@ -370,7 +371,9 @@ fn take_snapshot(
     write(stream, &Verdict::Ok(()))?;
     // The sender is done with this snapshot when it closes the connection.
     let _ = stream.read(&mut [0]);
-    std::thread::sleep(SETTLED);
+    if shared.of_version_10.contains(&link.0) {
+        std::thread::sleep(SETTLED);
+    }
     let body = Body::InstallSnapshot { snapshot: Arc::new(snapshot) };
     let message = Message { from: link.0, to: link.1, term, body };
     Ok(Sent { message, bytes: Bytes::Snapshot(offer.into(), file.into()) })

@@ -15,7 +15,7 @@ use super::effect_log::EffectLog;
 use super::protocol::Effect;
 
 /// How long a send waits for a connection.
-const CONNECT_TIMEOUT: Duration = Duration::from_secs(10);
+const CONNECT_TIMEOUT: Duration = Duration::from_secs(45);
 
 #[derive(Debug)]
 pub(super) struct ObservedTransport {

@@ -29,7 +29,7 @@ use super::protocol::{Answer, Now, Request, Setting, Stepped, Stop};
 use super::read_only_disk::ReadOnlyDisk;
 
 /// How long a requested message may take to arrive through the socket.
-const RECEIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const RECEIVE_TIMEOUT: Duration = Duration::from_secs(45);
 
 /// The node, and the server's parts around it.
 pub(super) struct SteppedNode {

@@ -16,7 +16,7 @@ use rustix::process::{Pid, Signal, kill_process};
 /// The thread's name (`palisade::core`).
 const CORE: &str = "core";
 /// How long `strace` may take to detach.
-const PATIENCE: Duration = Duration::from_secs(5);
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A fault of the core's syncs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -151,9 +151,11 @@ pub(super) async fn send_all(peers: Arc<Peers>, link: Arc<Link>) {
             },
         };
         match send(&peers, &link, term, &outgoing).await {
-            Ok(sent) => {
-                // This transfer also serves the requests that came meanwhile.
+            Ok((sent, stream)) => {
+                // This transfer also serves the requests that came meanwhile. One that comes after the connection has
+                // ended is for another transfer.
                 link.snapshots.clear();
+                drop(stream);
                 if let Some(bytes) = sent {
                     peers.metrics.snapshots_sent.inc();
                     info!(%peer, index = outgoing.info.last.index.0, bytes, "sent a snapshot to a node");
@@ -198,8 +200,13 @@ async fn open_newest(peers: &Peers) -> std::io::Result<Option<Outgoing>> {
 }
 
 /// Sends the part of a snapshot that the peer lacks; returns its number of bytes, or `None` if the
-/// peer needs nothing.
-async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) -> Result<Option<u64>, Trouble> {
+/// peer needs nothing, and the connection.
+async fn send(
+    peers: &Arc<Peers>,
+    link: &Link,
+    term: Term,
+    outgoing: &Outgoing,
+) -> Result<(Option<u64>, Stream), Trouble> {
     let peer = link.peer;
     let mut stream = connect(peers, link, Purpose::Snapshot).await?;
     let Outgoing { info, file, .. } = outgoing;
@@ -208,7 +215,7 @@ async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) 
     let from = match read(&mut stream, &mut bytes, SNAPSHOT_PATIENCE).await? {
         Answer::From(from) if from <= info.bytes => from,
         Answer::From(_) => return Err(Trouble::OutOfTurn),
-        Answer::Enough => return Ok(None),
+        Answer::Enough => return Ok((None, stream)),
         Answer::Refused(reason) => return Err(Trouble::Refused(reason)),
     };
     debug!(%peer, index = info.last.index.0, from, bytes = info.bytes, "sending a snapshot");
@@ -226,7 +233,7 @@ async fn send(peers: &Arc<Peers>, link: &Link, term: Term, outgoing: &Outgoing) 
     }
     timeout(SNAPSHOT_PATIENCE, stream.flush()).await??;
     let verdict: Verdict = read(&mut stream, &mut bytes, LOADED_WITHIN).await?;
-    verdict.map(|()| Some(at - from)).map_err(Trouble::Rejected)
+    verdict.map(|()| (Some(at - from), stream)).map_err(Trouble::Rejected)
 }
 
 /// Receives a snapshot over a connection with that purpose.
