@@ -20,6 +20,7 @@
 pub mod history;
 pub mod mutants;
 pub mod replay;
+mod shown;
 pub mod sim;
 pub mod stepper;
 pub mod torture;

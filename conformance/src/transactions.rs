@@ -2,7 +2,7 @@
 //! proposes them.
 
 use palisade_client::wire;
-use palisade_history::{Answer, Call, Change, Key};
+use palisade_history::{Call, Change, Key};
 use palisade_spec::lock;
 
 /// The transaction that a call asks for, without its session.
@@ -35,10 +35,4 @@ pub(crate) fn as_proposed(transaction: &Call) -> lock::Transaction {
         (record, Change::Delete) => lock::Change::Delete { record },
     });
     lock::Transaction { conditions: held.chain(compared).collect(), changes: changes.collect(), limit: 0 }
-}
-
-/// What a read shows of a record, whose content is a text.
-pub(crate) fn shown(record: &wire::RecordView) -> Answer {
-    let value = record.value.as_text().expect("clients write texts").into();
-    Answer::Record { version: record.version, value }
 }

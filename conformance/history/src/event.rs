@@ -310,12 +310,6 @@ impl Call {
         Call::Access { key, token, reads: false }
     }
 
-    /// A change of one record, without a condition and a number.
-    pub fn change_record(record: Key, change: Change) -> Call {
-        let (also, conditions) = (Vec::new(), Vec::new());
-        Call::WriteRecord { record, change, also, token: None, conditions, session: None, number: None }
-    }
-
     /// What a transaction does, record by record.
     pub fn changes(&self) -> impl Iterator<Item = (&Key, &Change)> {
         let (first, others) = match self {

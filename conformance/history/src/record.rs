@@ -22,13 +22,11 @@ pub struct Recorder {
 }
 
 struct Shared {
-    clock: Clock,
+    /// Times count from here.
+    begun: Instant,
     next: AtomicU64,
     log: Mutex<Log>,
 }
-
-/// The source of times; the simulation has its own.
-type Clock = Box<dyn Fn() -> Time + Send + Sync>;
 
 struct Log {
     events: Vec<Event>,
@@ -45,30 +43,24 @@ pub struct Pending {
 }
 
 impl Recorder {
-    /// A recorder in memory, on this process's monotonic clock.
+    /// A recorder in memory.
     #[must_use]
     pub fn in_memory() -> Recorder {
-        let begun = Instant::now();
-        Recorder::with_clock(Box::new(move || since(begun)))
-    }
-
-    /// A recorder in memory, on another clock, which must never go back.
-    #[must_use]
-    pub fn with_clock(clock: Clock) -> Recorder {
-        Recorder::new(clock, None)
+        Recorder::new(None)
     }
 
     /// A recorder that writes each event as a line to a file or stream when it happens. Lines that
     /// `into` buffers are lost if the process is killed.
     #[must_use]
     pub fn into_writer(into: Box<dyn Write + Send>) -> Recorder {
-        let begun = Instant::now();
-        Recorder::new(Box::new(move || since(begun)), Some(into))
+        Recorder::new(Some(into))
     }
 
-    fn new(clock: Clock, into: Option<Box<dyn Write + Send>>) -> Recorder {
+    fn new(into: Option<Box<dyn Write + Send>>) -> Recorder {
         let log = Log { events: Vec::new(), into, failed: None };
-        let recorder = Recorder { shared: Arc::new(Shared { clock, next: AtomicU64::new(1), log: Mutex::new(log) }) };
+        let recorder = Recorder {
+            shared: Arc::new(Shared { begun: Instant::now(), next: AtomicU64::new(1), log: Mutex::new(log) }),
+        };
         recorder.put(Event::History { version: VERSION, drift_ppm: 0 });
         recorder
     }
@@ -82,7 +74,7 @@ impl Recorder {
     /// Records that a client is about to send a request. Call it before the request can be sent.
     pub fn invoke(&self, client: &Client, call: Call) -> Pending {
         let op = OpId(self.shared.next.fetch_add(1, Ordering::Relaxed));
-        let time = (self.shared.clock)();
+        let time = self.now();
         self.put(Event::Invoke { op, client: client.clone(), time, call });
         Pending { recorder: self.clone(), op, open: true }
     }
@@ -121,20 +113,11 @@ impl Recorder {
     }
 
     fn now(&self) -> Time {
-        (self.shared.clock)()
+        Time(u64::try_from(self.shared.begun.elapsed().as_nanos()).expect("584 years have not passed"))
     }
-}
-
-fn since(begun: Instant) -> Time {
-    Time(u64::try_from(begun.elapsed().as_nanos()).expect("584 years have not passed"))
 }
 
 impl Pending {
-    /// The operation's number in the record.
-    pub fn id(&self) -> OpId {
-        self.op
-    }
-
     /// Records something that the client learned before the operation ended.
     pub fn note(&self, note: Note) {
         self.recorder.put(Event::Note { op: self.op, time: self.recorder.now(), note });

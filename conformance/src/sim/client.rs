@@ -30,6 +30,7 @@ use super::history_recorder::{self, HistoryRecorder};
 use super::judge::SharedJudge;
 use super::resource::Resource;
 use super::tally::Tally;
+use crate::shown;
 use lock_spec::{LockSpec, any_key};
 
 /// Time that a client waits for an answer beyond the requested wait.
@@ -273,7 +274,7 @@ impl Client {
         {
             session.renew_at = now + self.ttl / 3;
             let id = session.id;
-            let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: history_recorder::session(id) });
+            let op = env.history.invoke(&self.name, now, Call::KeepAlive { session: shown::session(id) });
             let request = Request::KeepAlive { session: self.identity(id), secret: Secret::of(id), grant: None };
             let sent = self.send(request, now, Duration::ZERO, actions);
             self.renewal = Some(Renewal { op, sent });
@@ -438,7 +439,7 @@ impl Client {
             also,
             token: token.map(|token| token.0),
             conditions,
-            session: session.map(history_recorder::session),
+            session: session.map(shown::session),
             number: None,
         };
         Operation::Write { transaction, session }

@@ -3,17 +3,15 @@
 
 use std::time::Duration;
 
-use palisade_client::wire::{self, Code, Failure, LockView};
+use palisade_client::wire::{self, Code, Failure};
 use palisade_spec::invariants::{Check, Property};
 use palisade_spec::{lock, violated};
 
 use super::clock::DRIFT_PPM;
-use crate::transactions;
+use crate::shown;
 use palisade_history::check::check_fast;
 use palisade_history::event::VERSION;
-use palisade_history::{
-    Answer, Call, Client, Event, History, Holder, Key, Keys, Mode, Note, OpId, Refusal, Session, Time,
-};
+use palisade_history::{Answer, Call, Client, Event, History, Key, Keys, Mode, Note, OpId, Refusal, Time};
 
 /// The history of all clients.
 #[derive(Debug, Default)]
@@ -94,53 +92,26 @@ pub(super) fn mode(mode: lock::Mode) -> Mode {
     }
 }
 
-fn shown_mode(mode: wire::Mode, permits: Option<u32>, of: Option<u32>) -> Mode {
-    match (mode, permits, of) {
-        (wire::Mode::Shared, ..) => Mode::Shared,
-        (wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::Semaphore { permits, of },
-        _ => Mode::Exclusive,
-    }
-}
-
-/// A session by its public number, which is all that lists show.
-pub(super) fn numbered_session(number: u64) -> Session {
-    Session::from(number.to_string().as_str())
-}
-
-pub(super) fn session(credential: wire::SessionId) -> Session {
-    numbered_session(credential.number())
-}
-
 /// An answer in the history's form.
 pub(super) fn answer(answer: &wire::Answer) -> Answer {
     match answer {
-        wire::Answer::Session(lease) => Answer::Opened { session: session(lease.session) },
+        wire::Answer::Session(lease) => Answer::Opened { session: shown::session(lease.session) },
         wire::Answer::SessionClosed => Answer::Closed,
         wire::Answer::Acquired(acquired) => {
-            Answer::Granted { session: session(acquired.session), token: acquired.token }
+            Answer::Granted { session: shown::session(acquired.session), token: acquired.token }
         }
         wire::Answer::Released => Answer::Released,
         wire::Answer::StillHeld { holds } => Answer::StillHeld { holds: *holds },
         wire::Answer::Withdrawn => Answer::Withdrawn,
-        wire::Answer::Broken(broken) => Answer::Broken { session: numbered_session(broken.session) },
+        wire::Answer::Broken(broken) => Answer::Broken { session: shown::numbered_session(broken.session) },
         wire::Answer::Access(rules) => Answer::AccessSet { revision: rules.revision },
-        wire::Answer::Lock(view) => shown_lock(view, None),
-        wire::Answer::StaleLock(stale) => shown_lock(&stale.view, stale.age_ms),
+        wire::Answer::Lock(view) => shown::lock(view, None),
+        wire::Answer::StaleLock(stale) => shown::lock(&stale.view, stale.age_ms),
         wire::Answer::Written { version } => Answer::Written { version: *version },
         wire::Answer::Proclaimed => Answer::Proclaimed,
-        wire::Answer::Record(view) | wire::Answer::StaleRecord(wire::Stale { view, .. }) => transactions::shown(view),
+        wire::Answer::Record(view) | wire::Answer::StaleRecord(wire::Stale { view, .. }) => shown::record(view),
         other => unreachable!("no client here asks for what {other:?} answers"),
     }
-}
-
-fn shown_lock(view: &LockView, age_ms: Option<u64>) -> Answer {
-    let holders = view.holders.iter().map(|holder| {
-        let session = numbered_session(holder.session);
-        let mode = shown_mode(holder.mode, holder.permits, holder.of);
-        Holder { session, token: holder.token, mode, value: holder.value.as_deref().map(Into::into) }
-    });
-    let queue = view.queue.iter().map(|waiter| numbered_session(waiter.session)).collect();
-    Answer::Lock { holders: holders.collect(), queue, age_ms }
 }
 
 /// A refusal that says that nothing was done and never will be; `None` if the outcome is unknown,

@@ -86,7 +86,17 @@ impl Known {
 
     /// The words begin with a subcommand of `palisade-model`.
     fn wrong_with_model(&self, words: &[&str]) -> Option<String> {
-        let unknown = words.iter().skip(1).find(|word| match word.strip_prefix("--") {
+        let (command, rest) = words.split_first()?;
+        let is_variant = |line: &str| {
+            let name = line.trim_end_matches([' ', '{', ',']).split('(').next().unwrap_or_default();
+            line.starts_with("    ")
+                && name.trim_start().eq_ignore_ascii_case(command)
+                && name.len() == 4 + command.len()
+        };
+        if !self.model_program.lines().any(is_variant) {
+            return Some(format!("there is no command {command}"));
+        }
+        let unknown = rest.iter().find(|word| match word.strip_prefix("--") {
             Some(flag) => !self.model_program.contains(&format!("{flag}: ")),
             None => !self.is_known(word),
         });
@@ -266,6 +276,7 @@ fn missing_names_are_found() {
         ("`just judge && just none`", "there is no recipe none"),
         ("`palisade-conformance none`", "there is no command none"),
         ("`palisade-conformance torture --none`", "torture has no --none"),
+        ("`palisade-model none raft`", "there is no command none"),
         ("`check no-such-model`", "there is no no-such-model"),
         ("`check --none`", "there is no --none"),
         ("`clients/none.py`", "there is no file clients/none.py"),

@@ -12,14 +12,14 @@ use rand::rngs::SmallRng;
 use super::super::history_recorder;
 use super::lock_spec::wire_keys;
 use super::{Client, Environment, Operation, PendingOperation};
-use crate::transactions;
+use crate::{shown, transactions};
 
 impl Client {
     /// The operation as the history records it.
     pub(super) fn call(&self, operation: &Operation, number: Option<Sequence>) -> Call {
         let own = || {
             let number = self.session.as_ref().map_or(0, |own| own.id.number());
-            history_recorder::numbered_session(number)
+            shown::numbered_session(number)
         };
         let (number, ttl_ms) = (number.map(u64::from), history_recorder::milliseconds(self.ttl));
         match operation {
@@ -28,7 +28,7 @@ impl Client {
             Operation::Acquire { spec, wait } => spec.call(Some(own()), number, *wait, None),
             Operation::Once { spec, wait } => spec.call(None, None, *wait, Some(ttl_ms)),
             Operation::Release { keys, token, session } => {
-                let (keys, session) = (history_recorder::keys(keys), history_recorder::session(*session));
+                let (keys, session) = (history_recorder::keys(keys), shown::session(*session));
                 Call::Release { keys, session, token: token.0, number }
             }
             Operation::Withdraw { keys } => {
@@ -39,7 +39,7 @@ impl Client {
             }
             Operation::Proclaim { key, token, session, value } => Call::Proclaim {
                 key: history_recorder::key(key),
-                session: history_recorder::session(*session),
+                session: shown::session(*session),
                 token: token.0,
                 value: value.as_str().into(),
                 number,

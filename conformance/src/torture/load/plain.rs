@@ -19,8 +19,8 @@ use super::Load;
 use super::counts::increment;
 use super::lock_spec::{KEYS, LockSpec, any_key, key};
 use super::records::COMPARES;
-use crate::transactions;
-use palisade_history::{self as history, Answer, Call, Holder, Mode, Note, Pending, Refusal, Session};
+use crate::{shown, transactions};
+use palisade_history::{self as history, Answer, Call, Note, Pending, Refusal};
 
 /// Time that an answer may take beyond the requested wait.
 const PATIENCE: Duration = Duration::from_secs(1);
@@ -134,7 +134,7 @@ impl<'f> Connection<'f> {
         match self.load.security.ask(&endpoint, op, PATIENCE).await {
             Ok(wire::Answer::Session(lease)) => {
                 self.leader = Some(endpoint);
-                pending.ok(Answer::Opened { session: session_name(lease.session) });
+                pending.ok(Answer::Opened { session: shown::session(lease.session) });
                 Some(lease.session)
             }
             Ok(other) => {
@@ -212,7 +212,7 @@ impl<'f> Connection<'f> {
         *number += 1;
         let call = Call::Acquire {
             keys: spec.history_keys(),
-            session: Some(session_name(session)),
+            session: Some(shown::session(session)),
             number: Some(*number),
             wait_ms,
             ttl_ms: None,
@@ -235,7 +235,7 @@ impl<'f> Connection<'f> {
                     let complaint = format!("{} asked for {:?}, and holds {}", self.name, spec.keys, acquired.keys);
                     self.load.complaints.lock().push(complaint);
                 }
-                pending.ok(Answer::Granted { session: session_name(session), token: acquired.token });
+                pending.ok(Answer::Granted { session: shown::session(session), token: acquired.token });
                 Some((Some(acquired.token), good_until))
             }
             Attempted::Done(other) => {
@@ -284,7 +284,7 @@ impl<'f> Connection<'f> {
     async fn proclaim(&mut self, key: &str, session: SessionId, token: u64, number: &mut u64) {
         *number += 1;
         let value = self.load.new_text();
-        let (holder, given) = (session_name(session), value.as_str().into());
+        let (holder, given) = (shown::session(session), value.as_str().into());
         let call = Call::Proclaim { key: key.into(), session: holder, token, value: given, number: Some(*number) };
         let pending = self.load.recorder.invoke(&self.name, call);
         let proclamation = wire::Proclaim { session, token, value };
@@ -311,7 +311,7 @@ impl<'f> Connection<'f> {
         *number += 1;
         let mut call = self.load.draw_transaction(key, spec, token, read, &mut self.random);
         if let Call::WriteRecord { token: held, session: writer, number: given, .. } = &mut call {
-            (*held, *writer, *given) = (Some(token), Some(session_name(session)), Some(*number));
+            (*held, *writer, *given) = (Some(token), Some(shown::session(session)), Some(*number));
         }
         let pending = self.load.recorder.invoke(&self.name, call.clone());
         let transaction = wire::Transaction { session: Some(session), ..transactions::on_wire(&call) };
@@ -357,14 +357,14 @@ impl<'f> Connection<'f> {
             }
         };
         increment(&self.load.counts.record_reads);
-        pending.ok(record.as_ref().map_or(Answer::NoRecord, transactions::shown));
+        pending.ok(record.as_ref().map_or(Answer::NoRecord, shown::record));
         Some(record.map_or(0, |record| record.version))
     }
 
     /// Releases a lock, so that it is held so many times still. `false` if the session is no longer usable.
     async fn release(&mut self, spec: &LockSpec, session: SessionId, token: u64, number: &mut u64, left: u32) -> bool {
         *number += 1;
-        let (keys, holder) = (spec.history_keys(), session_name(session));
+        let (keys, holder) = (spec.history_keys(), shown::session(session));
         let call = Call::Release { keys, session: holder, token, number: Some(*number) };
         let pending = self.load.recorder.invoke(&self.name, call);
         let grant = wire::Release { session, token };
@@ -404,7 +404,7 @@ impl<'f> Connection<'f> {
 
     /// Closes a session. Repeating the request is harmless.
     async fn close(&mut self, session: SessionId) {
-        let pending = self.load.recorder.invoke(&self.name, Call::CloseSession { session: session_name(session) });
+        let pending = self.load.recorder.invoke(&self.name, Call::CloseSession { session: shown::session(session) });
         match self.send_until_answered(Op::CloseSession { session }, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::SessionClosed) => pending.ok(Answer::Closed),
             Attempted::Done(other) => self.unexpected(&other),
@@ -419,7 +419,7 @@ impl<'f> Connection<'f> {
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Linearizable };
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Lock(lock)) => {
-                pending.ok(lock_answer(&lock, None));
+                pending.ok(shown::lock(&lock, None));
                 return Some(lock);
             }
             Attempted::Done(other) => self.unexpected(&other),
@@ -440,7 +440,7 @@ impl<'f> Connection<'f> {
         match self.send_until_answered(op, &pending, Duration::ZERO).await {
             Attempted::Done(wire::Answer::Broken(broken)) => {
                 increment(&counts.broken);
-                pending.ok(Answer::Broken { session: numbered(broken.session) });
+                pending.ok(Answer::Broken { session: shown::numbered_session(broken.session) });
             }
             Attempted::Done(other) => self.unexpected(&other),
             Attempted::Refused(failure) if failure.error == Code::NotHolder => {
@@ -458,7 +458,7 @@ impl<'f> Connection<'f> {
         let pending = self.load.recorder.invoke(&self.name, Call::Read { key: key.into(), stale: true });
         let op = Op::ShowLock { key: key.to_owned(), consistency: Consistency::Stale };
         match self.load.security.ask(&endpoint, op, PATIENCE).await {
-            Ok(wire::Answer::StaleLock(stale)) => pending.ok(lock_answer(&stale.view, stale.age_ms)),
+            Ok(wire::Answer::StaleLock(stale)) => pending.ok(shown::lock(&stale.view, stale.age_ms)),
             Ok(other) => self.unexpected(&other),
             Err(error) => pending.info(error.to_string()),
         }
@@ -468,29 +468,6 @@ impl<'f> Connection<'f> {
         let complaint = format!("{} got an answer of the wrong kind: {answer:?}", self.name);
         self.load.complaints.lock().push(complaint);
     }
-}
-
-/// A session in the history: its public number, which is all that lists show.
-fn session_name(session: SessionId) -> Session {
-    numbered(session.number())
-}
-
-fn numbered(session: u64) -> Session {
-    session.to_string().as_str().into()
-}
-
-fn lock_answer(lock: &LockView, age_ms: Option<u64>) -> Answer {
-    let holders = lock.holders.iter().map(|holder| {
-        let mode = match (holder.mode, holder.permits, holder.of) {
-            (wire::Mode::Shared, ..) => Mode::Shared,
-            (wire::Mode::Semaphore, Some(permits), Some(of)) => Mode::Semaphore { permits, of },
-            _ => Mode::Exclusive,
-        };
-        let value = holder.value.as_deref().map(Into::into);
-        Holder { session: numbered(holder.session), token: holder.token, mode, value }
-    });
-    let queue = lock.queue.iter().map(|waiter| numbered(waiter.session)).collect();
-    Answer::Lock { holders: holders.collect(), queue, age_ms }
 }
 
 /// Runs a plain client.

@@ -11,7 +11,7 @@ use rand::rngs::SmallRng;
 use super::Load;
 use super::counts::increment;
 use super::lock_spec::{LockSpec, any_key};
-use crate::transactions;
+use crate::{shown, transactions};
 
 /// How many of the transactions compare the version of a record, which the client reads before.
 pub(super) const COMPARES: f64 = 0.4;
@@ -67,7 +67,7 @@ impl Load {
         // Without an answer the operation is dropped, which records it as unknown.
         let record = client.record(key, Consistency::Linearizable).await.ok()?;
         increment(&self.counts.record_reads);
-        pending.ok(record.as_ref().map_or(Answer::NoRecord, transactions::shown));
+        pending.ok(record.as_ref().map_or(Answer::NoRecord, shown::record));
         Some(record.map_or(0, |record| record.version))
     }
 
