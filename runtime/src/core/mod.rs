@@ -46,7 +46,7 @@ pub use driver::{Batch, Driver, DriverParts};
 pub use observer::Observer;
 pub use pending_requests::not_leading;
 pub use query::Query;
-pub use read::listing_of;
+pub use read::{listing_of, weight_of_listing};
 pub use request::Request;
 pub use respond::{ConnectionId, Responder, Room, StreamReply};
 pub use snapshot_scheduler::{SnapshotPolicy, SnapshotWriter};

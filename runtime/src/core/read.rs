@@ -2,7 +2,9 @@
 
 use std::time::Duration;
 
-use palisade_client::wire::{AccessVerdict, Answer, Failure, Listing, LockPage, LockView, RecordPage, Stale, Watched};
+use palisade_client::wire::{
+    AccessVerdict, Answer, Failure, Listing, LockPage, LockView, RecordPage, RecordSummary, Stale, Watched,
+};
 use palisade_spec::lock::{Key, LockTable, Principal, Right};
 use palisade_spec::raft::{Node, Stamp};
 
@@ -113,6 +115,48 @@ pub(super) fn claims(answer: &Answer) -> usize {
         }
         _ => 1,
     }
+}
+
+/// About how many bytes of memory an answer takes, if it may be a large one.
+pub(super) fn weight(answer: &Answer) -> usize {
+    match answer {
+        Answer::SessionView(session) => texts(&session.keys),
+        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => weight_of_lock(lock),
+        Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
+            page.locks.iter().map(weight_of_lock).sum()
+        }
+        Answer::Record(record) | Answer::StaleRecord(Stale { view: record, .. }) => record.value.0.len(),
+        Answer::Records(page) | Answer::StaleRecords(Stale { view: page, .. }) => {
+            page.records.iter().map(weight_of_record).sum()
+        }
+        Answer::Access(_) => limits::ACCESS_BYTES,
+        Answer::Watched(Watched::Listing(listing)) => weight_of_listing(listing),
+        _ => 0,
+    }
+}
+
+/// The same of a part of a watch's listing.
+pub fn weight_of_listing(listing: &Listing) -> usize {
+    let locks = listing.locks.iter().map(weight_of_lock);
+    locks.chain(listing.records.iter().map(weight_of_record)).sum()
+}
+
+fn weight_of_lock(lock: &LockView) -> usize {
+    const CLAIM: usize = 200;
+    let holders = lock
+        .holders
+        .iter()
+        .map(|holder| CLAIM + holder.owner.len() + texts(&holder.keys) + holder.value.as_ref().map_or(0, String::len));
+    let waiters = lock.queue.iter().map(|waiter| CLAIM + waiter.owner.len() + texts(&waiter.keys));
+    lock.key.len() + holders.chain(waiters).sum::<usize>()
+}
+
+fn weight_of_record(record: &RecordSummary) -> usize {
+    record.key.len() + size_of::<RecordSummary>()
+}
+
+fn texts(texts: &[String]) -> usize {
+    texts.iter().map(|text| text.len() + size_of::<String>()).sum()
 }
 
 /// A part of a watch's listing: the locks and records of the applied state that begin with `prefix`, come after

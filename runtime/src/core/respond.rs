@@ -3,9 +3,10 @@
 use std::sync::Arc;
 use std::time::Instant;
 
-use palisade_client::wire::{Answer, Code, Failure, LockView, Outcome, Response, Stale};
+use palisade_client::wire::{Answer, Code, Failure, Outcome, Response};
 use tokio::sync::{OwnedSemaphorePermit, oneshot};
 
+use super::read::weight;
 use crate::accounts::{AccountName, Turn};
 use crate::addresses::RemoteAddress;
 use crate::budget::Share;
@@ -161,28 +162,6 @@ fn with_memory(answer: Answer, room: Option<&Room>) -> Result<Answer, Failure> {
     }
 }
 
-/// About how many bytes the claims in an answer take.
-fn weight(answer: &Answer) -> usize {
-    match answer {
-        Answer::Lock(lock) | Answer::StaleLock(Stale { view: lock, .. }) => weight_of_lock(lock),
-        Answer::Locks(page) | Answer::StaleLocks(Stale { view: page, .. }) => {
-            page.locks.iter().map(weight_of_lock).sum()
-        }
-        _ => 0,
-    }
-}
-
-fn weight_of_lock(lock: &LockView) -> usize {
-    const CLAIM: usize = 200;
-    let texts = |texts: &[String]| texts.iter().map(String::len).sum::<usize>();
-    let holders = lock
-        .holders
-        .iter()
-        .map(|holder| CLAIM + holder.owner.len() + texts(&holder.keys) + holder.value.as_ref().map_or(0, String::len));
-    let waiters = lock.queue.iter().map(|waiter| CLAIM + waiter.owner.len() + texts(&waiter.keys));
-    lock.key.len() + holders.chain(waiters).sum::<usize>()
-}
-
 /// Whether a WebSocket ends with this failure: the client must continue at another node, from its
 /// first unanswered operation.
 fn ends_connection(code: Code) -> bool {
@@ -192,7 +171,7 @@ fn ends_connection(code: Code) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use palisade_client::wire::WaiterView;
+    use palisade_client::wire::{LockView, SessionView, WaiterView};
     use tokio::sync::Semaphore;
 
     use super::*;
@@ -213,14 +192,15 @@ mod tests {
         let waiter = || WaiterView { owner: "o".repeat(100), ..WaiterView::default() };
         let lock = || LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
         let outbox = Arc::new(Outbox::new(9));
-        let answer = |id| {
+        let answer = |id, answer| {
             let outbox = Arc::clone(&outbox);
-            Responder::stream(ConnectionId(1), Instant::now(), id, true, Some(room()), outbox)
-                .answer(Ok(Answer::Lock(lock())))
+            Responder::stream(ConnectionId(1), Instant::now(), id, true, Some(room()), outbox).answer(Ok(answer))
         };
-        assert!(answer(1));
-        assert!(answer(2), "the refusal is sent");
-        assert!(!answer(3), "and ends the connection");
+        assert!(answer(1, Answer::Lock(lock())));
+        let keys = vec!["k".repeat(100); 40];
+        let session = SessionView { session: 1, owner: "o".into(), ttl_ms: 1, expires_in_ms: 1, keys };
+        assert!(answer(2, Answer::SessionView(session)), "the refusal is sent");
+        assert!(!answer(3, Answer::Lock(lock())), "and ends the connection");
         assert_eq!(
             budget.share(ClientAddress::of([10, 0, 0, 1].into())).hold(6_000),
             Err(crate::budget::Exhausted::Part { used_for: &UNREAD, limit: 10_000 })

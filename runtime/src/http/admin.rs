@@ -125,7 +125,7 @@ impl App {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::collections::BTreeMap;
     use std::future::pending;
     use std::path::Path;
@@ -147,9 +147,9 @@ mod tests {
     use crate::storage::{Incarnation, Snapshots, Space, Start, SystemDisk};
     use crate::watch::Hub;
 
-    /// The handlers' state of a node with this data directory, whose core does nothing.
-    fn app(directory: &Path) -> App {
-        let (metrics, (core, _)) = (Metrics::new(), Core::channel());
+    /// The handlers' state of a node with this data directory.
+    pub(in crate::http) fn app(directory: &Path, core: Core) -> App {
+        let metrics = Metrics::new();
         let roster = Roster {
             cluster: 7,
             cluster_name: "test".into(),
@@ -181,7 +181,7 @@ mod tests {
     #[tokio::test]
     async fn administration_has_handshakes_of_its_own() {
         let directory = tempfile::tempdir().unwrap();
-        let app = app(directory.path());
+        let app = app(directory.path(), Core::channel().0);
         let (clients, admin) = (app.at(Listener::Clients), app.at(Listener::Administration));
         let address = |network: u8| ClientAddress::of([10, 0, network, 1].into());
         for stranger in 0..limits::HANDSHAKES {

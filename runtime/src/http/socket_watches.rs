@@ -11,6 +11,7 @@ use tokio::task::AbortHandle;
 
 use super::App;
 use super::watch::{ClientWatch, Part};
+use crate::budget::Share;
 use crate::core::{Room, StreamReply};
 use crate::limits;
 use crate::outbox::Outbox;
@@ -122,11 +123,13 @@ impl SocketWatches {
                     // While they wait for their turn, they keep nothing of the history in memory.
                     let events: Vec<_> = events.into_iter().map(|shown| shown.event()).collect();
                     for event in events {
-                        self.push_watched(watcher, Watched::Event(event), None).await;
+                        self.push_watched(watcher, Watched::Event(event), None, None).await;
                     }
                 }
-                Part::Listing(listing) => self.push_watched(watcher, Watched::Listing(listing), read).await,
-                Part::Compacted(floor) => self.push_watched(watcher, Watched::Compacted { floor }, None).await,
+                Part::Listing(listing, unread) => {
+                    self.push_watched(watcher, Watched::Listing(listing), read, unread).await;
+                }
+                Part::Compacted(floor) => self.push_watched(watcher, Watched::Compacted { floor }, None, None).await,
                 Part::End(failure) => self.push_end(watcher, failure),
             }
         }
@@ -142,13 +145,19 @@ impl SocketWatches {
     }
 
     /// Hands a frame over when the frames before it are written.
-    async fn push_watched(&self, watcher: Watcher, watched: Watched, read: Option<OwnedSemaphorePermit>) {
+    async fn push_watched(
+        &self,
+        watcher: Watcher,
+        watched: Watched,
+        read: Option<OwnedSemaphorePermit>,
+        unread: Option<Box<Share>>,
+    ) {
         // The semaphore is never closed.
         let Ok(request) = Arc::clone(&self.frames).acquire_owned().await else { return };
         // Under the lock: a watch that was ended tells nothing more.
         let tasks = self.tasks.lock();
         if tasks.has(watcher) {
-            let room = Room { request, read, unread: None, contents: None };
+            let room = Room { request, read, unread, contents: None };
             self.push(watcher.id, Ok(Answer::Watched(watched)), watcher.text, Some(room));
         }
     }
@@ -179,9 +188,9 @@ mod tests {
         let ended = begin();
         watches.end(7);
         let next = begin();
-        watches.push_watched(ended, compacted(1), None).await;
+        watches.push_watched(ended, compacted(1), None, None).await;
         watches.push_end(ended, Failure::new(Code::TooSlow, "it is too slow"));
-        watches.push_watched(next, compacted(2), None).await;
+        watches.push_watched(next, compacted(2), None, None).await;
         watches.push_end(next, Failure::new(Code::TooSlow, "it is too slow"));
         let mut frames = Vec::new();
         outbox.take(&mut frames).await;

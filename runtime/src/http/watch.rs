@@ -1,7 +1,8 @@
 //! `GET /v1/watch`: the events of a key or a prefix, as a stream of server-sent events.
 //!
 //! A [`ClientWatch`] gives the parts of a watch one after the other, to this stream or to a WebSocket. It makes
-//! the next part when the one before was taken, so a client that does not read costs no memory.
+//! the next part when the one before was taken, so a client that does not read keeps one part in memory: some events, or
+//! a part of a listing, which counts towards the memory for large answers (`unread.rs`).
 
 use std::convert::Infallible;
 use std::future::pending;
@@ -22,8 +23,9 @@ use tokio::time::{Instant, timeout_at};
 
 use super::listen::ConnectionPermit;
 use super::{App, Caller, body, not_taken, reply};
-use crate::accounts::Watching;
-use crate::core::{NotTaken, Query, Request, check_access};
+use crate::addresses::ClientAddress;
+use crate::budget::{Exhausted, Share};
+use crate::core::{NotTaken, Query, Request, check_access, weight_of_listing};
 use crate::limits;
 use crate::tls::Access;
 use crate::watch::{Filter, Shown, Told, Watcher};
@@ -38,14 +40,17 @@ pub(super) struct ClientWatch {
     /// When the client is told that the watch lives, if nothing else is told before.
     keepalive: Instant,
     has_ended: bool,
+    /// What the next listing takes of the memory for answers that are not read.
+    unread: Option<Box<Share>>,
     _of_node: OwnedSemaphorePermit,
-    _of_client: Option<Watching>,
+    _of_client: Option<OwnedSemaphorePermit>,
 }
 
 /// A part of a watch.
 pub(super) enum Part {
     Events(Vec<Shown>),
-    Listing(Listing),
+    /// A part of a listing, and what it takes of the memory for answers that are not read until then.
+    Listing(Listing, Option<Box<Share>>),
     /// What the client lacks is gone: the history begins behind this entry. A listing follows.
     Compacted(u64),
     /// Nothing has happened for a while; the node has applied this entry.
@@ -83,7 +88,15 @@ impl App {
         })?;
         let watcher = Watcher::new(&self.hub, filter, self.principal.clone(), watch.after);
         let (app, keepalive) = (self.clone(), Instant::now() + limits::WATCH_KEEPALIVE);
-        Ok(ClientWatch { app, watcher, keepalive, has_ended: false, _of_node: of_node, _of_client: of_client })
+        Ok(ClientWatch {
+            app,
+            watcher,
+            keepalive,
+            has_ended: false,
+            unread: None,
+            _of_node: of_node,
+            _of_client: of_client,
+        })
     }
 }
 
@@ -126,7 +139,7 @@ impl ClientWatch {
         match &part {
             Part::Events(events) => drop(self.app.metrics.watch_events.inc_by(events.len() as u64)),
             Part::End(_) => self.has_ended = true,
-            Part::Listing(_) | Part::Compacted(_) | Part::Quiet(_) => {}
+            Part::Listing(..) | Part::Compacted(_) | Part::Quiet(_) => {}
         }
         Some(part)
     }
@@ -134,7 +147,16 @@ impl ClientWatch {
     async fn part(&mut self) -> Part {
         if let Some(after) = self.watcher.lacks() {
             match self.app.list(self.watcher.filter(), after).await {
-                Ok(listing) => self.watcher.take_listing(listing),
+                Ok(listing) => match self.app.hold_unread(&listing) {
+                    Ok(unread) => {
+                        self.unread = unread;
+                        self.watcher.take_listing(listing);
+                    }
+                    Err(exhausted) => {
+                        let message = format!("{exhausted}; read what was requested, and watch again");
+                        return Part::End(Failure::new(Code::Overloaded, message));
+                    }
+                },
                 Err(failure) => return Part::End(failure),
             }
         }
@@ -146,7 +168,7 @@ impl ClientWatch {
         };
         match told {
             Told::Events(events) => Part::Events(events),
-            Told::Listing(listing) => Part::Listing(listing),
+            Told::Listing(listing) => Part::Listing(listing, self.unread.take()),
             Told::Compacted(floor) => Part::Compacted(floor),
             Told::TooSlow => Part::End(self.too_slow()),
             Told::Denied => Part::End(self.denied()),
@@ -175,6 +197,14 @@ impl ClientWatch {
 }
 
 impl App {
+    /// What a listing takes of the memory for answers that are not read.
+    fn hold_unread(&self, listing: &Listing) -> Result<Option<Box<Share>>, Exhausted> {
+        let Some(remote) = self.remote else { return Ok(None) };
+        let share = self.unread_bytes.share(ClientAddress::from(remote));
+        share.hold(weight_of_listing(listing))?;
+        Ok(Some(Box::new(share)))
+    }
+
     /// Reads a part of the state that this node has applied.
     async fn list(&self, filter: &Filter, after: Option<&str>) -> Result<Listing, Failure> {
         let query = match filter {
@@ -207,7 +237,7 @@ impl Part {
                 [event] => event.text(),
                 events => events.iter().map(Shown::text).collect::<Vec<_>>().concat().into(),
             },
-            Part::Listing(listing) => {
+            Part::Listing(listing, _) => {
                 let json = serde_json::to_string(listing).expect("a listing has a JSON form");
                 // A client that reconnects in the middle of a listing begins anew.
                 let id = if listing.complete { format!("id: {}\n", listing.revision) } else { String::new() };
@@ -259,8 +289,9 @@ pub(super) async fn watch(
         let Some(Extension(access)) = access else { return pending().await };
         access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await
     });
-    let parts = stream::unfold(Some((watcher, ended)), async |state| {
-        let (mut watcher, mut ended) = state?;
+    let parts = stream::unfold(Some((watcher, ended, None)), async |state| {
+        // The part before has been written: it takes nothing of the memory any more.
+        let (mut watcher, mut ended, _) = state?;
         let part = tokio::select! {
             part = watcher.next() => part?,
             why = &mut ended => {
@@ -271,7 +302,9 @@ pub(super) async fn watch(
         if let Part::End(failure) = &part {
             watcher.app.log_denial(failure);
         }
-        Some((Ok(part.text()), Some((watcher, ended))))
+        let text = part.text();
+        let unread = if let Part::Listing(_, unread) = part { unread } else { None };
+        Some((Ok(text), Some((watcher, ended, unread))))
     });
     let headers = [
         (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
@@ -290,4 +323,56 @@ fn query(uri: &Uri, headers: &HeaderMap) -> Result<Watch, Failure> {
         watch.after = Some(last.parse().map_err(|error| body::invalid(format!("the header Last-Event-ID: {error}")))?);
     }
     Ok(watch)
+}
+
+#[cfg(test)]
+mod tests {
+    use palisade_client::wire::{LockView, WaiterView};
+    use palisade_spec::lock::Principal;
+
+    use super::*;
+    use crate::budget::{Budget, UNREAD};
+    use crate::core::{Core, Event};
+    use crate::http::admin::tests::app;
+
+    /// Goal: the listings that the clients at one address do not read, in however many watches, take no more than its
+    /// part of the memory.
+    #[tokio::test]
+    async fn unread_listings_are_bounded() {
+        let waiter = || WaiterView { owner: "o".repeat(100), ..WaiterView::default() };
+        let lock = LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
+        let listing = Listing { revision: 1, begins: true, locks: vec![lock], records: Vec::new(), complete: true };
+        let (core, inbox) = Core::channel();
+        let listed = listing.clone();
+        std::thread::spawn(move || {
+            while let Some(event) = inbox.next_event() {
+                let Event::Request(Request::Read(..), responder) = event else { continue };
+                responder.answer(Ok(Answer::Watched(Watched::Listing(listed.clone()))));
+            }
+        });
+        let directory = tempfile::tempdir().unwrap();
+        let app = App {
+            remote: Some(([10, 0, 0, 1], 1).into()),
+            unread_bytes: Budget::new(&UNREAD, 80_000),
+            ..app(directory.path(), core)
+        };
+        let first_part = async || {
+            let watcher = Watcher::new(&app.hub, Filter::Key("k".into()), Principal::default(), None);
+            let mut watch = ClientWatch {
+                app: app.clone(),
+                watcher,
+                keepalive: Instant::now() + limits::WATCH_KEEPALIVE,
+                has_ended: false,
+                unread: None,
+                _of_node: Arc::clone(&app.watches).try_acquire_owned().unwrap(),
+                _of_client: None,
+            };
+            watch.next().await.unwrap()
+        };
+        let first = first_part().await;
+        assert!(matches!(&first, Part::Listing(shown, Some(_)) if *shown == listing));
+        assert!(matches!(first_part().await, Part::End(Failure { error: Code::Overloaded, .. })));
+        drop(first);
+        assert!(matches!(first_part().await, Part::Listing(..)), "the first one was read");
+    }
 }

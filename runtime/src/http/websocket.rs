@@ -274,7 +274,8 @@ impl Connection {
             | Op::ShowRecord { .. }
             | Op::ListRecords(_)
             | Op::ShowSession { .. }
-            | Op::ShowAccess => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            | Op::ShowAccess
+            | Op::Status => Arc::clone(&self.reads).acquire_owned().await.ok(),
             _ => None,
         };
         let unread = self.app.remote.filter(|_| read.is_some());
@@ -291,16 +292,16 @@ impl Connection {
     /// Sends a request to the core when it is its client's turn, or answers it here.
     async fn dispatch(&self, request: Request, text: bool, room: Option<Room>) {
         let responder = self.responder(request.id, text, room);
-        if request.op == Op::Status {
-            responder.answer(Ok(Answer::Status(self.app.status().into())));
-            return;
-        }
         if request.id == UNASKED {
             let message = format!("the id {UNASKED} is for frames that the server sends by itself; use another one");
             responder.answer(Err(Failure::new(Code::Invalid, message)));
             return;
         }
         match request.op {
+            Op::Status => {
+                responder.answer(Ok(Answer::Status(self.app.status().into())));
+                return;
+            }
             Op::Watch(watch) => {
                 self.watches.begin(&self.app, request.id, watch, text);
                 return;
