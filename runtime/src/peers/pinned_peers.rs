@@ -19,7 +19,6 @@
 //! allocated before. Otherwise one full disk would keep out every peer that restarts.
 
 use std::collections::BTreeMap;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -109,10 +108,9 @@ impl PinnedPeers {
 
     fn load_on(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<PinnedPeers, StorageError> {
         let path = directory.join(FILE_NAME);
-        let (met, length) = match disk.read(&path) {
-            Err(error) if error.kind() == ErrorKind::NotFound => (BTreeMap::new(), 0),
-            Err(error) => return Err(StorageError::io("read", path)(error)),
-            Ok(bytes) => {
+        let (met, length) = match files::read_if_any(&*disk, &path)? {
+            None => (BTreeMap::new(), 0),
+            Some(bytes) => {
                 let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
                     path: path.clone(),
                     reason: error.to_string(),

@@ -14,10 +14,11 @@ use super::{Identity, StorageError, files, identity, segment};
 /// The lock file's name.
 const LOCK_FILE: &str = "lock";
 /// How the names of a node's files begin.
-const OWN_FILES: [&str; 10] = [
+const OWN_FILES: [&str; 11] = [
     LOCK_FILE,
     identity::FILE_NAME,
     "join.json",
+    "return.json",
     "start.json",
     "peers.json",
     "stepper",
@@ -324,6 +325,6 @@ mod tests {
         }
         fs::remove_file(&file).unwrap();
         fs::write(SegmentNumber(1).path(&path), "a log of another node").unwrap();
-        assert!(refusal(identity()).contains("holds log segments, but no identity.json"));
+        assert!(refusal(identity()).contains("holds a node's files, but no identity.json"));
     }
 }

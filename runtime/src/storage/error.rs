@@ -46,8 +46,8 @@ pub enum StorageError {
         foreign: String,
     },
 
-    /// There is a log, but no identity file.
-    #[error("{} holds log segments, but no identity.json, which names the node that owns them. Restore the whole directory as the node left it, or start the node with a new node ID and an empty directory", .path.display())]
+    /// There is a log, or an unfinished return, but no identity file.
+    #[error("{} holds a node's files, but no identity.json, which names the node that owns them. Restore the whole directory as the node left it, or start the node with a new node ID and an empty directory", .path.display())]
     IdentityMissing {
         /// The directory.
         path: PathBuf,

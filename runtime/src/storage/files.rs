@@ -1,10 +1,11 @@
-//! Durable changes of a directory: publishing a file, replacing a file.
+//! Reading a file of a directory, and durable changes: publishing a file, replacing a file.
 //!
 //! A file's content and its name become durable separately: the content once the file is synced,
 //! the name once its directory is. So a file that must be whole whenever it has its name is written
 //! under a temporary name first (`….tmp`), synced, renamed, and then its directory is synced. A
 //! start never reads a `.tmp` that a crash left behind; it removes those of segments and snapshots.
 
+use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::StorageError;
@@ -15,6 +16,15 @@ pub(super) fn temporary_path(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(".tmp");
     PathBuf::from(name)
+}
+
+/// The content of a file; `None` if there is none.
+pub(crate) fn read_if_any(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>>, StorageError> {
+    match disk.read(path) {
+        Ok(bytes) => Ok(Some(bytes)),
+        Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
+        Err(error) => Err(StorageError::io("read", path)(error)),
+    }
 }
 
 /// Makes the directory's names durable.

@@ -8,7 +8,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
-use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
@@ -112,11 +111,7 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 /// Reads the directory's identity and the segments of its log. `None` if there is no such file.
 pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
     let path = path(directory);
-    let bytes = match disk.read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
-        Err(error) => return Err(StorageError::io("read", path)(error)),
-    };
+    let Some(bytes) = files::read_if_any(disk, &path)? else { return Ok(None) };
     let record: Record = decode(&bytes, &path, FORMAT)?;
     let Record { cluster, cluster_name, node, generation, incarnation, founders, restored, segments, .. } = record;
     let node = NodeId::new(node, generation);

@@ -36,15 +36,11 @@ impl LockedDir {
     /// If the file cannot be read or parsed, or may not be durable.
     pub fn begin_join(&self, node: NodeId, drawn: Incarnation) -> Result<Incarnation, StorageError> {
         let (disk, path, node) = (&**self.disk(), self.path().join(FILE_NAME), node.number());
-        match disk.read(&path) {
-            Ok(bytes) => {
-                let begun: Record = identity::decode(&bytes, &path, FORMAT)?;
-                if begun.node == node {
-                    return Ok(begun.incarnation);
-                }
+        if let Some(bytes) = files::read_if_any(disk, &path)? {
+            let begun: Record = identity::decode(&bytes, &path, FORMAT)?;
+            if begun.node == node {
+                return Ok(begun.incarnation);
             }
-            Err(error) if error.kind() == ErrorKind::NotFound => {}
-            Err(error) => return Err(StorageError::io("read", path)(error)),
         }
         let record = Record { format: FORMAT, node, incarnation: drawn };
         let content = serde_json::to_vec(&record).expect("numbers can be written");

@@ -20,7 +20,6 @@
 //! reads them, and the next return removes them.
 
 use std::ffi::OsString;
-use std::io::ErrorKind;
 use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
@@ -74,7 +73,9 @@ impl LockedDir {
     pub(super) fn finish_return(&mut self) -> Result<(), StorageError> {
         let Some(Record { incarnation, agreed: true, .. }) = self.read_return()? else { return Ok(()) };
         let path = self.return_file();
-        let Some(old) = self.identity().cloned() else { return Err(StorageError::IdentityMissing { path }) };
+        let Some(old) = self.identity().cloned() else {
+            return Err(StorageError::IdentityMissing { path: self.path().to_owned() });
+        };
         if old.incarnation != incarnation {
             self.set_aside(&old)?;
             let node = old.node.next_generation().expect("the cluster has agreed to the next generation");
@@ -109,11 +110,8 @@ impl LockedDir {
 
     fn read_return(&self) -> Result<Option<Record>, StorageError> {
         let path = self.return_file();
-        match self.disk().read(&path) {
-            Ok(bytes) => identity::decode(&bytes, &path, FORMAT).map(Some),
-            Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
-            Err(error) => Err(StorageError::io("read", path)(error)),
-        }
+        let bytes = files::read_if_any(&**self.disk(), &path)?;
+        bytes.map(|bytes| identity::decode(&bytes, &path, FORMAT)).transpose()
     }
 
     fn write_return(&self, incarnation: Incarnation, agreed: bool) -> Result<(), StorageError> {
@@ -213,6 +211,18 @@ mod tests {
             assert_eq!((found.node, found.incarnation), (next(), NEW), "after {done} steps");
             assert_eq!(names(path), [&ASIDE_FILES[..], &KEPT_FILES[..]].concat(), "after {done} steps");
         }
+    }
+
+    /// Goal: a directory that was restored without its identity is named as that of a node, also when it has no log.
+    #[test]
+    fn return_without_an_identity_is_refused() {
+        let directory = damaged();
+        LockedDir::open(directory.path()).unwrap().write_return(NEW, true).unwrap();
+        for name in ["identity.json", "wal-00000000000000000008.log"] {
+            fs::remove_file(directory.path().join(name)).unwrap();
+        }
+        let refusal = LockedDir::open(directory.path()).unwrap_err().to_string();
+        assert!(refusal.contains("but no identity.json"), "{refusal}");
     }
 
     #[test]

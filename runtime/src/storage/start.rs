@@ -10,8 +10,6 @@
 //! A start that no peer has seen (a crash right after it was recorded) is a part of the past like
 //! any other. `peers::pinned_peers` compares; docs/trust-boundaries.md says what this does not detect.
 
-use std::io::ErrorKind;
-
 use serde::{Deserialize, Serialize};
 
 use super::directory::DataDir;
@@ -79,10 +77,9 @@ impl DataDir {
     /// If the record of the earlier starts cannot be read, or the new one may not be durable.
     pub fn record_start(&self, drawn: u64) -> Result<Start, StorageError> {
         let (disk, path) = (&**self.disk(), self.path().join(FILE_NAME));
-        let earlier = match disk.read(&path) {
-            Ok(bytes) => identity::decode::<Record>(&bytes, &path, FORMAT)?.start,
-            Err(error) if error.kind() == ErrorKind::NotFound => Start::default(),
-            Err(error) => return Err(StorageError::io("read", path)(error)),
+        let earlier = match files::read_if_any(disk, &path)? {
+            Some(bytes) => identity::decode::<Record>(&bytes, &path, FORMAT)?.start,
+            None => Start::default(),
         };
         let start = earlier.next(drawn);
         let record = Record { format: FORMAT, start };

@@ -3,8 +3,6 @@
 //! The messages of such a node are not those that a server would have sent, so a server must not
 //! serve its directory. The server and the stepped node both look for this mark.
 
-use std::io;
-
 use super::directory::LockedDir;
 use super::{StorageError, files};
 
@@ -17,12 +15,7 @@ impl LockedDir {
     /// # Errors
     /// If the mark can be neither read nor ruled out.
     pub fn is_stepped(&self) -> Result<bool, StorageError> {
-        let mark = self.path().join(MARK);
-        match self.disk().read(&mark) {
-            Ok(_) => Ok(true),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
-            Err(error) => Err(StorageError::io("read", mark)(error)),
-        }
+        Ok(files::read_if_any(&**self.disk(), &self.path().join(MARK))?.is_some())
     }
 
     /// Marks the directory as a stepped node's, durably. Returns whether it did: the directory of a
