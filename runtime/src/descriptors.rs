@@ -223,8 +223,7 @@ impl ConnectionLimit {
     /// Counts a connection that is used for this client, unless it has its part of them: the share that it has of the
     /// connections of clients, or more while less than half of all are used.
     pub fn used_by(&self, client: AccountName) -> Option<UsedBy> {
-        let share = if client.is_loopback() { limits::LOOPBACK_CONNECTION_SHARE } else { limits::CONNECTION_SHARE };
-        let part = (self.limit / share).max(1);
+        let part = limits::part(self.limit, limits::CONNECTION_SHARE, client.is_loopback());
         let mut clients = self.clients.lock();
         let used = clients.of.get(&client).copied().unwrap_or(0);
         if used >= part && clients.all >= self.limit / 2 {

@@ -39,8 +39,6 @@ pub const SESSION_NUMBERS: u64 = (1 << 48) - (1 << 20);
 /// The part of all sessions that one client may have, unless `--max-sessions-per-client` sets a
 /// number: one of so many.
 pub const SESSION_SHARE: usize = 10;
-/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
-pub const LOOPBACK_SESSION_SHARE: usize = 2;
 /// Maximum number of unanswered requests of one client (a principal, or an address) while other
 /// clients are active, unless `--max-unanswered-requests` sets another one. Enough to keep the core
 /// and the disk busy between two syncs, and few enough that another client's request waits little
@@ -51,8 +49,6 @@ pub const SURPLUS_REQUESTS: usize = 1_024;
 /// The part of all client connections that one client may have open at a node, unless
 /// `--max-connections-per-client` sets a number: one of so many.
 pub const CONNECTION_SHARE: usize = 8;
-/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
-pub const LOOPBACK_CONNECTION_SHARE: usize = 2;
 /// Maximum number of members, learners included.
 pub const MEMBERS: usize = 31;
 /// Time for which a leader must have led, and after a client's last request for a transfer, before
@@ -102,8 +98,6 @@ pub const WATCHES: usize = 20_000;
 /// The part of them that one client may have, unless `--max-watches-per-client` sets a number: one of so
 /// many.
 pub const WATCH_SHARE: usize = 8;
-/// The same for a loopback address, behind which there may be all clients of a machine or a proxy.
-pub const LOOPBACK_WATCH_SHARE: usize = 2;
 /// Maximum number of watches on a WebSocket.
 pub const CONNECTION_WATCHES: usize = 1_024;
 /// Maximum number of frames of its watches that wait for a WebSocket's client to read them.
@@ -162,8 +156,6 @@ pub const LARGE_ANSWER: usize = 64 * 1024;
 /// The part of what unknown programs may use of a port that those at one address may use: one of so
 /// many.
 pub const STRANGER_SHARE: usize = 8;
-/// The same for a loopback address, behind which there may be all programs of a machine or a proxy.
-pub const LOOPBACK_STRANGER_SHARE: usize = 2;
 /// Maximum number of handshakes of TLS at the port for clients that are in progress: each may have
 /// 64 KiB in memory. The others wait.
 pub const HANDSHAKES: usize = 512;
@@ -254,3 +246,11 @@ pub const SNAPSHOT_RESUMED_WITHIN: Duration = Duration::from_secs(60);
 /// much log for a snapshot receives more slowly than the cluster writes, and would not catch up
 /// from the log either. The kept log also occupies memory.
 pub const CATCH_UP_LOG_BYTES: u64 = 4 * SNAPSHOT_LOG_BYTES;
+
+/// The clients at a loopback address may have a half of each limit: many may come through a proxy on this machine.
+const LOOPBACK_SHARE: usize = 2;
+
+/// The part of a limit that one client may have: one of so many shares, or a half if it is at a loopback address.
+pub fn part(limit: usize, shares: usize, is_loopback: bool) -> usize {
+    (limit / if is_loopback { LOOPBACK_SHARE } else { shares }).max(1)
+}

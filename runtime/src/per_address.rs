@@ -11,8 +11,7 @@ use crate::sync::Mutex;
 
 /// The part of a limit that one address may use, and at least 1.
 pub(crate) fn part(limit: usize, address: ClientAddress) -> usize {
-    let share = if address.is_loopback() { limits::LOOPBACK_STRANGER_SHARE } else { limits::STRANGER_SHARE };
-    (limit / share).max(1)
+    limits::part(limit, limits::STRANGER_SHARE, address.is_loopback())
 }
 
 /// The values, by address.

@@ -18,10 +18,9 @@ mod turns;
 use std::collections::HashMap;
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::rate::Rate;
 pub use self::turns::Turn;
@@ -142,26 +141,17 @@ impl Accounts {
     }
 
     fn open(&self, name: AccountName, number: u64) -> Account {
-        let of_all = if name.is_loopback() { limits::LOOPBACK_CONNECTION_SHARE } else { limits::CONNECTION_SHARE };
-        let max_connections = match self.limits.connections {
-            Some(0) => usize::MAX,
-            Some(connections) => connections,
-            None => (self.connections / of_all).max(1),
+        let limit = |set: Option<usize>, all, shares| {
+            Limit::of(set.unwrap_or_else(|| limits::part(all, shares, name.is_loopback())))
         };
-        let of_all = if name.is_loopback() { limits::LOOPBACK_WATCH_SHARE } else { limits::WATCH_SHARE };
-        let max_watches = match self.limits.watches {
-            Some(0) => usize::MAX,
-            Some(watches) => watches,
-            None => limits::WATCHES / of_all,
-        };
+        let connections = limit(self.limits.connections, self.connections, limits::CONNECTION_SHARE);
+        let watches = limit(self.limits.watches, limits::WATCHES, limits::WATCH_SHARE);
         Account {
             name,
             rate: Rate::per_second(self.limits.requests_per_second),
             share: Share::new(number, self.limits.unanswered_requests, &self.turns),
-            connections: AtomicUsize::new(0),
-            max_connections,
-            watches: AtomicUsize::new(0),
-            max_watches,
+            connections,
+            watches,
             snapshot_reads: Arc::new(Semaphore::new(limits::CLIENT_SNAPSHOT_READS)),
             start: self.start,
         }
@@ -174,10 +164,8 @@ pub struct Account {
     name: AccountName,
     rate: Rate,
     share: Share,
-    connections: AtomicUsize,
-    max_connections: usize,
-    watches: AtomicUsize,
-    max_watches: usize,
+    connections: Limit,
+    watches: Limit,
     /// Limits the number of snapshots that the client reads at once.
     pub(crate) snapshot_reads: Arc<Semaphore>,
     start: Instant,
@@ -215,54 +203,48 @@ impl Account {
     /// # Errors
     /// If the account has as many connections as it may have: that number.
     pub fn connect(self: &Arc<Account>) -> Result<Connected, usize> {
-        let limit = self.max_connections;
-        let one_more = |open: usize| (open < limit).then_some(open + 1);
-        match self.connections.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
-            Ok(_) => Ok(Connected(Arc::clone(self))),
-            Err(_) => Err(limit),
-        }
+        Ok(Connected { account: Arc::clone(self), _permit: self.connections.take()? })
     }
-}
 
-impl Account {
-    /// Counts a watch, until the value is dropped.
+    /// Counts a watch, until the permit is dropped.
     ///
     /// # Errors
     /// If the account has as many watches as it may have: that number.
-    pub fn watch(self: &Arc<Account>) -> Result<Watching, usize> {
-        let limit = self.max_watches;
-        let one_more = |open: usize| (open < limit).then_some(open + 1);
-        match self.watches.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more) {
-            Ok(_) => Ok(Watching(Arc::clone(self))),
-            Err(_) => Err(limit),
-        }
+    pub fn watch(&self) -> Result<OwnedSemaphorePermit, usize> {
+        self.watches.take()
     }
 }
 
-/// A watch that counts on an account.
+/// How many an account may have of something.
 #[derive(Debug)]
-pub struct Watching(Arc<Account>);
+struct Limit {
+    most: usize,
+    room: Arc<Semaphore>,
+}
 
-impl Drop for Watching {
-    fn drop(&mut self) {
-        self.0.watches.fetch_sub(1, Ordering::Relaxed);
+impl Limit {
+    /// 0 is no limit.
+    fn of(most: usize) -> Limit {
+        let most = if most == 0 { Semaphore::MAX_PERMITS } else { most.min(Semaphore::MAX_PERMITS) };
+        Limit { most, room: Arc::new(Semaphore::new(most)) }
+    }
+
+    fn take(&self) -> Result<OwnedSemaphorePermit, usize> {
+        Arc::clone(&self.room).try_acquire_owned().map_err(|_| self.most)
     }
 }
 
 /// A connection that counts on an account.
 #[derive(Debug)]
-pub struct Connected(Arc<Account>);
+pub struct Connected {
+    account: Arc<Account>,
+    _permit: OwnedSemaphorePermit,
+}
 
 impl Connected {
     /// The account.
     pub fn account(&self) -> &Arc<Account> {
-        &self.0
-    }
-}
-
-impl Drop for Connected {
-    fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        &self.account
     }
 }
 

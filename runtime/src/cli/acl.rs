@@ -107,10 +107,7 @@ impl Acl {
                 })
             }
         };
-        done.unwrap_or_else(|error| {
-            print_error(&error);
-            ExitCode::from(connect::exit_code(&error))
-        })
+        done.unwrap_or_else(|error| connect::fail(&error))
     }
 }
 

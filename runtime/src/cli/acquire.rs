@@ -67,12 +67,9 @@ impl Acquire {
     }
 
     async fn acquire(&self) -> u8 {
-        let mut signals = match StopSignals::listen() {
+        let mut signals = match StopSignals::listen_or_report() {
             Ok(signals) => signals,
-            Err(error) => {
-                print_error(format!("cannot listen for signals: {error}"));
-                return 71;
-            }
+            Err(code) => return code,
         };
         match self.claim.acquire(&self.reach, &mut signals).await {
             Ok(Granted { client, guard, .. }) => {

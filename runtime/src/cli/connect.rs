@@ -2,10 +2,13 @@
 //! the client.
 
 use std::path::PathBuf;
+use std::process::ExitCode;
 
 use clap::Args;
 use palisade_client::wire::{Code, Failure};
 use palisade_client::{Client, DEFAULT_ENDPOINTS, Error, Options, Security, parse_endpoints};
+
+use super::print_error;
 
 /// How long a node may take to answer a status request.
 pub(super) const NODE_TIMEOUT: std::time::Duration = std::time::Duration::from_secs(2);
@@ -60,6 +63,12 @@ impl Endpoints {
     pub(super) async fn connect(&self) -> Result<Client, Error> {
         Client::connect(&self.parse()?, self.options()).await
     }
+}
+
+/// Reports the error that a command ends with.
+pub(super) fn fail(error: &Error) -> ExitCode {
+    print_error(error);
+    ExitCode::from(exit_code(error))
 }
 
 /// The exit code for an error, after sysexits: 64 wrong usage, 65 request refused, 69 no node

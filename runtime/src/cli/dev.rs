@@ -91,12 +91,9 @@ impl Dev {
         block_on(async {
             // Listen before the nodes start: a Ctrl-C during the start must not leave their
             // directory behind.
-            let mut stop = match StopSignals::listen() {
+            let mut stop = match StopSignals::listen_or_report() {
                 Ok(stop) => stop,
-                Err(error) => {
-                    print_error(format!("cannot listen for signals: {error}"));
-                    return ExitCode::FAILURE;
-                }
+                Err(code) => return ExitCode::from(code),
             };
             let Dev { nodes, port, data, tls } = self;
             let mut cluster = match Cluster::launch(Plan { nodes, port, data, arguments: &[], tls, audit: false }) {

@@ -177,12 +177,9 @@ impl Lock {
     }
 
     async fn hold(self) -> u8 {
-        let mut signals = match StopSignals::listen() {
+        let mut signals = match StopSignals::listen_or_report() {
             Ok(signals) => signals,
-            Err(error) => {
-                print_error(format!("cannot listen for signals: {error}"));
-                return 71;
-            }
+            Err(code) => return code,
         };
         let Granted { client, guard, enclosing } = match self.claim.acquire(&self.reach, &mut signals).await {
             Ok(granted) => granted,

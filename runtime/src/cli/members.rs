@@ -241,11 +241,5 @@ fn parse_member(text: &str) -> Result<AddMember, String> {
 }
 
 fn end(result: Result<(), Error>) -> ExitCode {
-    match result {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(error) => {
-            print_error(&error);
-            ExitCode::from(connect::exit_code(&error))
-        }
-    }
+    result.map_or_else(|error| connect::fail(&error), |()| ExitCode::SUCCESS)
 }

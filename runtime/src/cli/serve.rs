@@ -160,8 +160,8 @@ pub(super) struct Serve {
     /// Pause between two transfers of leadership that clients request: for tests
     #[arg(long, hide = true, value_name = "TIME", default_value = "3s", value_parser = humantime::parse_duration)]
     transfer_pause: Duration,
-    /// As the leader, refuse new sessions and acquires while fewer bytes than this are free on the
-    /// file system of --data; by default the size of two log segments and two snapshots as large as
+    /// As the leader, refuse new sessions, acquires, values and writes of records while fewer bytes than this are
+    /// free on the file system of --data; by default the size of two log segments and two snapshots as large as
     /// the newest
     #[arg(long, value_name = "BYTES")]
     min_free_bytes: Option<u64>,

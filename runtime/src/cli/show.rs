@@ -4,7 +4,6 @@
 use std::process::ExitCode;
 
 use clap::Args;
-use palisade_client::Error;
 use palisade_client::escaped_json;
 use palisade_client::wire::{Consistency, DiskView, ListLocks, LockView, Mode};
 use serde::Serialize;
@@ -59,7 +58,7 @@ impl Status {
     pub(super) fn run(self) -> ExitCode {
         let endpoints = match self.endpoints.parse() {
             Ok(endpoints) => endpoints,
-            Err(error) => return fail(&error),
+            Err(error) => return connect::fail(&error),
         };
         if self.ready {
             return super::health::report_unready(&block_on(super::nodes::ask(endpoints, &self.endpoints.security())));
@@ -176,7 +175,7 @@ impl Locks {
             }
             Ok(())
         });
-        result.map_or_else(|error| fail(&error), |()| ExitCode::SUCCESS)
+        result.map_or_else(|error| connect::fail(&error), |()| ExitCode::SUCCESS)
     }
 }
 
@@ -188,7 +187,7 @@ impl Show {
         });
         let lock = match result {
             Ok(lock) => lock,
-            Err(error) => return fail(&error),
+            Err(error) => return connect::fail(&error),
         };
         if self.json {
             print_json(&lock);
@@ -292,9 +291,4 @@ pub(super) fn name(owner: &str) -> &str {
 
 fn milliseconds(ms: u64) -> String {
     if ms < 10_000 { format!("{ms}ms") } else { format!("{}s", ms / 1000) }
-}
-
-fn fail(error: &Error) -> ExitCode {
-    print_error(error);
-    ExitCode::from(connect::exit_code(error))
 }

@@ -6,6 +6,8 @@ use std::task::Poll;
 use rustix::process::Signal;
 use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 
+use super::print_error;
+
 /// Signals that end a process by default and are handled here. Left alone: SIGPIPE, the signals of
 /// program errors (such as SIGABRT and SIGSEGV), and the real-time signals.
 const STOP: [Signal; 14] = [
@@ -35,6 +37,14 @@ impl StopSignals {
         let handled = STOP.into_iter().filter(|name| ignored & (1 << (name.as_raw() - 1)) == 0);
         let listen = |name: Signal| Ok((name, signal(SignalKind::from_raw(name.as_raw()))?));
         Ok(StopSignals(handled.map(listen).collect::<std::io::Result<_>>()?))
+    }
+
+    /// The same for a command that ends without: reports why, and returns its exit code.
+    pub(super) fn listen_or_report() -> Result<StopSignals, u8> {
+        StopSignals::listen().map_err(|error| {
+            print_error(format!("cannot listen for signals: {error}"));
+            71
+        })
     }
 
     /// Waits for the next signal.

@@ -90,10 +90,7 @@ impl Snapshot {
         let security = endpoints.security();
         let endpoints = match endpoints.parse() {
             Ok(endpoints) => endpoints,
-            Err(error) => {
-                print_error(&error);
-                return ExitCode::from(connect::exit_code(&error));
-            }
+            Err(error) => return connect::fail(&error),
         };
         let mut unreachable = Vec::new();
         for Candidate { endpoint, leads, patience } in block_on(candidates(endpoints, &security)) {

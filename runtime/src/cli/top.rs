@@ -55,10 +55,7 @@ impl Top {
                 false => Ok(self.once(endpoints).await),
             }
         });
-        ended.unwrap_or_else(|error: Error| {
-            print_error(&error);
-            ExitCode::from(connect::exit_code(&error))
-        })
+        ended.unwrap_or_else(|error: Error| connect::fail(&error))
     }
 
     async fn read(&self, endpoints: &[String]) -> Picture {

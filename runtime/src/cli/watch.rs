@@ -14,7 +14,7 @@ use tokio::net::unix::pipe;
 use super::connect::{self, Endpoints};
 use super::show::print_json;
 use super::signals::StopSignals;
-use super::{block_on, is_output_whole, print_error};
+use super::{block_on, is_output_whole};
 
 /// Print what happens to a lock and a record, or to all of a prefix: JSON, one event a line
 ///
@@ -89,12 +89,9 @@ impl Compacted {
 impl Watch {
     pub(super) fn run(self) -> ExitCode {
         let result = block_on(async {
-            let mut signals = match StopSignals::listen() {
+            let mut signals = match StopSignals::listen_or_report() {
                 Ok(signals) => signals,
-                Err(error) => {
-                    print_error(format!("cannot listen for signals: {error}"));
-                    return Ok(ExitCode::from(71));
-                }
+                Err(code) => return Ok(ExitCode::from(code)),
             };
             tokio::select! {
                 followed = self.follow() => followed.map(|()| ExitCode::SUCCESS),
@@ -102,10 +99,7 @@ impl Watch {
                 _ = signals.next() => Ok(ExitCode::SUCCESS),
             }
         });
-        result.unwrap_or_else(|error: Error| {
-            print_error(&error);
-            ExitCode::from(connect::exit_code(&error))
-        })
+        result.unwrap_or_else(|error: Error| connect::fail(&error))
     }
 
     async fn follow(&self) -> Result<(), Error> {

@@ -59,11 +59,10 @@ impl Quotas {
 
     /// A limit of this client: the one that is set, or a share of all sessions.
     fn of_client(&self, limit: Option<usize>, client: &AccountName) -> usize {
-        let share = if client.is_loopback() { limits::LOOPBACK_SESSION_SHARE } else { limits::SESSION_SHARE };
         match limit {
             Some(0) => usize::MAX,
             Some(limit) => limit,
-            None => (self.max_sessions / share).max(1),
+            None => limits::part(self.max_sessions, limits::SESSION_SHARE, client.is_loopback()),
         }
     }
 

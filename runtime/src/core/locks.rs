@@ -1,11 +1,12 @@
 //! Locks with their holders and queues, as clients see them.
 
-use palisade_client::wire::{self, HolderView, LockPage, LockView, WaiterView};
-use palisade_spec::lock::{Key, Keys, Lock, LockTable, Mode, Principal, Right, Value};
+use palisade_client::wire::{HolderView, LockPage, LockView, WaiterView};
+use palisade_spec::lock::{Key, Keys, Lock, LockTable, Principal, Right, Value};
 use palisade_spec::raft::Stamp;
 
 use super::readable::readable;
 use crate::limits;
+use crate::watch::share;
 
 /// A lock, as a reader sees it. Of a claim on several keys it shows those that the reader may read.
 pub(super) fn show(table: &LockTable, now: Stamp, reader: &Principal, key: &Key, lock: Option<&Lock>) -> LockView {
@@ -66,15 +67,6 @@ pub(super) fn list(
         page.locks.push(show(table, now, reader, key, Some(found)));
     }
     page
-}
-
-/// A mode, the permits that it takes, and all of them, as clients write them.
-fn share(mode: Mode) -> (wire::Mode, Option<u32>, Option<u32>) {
-    match mode.as_semaphore() {
-        Some((permits, of)) => (wire::Mode::Semaphore, Some(permits), Some(of)),
-        None if mode == Mode::SHARED => (wire::Mode::Shared, None, None),
-        None => (wire::Mode::Exclusive, None, None),
-    }
 }
 
 /// The keys of a claim if there are several: one is shown as the lock's.

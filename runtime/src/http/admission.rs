@@ -102,7 +102,7 @@ mod tests {
     use tokio::net::{TcpListener, TcpStream};
 
     use super::*;
-    use crate::tls::{Authority, NewToken, Principal, Proof, Tls, TlsFiles, Validity};
+    use crate::tls::{Authority, NewToken, Principal, Tls, TlsFiles, Validity};
 
     /// Goal: the handlers find in the request its sender: the client that the certificate names,
     /// or, with a token, the client of the token.
@@ -143,12 +143,12 @@ mod tests {
         let sender = |access: &Access, token: Option<&str>| {
             let header = token.map(|token| format!("Bearer {token}"));
             let principal = access.principal(header.as_ref().map(String::as_bytes))?;
-            Ok::<_, String>(principal.map(|it: Principal| (it.name.to_string(), it.proof)))
+            Ok::<_, String>(principal.map(|it: Principal| it.name.to_string()))
         };
-        assert_eq!(sender(&certified, None), Ok(Some(("worker".into(), Proof::Certificate))));
-        assert_eq!(sender(&certified, Some(&token.token)), Ok(Some(("ci".into(), Proof::Token))));
+        assert_eq!(sender(&certified, None), Ok(Some("worker".into())));
+        assert_eq!(sender(&certified, Some(&token.token)), Ok(Some("ci".into())));
         assert!(sender(&certified, Some("guessed")).unwrap_err().contains("unknown, or was revoked"));
-        assert_eq!(sender(&anonymous, Some(&token.token)), Ok(Some(("ci".into(), Proof::Token))));
+        assert_eq!(sender(&anonymous, Some(&token.token)), Ok(Some("ci".into())));
         assert!(sender(&anonymous, None).unwrap_err().contains("proves no identity"));
         assert_eq!(sender(&plain, None), Ok(None));
     }

@@ -7,8 +7,9 @@ use axum::extract::Path;
 use axum::extract::rejection::PathRejection;
 use axum::http::Uri;
 use futures_util::StreamExt;
-use palisade_client::wire::{Code, Failure, Keys, SessionId};
+use palisade_client::wire::{Code, Consistency, Failure, Keys, SessionId};
 use percent_encoding::percent_decode_str;
+use serde::Deserialize;
 use serde::de::DeserializeOwned;
 use serde_json::{Map, Value};
 use tokio::time::timeout;
@@ -17,6 +18,16 @@ use crate::limits;
 
 /// How long a client may take to send a body.
 const BODY_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// How a read is made.
+#[derive(Deserialize)]
+#[cfg_attr(test, derive(schemars::JsonSchema))]
+#[serde(deny_unknown_fields)]
+pub(super) struct ReadQuery {
+    /// How current the answer must be.
+    #[serde(default)]
+    pub(super) consistency: Consistency,
+}
 
 /// A path's only parameter.
 pub(super) type PathParameter = Result<Path<String>, PathRejection>;

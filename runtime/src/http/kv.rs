@@ -3,25 +3,16 @@
 use axum::body::Body;
 use axum::http::{HeaderMap, Uri};
 use axum::response::Response;
-use palisade_client::wire::{Condition, Consistency, Content, Failure, Op, RecordChange, Transaction};
+use palisade_client::wire::{Condition, Content, Failure, Op, RecordChange, Transaction};
 use palisade_spec::lock::RECORD_BYTES;
 use serde::Deserialize;
 
-use super::body::{self, PathParameter, invalid};
+use super::body::{self, PathParameter, ReadQuery, invalid};
 use super::{Caller, perform};
 use crate::limits;
 
 /// The header with the fencing token of a request.
 const FENCE_TOKEN: &str = "x-fence-token";
-
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct ReadQuery {
-    /// How current the answer must be.
-    #[serde(default)]
-    consistency: Consistency,
-}
 
 /// The conditions of a change of one record.
 #[derive(Deserialize)]

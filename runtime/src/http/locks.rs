@@ -5,12 +5,11 @@ use std::time::Instant;
 use axum::body::Body;
 use axum::http::Uri;
 use axum::response::Response;
-use palisade_client::wire::{Answer, Break, Code, Consistency, Failure, Op};
-use serde::Deserialize;
+use palisade_client::wire::{Answer, Break, Code, Failure, Op};
 use tracing::warn;
 
 use super::access::DENIAL_PAUSE;
-use super::body::{self, PathParameter};
+use super::body::{self, PathParameter, ReadQuery};
 use super::{App, Caller, Submitted, not_taken, perform, reply};
 use crate::core::NotTaken;
 
@@ -139,19 +138,10 @@ pub(super) async fn break_grant(Caller(app): Caller, uri: Uri, path: PathParamet
     reply::response(result.await, &uri)
 }
 
-#[derive(Deserialize)]
-#[cfg_attr(test, derive(schemars::JsonSchema))]
-#[serde(deny_unknown_fields)]
-pub(super) struct ShowQuery {
-    /// How current the answer must be.
-    #[serde(default)]
-    consistency: Consistency,
-}
-
 /// `GET /v1/locks/{key}`
 pub(super) async fn show(Caller(app): Caller, uri: Uri, path: PathParameter) -> Response {
     let op = || {
-        let ShowQuery { consistency } = body::query(&uri)?;
+        let ReadQuery { consistency } = body::query(&uri)?;
         Ok::<Op, Failure>(Op::ShowLock { key: body::key(path)?, consistency })
     };
     perform(&app, &uri, op()).await

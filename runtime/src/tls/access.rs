@@ -18,17 +18,6 @@ pub struct Principal {
     /// The client's name; `admin/NAME` for an administrator, `node/N` for node N of the cluster. No
     /// client's name has a slash.
     pub name: Arc<str>,
-    /// What proved it.
-    pub proof: Proof,
-}
-
-/// What proves an identity.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Proof {
-    /// A certificate of the cluster's CA.
-    Certificate,
-    /// A bearer token.
-    Token,
 }
 
 /// What a connection of a client proves, for all its requests.
@@ -148,7 +137,7 @@ impl Access {
             return Err("this node accepts no bearer tokens: it was started without --client-tokens".into());
         };
         match tokens.name(token) {
-            Ok(name) => Ok(Principal { name, proof: Proof::Token }),
+            Ok(name) => Ok(Principal { name }),
             Err(refused) => Err(refused.to_string()),
         }
     }
@@ -156,7 +145,7 @@ impl Access {
 
 impl Principal {
     fn certified(name: String) -> Principal {
-        Principal { name: name.into(), proof: Proof::Certificate }
+        Principal { name: name.into() }
     }
 }
 

@@ -28,7 +28,7 @@ pub use palisade_client::TlsError;
 use palisade_client::tls::PemFile;
 pub use palisade_client::tls::Stream;
 
-pub use self::access::{Access, Principal, Proof};
+pub use self::access::{Access, Principal};
 pub(crate) use self::handshakes::Handshakes;
 pub use self::identity::{Identity, Subject, client_name};
 pub use self::issue::{Authority, Issued, Validity};

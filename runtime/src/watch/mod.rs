@@ -25,6 +25,7 @@ mod watcher;
 pub use filter::Filter;
 pub use follow::{Follower, Listed, Progress, Shown};
 pub use hub::{Feed, Hub};
+pub(crate) use notice::share;
 pub use watcher::{Told, Watcher};
 
 #[cfg(test)]

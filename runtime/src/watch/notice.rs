@@ -165,7 +165,7 @@ impl Kind {
 }
 
 /// A mode, the permits that it takes, and all of them, as clients write them.
-fn share(mode: Mode) -> (wire::Mode, Option<u32>, Option<u32>) {
+pub(crate) fn share(mode: Mode) -> (wire::Mode, Option<u32>, Option<u32>) {
     match mode.as_semaphore() {
         Some((permits, of)) => (wire::Mode::Semaphore, Some(permits), Some(of)),
         None if mode == Mode::SHARED => (wire::Mode::Shared, None, None),

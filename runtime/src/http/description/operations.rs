@@ -13,8 +13,9 @@ use serde_json::{Map, Value, json};
 
 use super::operation::{Operation, operation};
 use super::schemas::Schemas;
+use crate::http::body::ReadQuery;
 use crate::http::reply::{Closed, Proclaimed, Released, Transferred, Written};
-use crate::http::{access, kv, locks, members, node, ui};
+use crate::http::{access, kv, members, node, ui};
 
 const ACQUIRE: [Code; 8] = [
     Code::Invalid,
@@ -126,7 +127,7 @@ fn of_locks(schemas: &mut Schemas) -> Vec<Operation> {
         operation("get", "/v1/locks/{key}", "showLock", "Reads a lock, which may be free.")
             .at_leader()
             .limited()
-            .query::<locks::ShowQuery>(schemas)
+            .query::<ReadQuery>(schemas)
             .answers_either::<LockView>(schemas, "The lock.")
             .or(&[Code::Invalid, Code::Denied]),
         operation("get", "/v1/locks", "listLocks", "Lists the locks that are held or waited for.")
@@ -172,7 +173,7 @@ fn of_records(schemas: &mut Schemas) -> Vec<Operation> {
     let show = operation("get", "/v1/kv/{key}", "showRecord", "Reads a record.")
         .at_leader()
         .limited()
-        .query::<kv::ReadQuery>(schemas)
+        .query::<ReadQuery>(schemas)
         .answers_with(200, "The record's content.", read)
         .or(&[Code::Invalid, Code::Denied, Code::NoRecord]);
     let list = operation("get", "/v1/kv", "listRecords", "Lists the records, without their contents.")

@@ -24,7 +24,6 @@ use super::registry::{Entry, Signal};
 use super::{interrupts, unexpected};
 use crate::core::{Request, session_id};
 use crate::http::App;
-use crate::http::client_limits::gives_back;
 use crate::limits;
 
 /// How often a connection looks whether this node still leads: also one whose checks are hours apart.
@@ -170,15 +169,6 @@ impl Hold {
         let app = self.app.clone();
         self.acquire.start(async move { acquire.answer(&app).await });
         Ok(())
-    }
-
-    /// A request of the client, within its limits.
-    fn ask(&self, op: Op) -> impl Future<Output = Result<Answer, Failure>> + Send + use<> {
-        let app = self.app.clone();
-        async move {
-            app.within_rate(gives_back(&op)).map_err(|(failure, _)| failure)?;
-            app.request(op).await
-        }
     }
 
     /// Serves the connection until it ends.
@@ -391,7 +381,11 @@ impl Hold {
         if let (true, Some((_, value)), Some(token)) = (self.proclaim.is_idle(), self.values.front(), self.token) {
             let proclamation = Proclaim { session: self.lease.session, token, value: value.clone() };
             let key = self.keys.as_slice()[0].clone();
-            self.proclaim.start(self.ask(Op::Proclaim { key, proclamation, number: None }));
+            let app = self.app.clone();
+            self.proclaim.start(async move {
+                app.within_rate(false).map_err(|(failure, _)| failure)?;
+                app.request(Op::Proclaim { key, proclamation, number: None }).await
+            });
         }
     }
 
