@@ -100,19 +100,19 @@ fn changes_over(kind: servers::Kind, old_lock: &str) {
     shell.prelude += old_lock;
     shell.tool("job", JOB);
     let fleet = Fleet { shell };
-    // Step 0.
+    // All workers take the old lock.
     let old = fleet.roll_out("old");
     fleet.work(&["old"]);
-    // Step 1: some workers take both locks.
+    // The first roll-out: some workers take both locks.
     let both = fleet.roll_out("both");
     fleet.work(&["old", "both"]);
-    // Step 2: all do.
+    // All do.
     fleet.end("old", old);
     fleet.work(&["both"]);
-    // Step 3: some take the new lock alone.
+    // The second roll-out: some take the new lock alone.
     let new = fleet.roll_out("new");
     fleet.work(&["both", "new"]);
-    // Step 4: all do.
+    // All do.
     fleet.end("both", both);
     fleet.work(&["new"]);
     assert_eq!(fleet.overlaps(), "", "two jobs at a time");
