@@ -53,14 +53,18 @@ fn is_false(value: &bool) -> bool {
     !value
 }
 
-/// Whether this program, or the `palisade` beside it, was built before the last commit that changed more than documents.
+/// Whether this program, or the `palisade` beside it, was built before the last commit that changed what it is built from.
 fn outdated() -> Option<bool> {
-    let committed = git(&["log", "-1", "--format=%ct", "--", ":/", ":(top,exclude)docs"])?.parse().ok()?;
-    let committed = UNIX_EPOCH + Duration::from_secs(committed);
     let program = std::env::current_exe().ok()?;
-    let programs = [program.with_file_name("palisade"), program];
-    let built = programs.iter().filter_map(|path| path.metadata().ok()?.modified().ok()).min()?;
-    Some(built < committed)
+    let server = program.with_file_name("palisade");
+    let of_the_server = is_older(&server, &[":/", ":(top,exclude)docs", ":(top,exclude)lab"]);
+    Some(is_older(&program, &[":/", ":(top,exclude)docs"])? || of_the_server.unwrap_or(false))
+}
+
+fn is_older(program: &Path, sources: &[&str]) -> Option<bool> {
+    let committed = git(&[&["log", "-1", "--format=%ct", "--"], sources].concat())?.parse().ok()?;
+    let built = program.metadata().ok()?.modified().ok()?;
+    Some(built < UNIX_EPOCH + Duration::from_secs(committed))
 }
 
 fn git(arguments: &[&str]) -> Option<String> {
