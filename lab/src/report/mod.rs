@@ -125,7 +125,7 @@ impl<T: Serialize + DeserializeOwned> Results<T> {
         for (file, text) in &page.files {
             write(&directory.join(file), text)?;
         }
-        write(&out.join(format!("{name}.md")), &page.markdown)
+        write(&out.join(format!("{name}.md")), &format!("{}\n", page.markdown.trim_end()))
     }
 }
 
