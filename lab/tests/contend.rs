@@ -18,6 +18,15 @@ fn contend(endpoint: &str, flags: &[&str]) -> Command {
     command
 }
 
+/// A process that is sent SIGINT when this is dropped.
+struct Interrupted(Pid);
+
+impl Drop for Interrupted {
+    fn drop(&mut self) {
+        let _ = kill_process(self.0, Signal::INT);
+    }
+}
+
 async fn finish(child: std::process::Child) -> Output {
     tokio::task::spawn_blocking(|| child.wait_with_output().unwrap()).await.unwrap()
 }
@@ -67,7 +76,8 @@ async fn a_server_that_is_killed_is_an_error_with_its_address() {
     let out = directory.path().join("out.json");
     let mut run = contend(&endpoint, &["--rate", "100", "--duration", "10m", "--tokens", "global"]);
     let run = run.arg("--out").arg(&out).spawn().unwrap();
-    let process = Pid::from_child(&run);
+    // If the test fails, the run ends with it.
+    let process = Interrupted(Pid::from_child(&run));
     // 50 contenders at most have not heard of their grants yet.
     let begin = Instant::now();
     loop {
@@ -82,7 +92,7 @@ async fn a_server_that_is_killed_is_an_error_with_its_address() {
     redis.kill(0).await.unwrap();
     // Some 200 arrivals.
     tokio::time::sleep(Duration::from_secs(2)).await;
-    kill_process(process, Signal::INT).unwrap();
+    drop(process);
     let output = finish(run).await;
     assert_eq!(output.status.code(), Some(1), "{output:?}");
     let summary = &json(&out)["summary"];

@@ -22,7 +22,8 @@ async fn locks_come_from_the_seed_and_end_with_their_ttl() {
     let redis = servers::start(Kind::Redis, &Options::default()).await.unwrap();
     let endpoint = redis.endpoints()[0].clone();
     let client = redis::Client::open(format!("redis://{endpoint}/")).unwrap();
-    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let patience = Some(std::time::Duration::from_secs(60));
+    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(patience).set_response_timeout(patience);
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
 
     let filled = fill(&endpoint, &["--ttl", "600s", "--rate", "6000"]).await;

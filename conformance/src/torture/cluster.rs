@@ -29,7 +29,7 @@ const FLAP: Duration = Duration::from_millis(60);
 /// Time within which the cluster must agree after the faults.
 const AGREEMENT_BOUND: Duration = Duration::from_secs(60);
 /// Time within which a node must stop after a failed sync.
-const STOP_BOUND: Duration = Duration::from_secs(60);
+const STOP_BOUND: Duration = Duration::from_secs(30);
 
 /// A running cluster.
 #[derive(Debug)]

@@ -21,7 +21,8 @@ async fn redis_keeps_the_rules() {
 
 async fn command<T: redis::FromRedisValue>(bench: &Bench, arguments: &[&str]) -> T {
     let client = redis::Client::open(format!("redis://{}/", bench.cluster.address(0))).unwrap();
-    let config = redis::AsyncConnectionConfig::new().set_connection_timeout(None).set_response_timeout(None);
+    let config =
+        redis::AsyncConnectionConfig::new().set_connection_timeout(Some(MINUTE)).set_response_timeout(Some(MINUTE));
     let mut connection = client.get_multiplexed_async_connection_with_config(&config).await.unwrap();
     let mut command = redis::cmd(arguments[0]);
     command.arg(&arguments[1..]);
