@@ -210,7 +210,7 @@ impl ConnectionLimit {
         let of_address = self.by_address.enter(address, || Semaphore::new(part(self.limit, address)));
         if of_address.try_acquire().map(SemaphorePermit::forget).is_err() {
             self.refused.inc();
-            self.report();
+            self.report(Some(address));
             return None;
         }
         let permit = self.take();
@@ -240,20 +240,25 @@ impl ConnectionLimit {
         let permit = Arc::clone(&self.room).try_acquire_owned().ok();
         if permit.is_none() {
             self.refused.inc();
-            self.report();
+            self.report(None);
         }
         permit
     }
 
-    fn report(&self) {
+    /// Logs that a connection is closed at once: this address has its part, or all are in use.
+    fn report(&self, address: Option<ClientAddress>) {
         let (limit, of, remedy) = (self.limit, self.of, self.remedy);
         if let Some(repeats) = self.log_pause.due(of, REPORT_PAUSE, Instant::now()) {
             let refused = repeats + 1;
-            warn!(
-                limit,
-                refused,
-                "connections of {of} are closed at once: so many are open already, or one address has its part of them. {remedy}"
-            );
+            match address {
+                Some(address) => warn!(
+                    limit, refused, %address,
+                    "connections of {of} are closed at once: this address has its part of the limit. {remedy}"
+                ),
+                None => {
+                    warn!(limit, refused, "connections of {of} are closed at once: so many are open already. {remedy}")
+                }
+            }
         }
     }
 }

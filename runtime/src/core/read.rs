@@ -143,10 +143,11 @@ pub fn weight_of_listing(listing: &Listing) -> usize {
 
 fn weight_of_lock(lock: &LockView) -> usize {
     const CLAIM: usize = 200;
-    let holders = lock
-        .holders
-        .iter()
-        .map(|holder| CLAIM + holder.owner.len() + texts(&holder.keys) + holder.value.as_ref().map_or(0, String::len));
+    // The first holder is there twice.
+    let holders =
+        lock.holders.iter().chain(&lock.holder).map(|holder| {
+            CLAIM + holder.owner.len() + texts(&holder.keys) + holder.value.as_ref().map_or(0, String::len)
+        });
     let waiters = lock.queue.iter().map(|waiter| CLAIM + waiter.owner.len() + texts(&waiter.keys));
     lock.key.len() + holders.chain(waiters).sum::<usize>()
 }

@@ -123,6 +123,11 @@ fn no_leader() -> Failure {
     )
 }
 
+/// There is no memory for a part of a listing until it is read.
+fn overloaded(exhausted: Exhausted) -> Failure {
+    Failure::new(Code::Overloaded, format!("{exhausted}; read what was requested, and watch again"))
+}
+
 impl ClientWatch {
     /// Whether the next part may be one of a listing.
     pub(super) fn is_listing(&self) -> bool {
@@ -152,10 +157,7 @@ impl ClientWatch {
                         self.unread = unread;
                         self.watcher.take_listing(listing);
                     }
-                    Err(exhausted) => {
-                        let message = format!("{exhausted}; read what was requested, and watch again");
-                        return Part::End(Failure::new(Code::Overloaded, message));
-                    }
+                    Err(exhausted) => return Part::End(overloaded(exhausted)),
                 },
                 Err(failure) => return Part::End(failure),
             }
@@ -304,6 +306,10 @@ pub(super) async fn watch(
         }
         let text = part.text();
         let unread = if let Part::Listing(_, unread) = part { unread } else { None };
+        // As JSON a listing may be several times as long.
+        if let Some(Err(exhausted)) = unread.as_ref().map(|unread| unread.hold(text.len())) {
+            return Some((Ok(Part::End(overloaded(exhausted)).text()), None));
+        }
         Some((Ok(text), Some((watcher, ended, unread))))
     });
     let headers = [

@@ -138,6 +138,8 @@ struct Connection {
     requests: Arc<Semaphore>,
     /// Limits the number of reads whose answers are not written yet.
     reads: Arc<Semaphore>,
+    /// The same for the node's status.
+    statuses: Arc<Semaphore>,
     watches: Arc<SocketWatches>,
     /// What this node's [`Sockets`](super::sockets::Sockets) know of the connection.
     socket: Arc<Socket>,
@@ -147,13 +149,13 @@ async fn serve(app: App, socket: WebSocket, ended: impl Future<Output = String>,
     let id = app.new_connection();
     let outbox = Arc::new(Outbox::new(limits::UNREAD_ANSWERS));
     let requests = Arc::new(Semaphore::new(limits::OPEN_REQUESTS));
-    let reads = Arc::new(Semaphore::new(limits::OPEN_READS));
+    let [reads, statuses] = [(); 2].map(|()| Arc::new(Semaphore::new(limits::OPEN_READS)));
     let principal = app.principal.clone();
     let socket_state = Arc::new(Socket { outbox: Arc::clone(&outbox), principal, text: AtomicBool::new(false) });
     let _entry = app.sockets.enter(id, Arc::clone(&socket_state));
     let watches = SocketWatches::new(Arc::clone(&outbox), Arc::clone(&reads));
     let is_known = AtomicBool::new(false);
-    let connection = Connection { app, id, is_known, outbox, requests, reads, watches, socket: socket_state };
+    let connection = Connection { app, id, is_known, outbox, requests, reads, statuses, watches, socket: socket_state };
     let (mut sink, stream) = socket.split();
     let reason = tokio::select! {
         reason = receive(&connection, stream) => reason,
@@ -274,8 +276,9 @@ impl Connection {
             | Op::ShowRecord { .. }
             | Op::ListRecords(_)
             | Op::ShowSession { .. }
-            | Op::ShowAccess
-            | Op::Status => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            | Op::ShowAccess => Arc::clone(&self.reads).acquire_owned().await.ok(),
+            // Clients ask by themselves, and nothing must wait for their other reads.
+            Op::Status => Arc::clone(&self.statuses).acquire_owned().await.ok(),
             _ => None,
         };
         let unread = self.app.remote.filter(|_| read.is_some());
@@ -374,23 +377,39 @@ async fn send(connection: &Connection, sink: &mut SplitSink<WebSocket, Message>)
         let mut rooms = Vec::new();
         let write = async {
             for mut reply in replies.drain(..) {
-                rooms.extend(reply.room.take());
                 connection.app.complete(match &mut reply.response.result {
                     Outcome::Ok(answer) => Ok(answer),
                     Outcome::Error(failure) => Err(failure),
                 });
-                sink.feed(encode(&reply.response, reply.text)).await?;
+                let message = encode(&reply.response, reply.text);
+                let room = reply.room.take();
+                // As JSON an answer may be several times as long.
+                let unread = room.as_ref().and_then(|room| room.unread.as_ref());
+                if unread.is_some_and(|unread| unread.hold(message_bytes(&message)).is_err()) {
+                    return Ok(false);
+                }
+                rooms.extend(room);
+                sink.feed(message).await?;
             }
-            sink.flush().await
+            sink.flush().await.map(|()| true)
         };
         let written = timeout(limits::WRITE_TIMEOUT, write).await;
         drop(rooms);
         replies.shrink_to(ROOM_KEPT);
         match written {
-            Ok(Ok(())) => {}
+            Ok(Ok(true)) => {}
+            Ok(Ok(false)) => return Reason(close_code::AGAIN, "the memory for answers that are not read is used up"),
             Ok(Err(_)) => return Reason(close_code::NORMAL, "the client ended the connection"),
             Err(_) => return Reason(close_code::POLICY, "the client does not read its answers"),
         }
+    }
+}
+
+fn message_bytes(message: &Message) -> usize {
+    match message {
+        Message::Text(text) => text.len(),
+        Message::Binary(bytes) | Message::Ping(bytes) | Message::Pong(bytes) => bytes.len(),
+        Message::Close(_) => 0,
     }
 }
 

@@ -9,6 +9,7 @@ use tracing::warn;
 
 use super::disk::{Disk, Lock, Locking, SystemDisk};
 use super::segment_number::Segments;
+use super::set_aside::RETURN_FILE;
 use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock file's name.
@@ -18,7 +19,7 @@ const OWN_FILES: [&str; 11] = [
     LOCK_FILE,
     identity::FILE_NAME,
     "join.json",
-    "return.json",
+    RETURN_FILE,
     "start.json",
     "peers.json",
     "stepper",
@@ -76,8 +77,11 @@ impl LockedDir {
         // A process may have renamed files here and died before it made the names durable.
         files::sync_directory(&*disk, &path)?;
         let found = identity::read(&*disk, &path)?;
-        if found.is_none() && !segment::list(&*disk, &path)?.segments.is_empty() {
-            return Err(StorageError::IdentityMissing { path });
+        if found.is_none() {
+            let has_log = !segment::list(&*disk, &path)?.segments.is_empty();
+            if has_log || files::read_if_any(&*disk, &path.join(RETURN_FILE))?.is_some() {
+                return Err(StorageError::IdentityMissing { path });
+            }
         }
         // Only now it is known to be a node's, or new.
         make_private(&*disk, &path);

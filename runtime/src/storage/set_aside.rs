@@ -28,7 +28,7 @@ use super::directory::LockedDir;
 use super::{Identity, Incarnation, StorageError, files, identity};
 
 /// Name of the file that records an unfinished return.
-const RETURN_FILE: &str = "return.json";
+pub(super) const RETURN_FILE: &str = "return.json";
 /// The only format that this program writes and reads.
 const FORMAT: u32 = 2;
 /// Prefix of the names of files that were set aside.
@@ -73,9 +73,7 @@ impl LockedDir {
     pub(super) fn finish_return(&mut self) -> Result<(), StorageError> {
         let Some(Record { incarnation, agreed: true, .. }) = self.read_return()? else { return Ok(()) };
         let path = self.return_file();
-        let Some(old) = self.identity().cloned() else {
-            return Err(StorageError::IdentityMissing { path: self.path().to_owned() });
-        };
+        let old = self.identity().cloned().expect("a directory with a return and no identity is not opened");
         if old.incarnation != incarnation {
             self.set_aside(&old)?;
             let node = old.node.next_generation().expect("the cluster has agreed to the next generation");
@@ -216,13 +214,15 @@ mod tests {
     /// Goal: a directory that was restored without its identity is named as that of a node, also when it has no log.
     #[test]
     fn return_without_an_identity_is_refused() {
-        let directory = damaged();
-        LockedDir::open(directory.path()).unwrap().write_return(NEW, true).unwrap();
-        for name in ["identity.json", "wal-00000000000000000008.log"] {
-            fs::remove_file(directory.path().join(name)).unwrap();
+        for agreed in [false, true] {
+            let directory = damaged();
+            LockedDir::open(directory.path()).unwrap().write_return(NEW, agreed).unwrap();
+            for name in ["identity.json", "wal-00000000000000000008.log"] {
+                fs::remove_file(directory.path().join(name)).unwrap();
+            }
+            let refusal = LockedDir::open(directory.path()).unwrap_err().to_string();
+            assert!(refusal.contains("but no identity.json"), "{refusal}");
         }
-        let refusal = LockedDir::open(directory.path()).unwrap_err().to_string();
-        assert!(refusal.contains("but no identity.json"), "{refusal}");
     }
 
     #[test]
