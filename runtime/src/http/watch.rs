@@ -14,7 +14,7 @@ use axum::body::{Body, Bytes};
 use axum::http::header::{AUTHORIZATION, CACHE_CONTROL, CONTENT_TYPE};
 use axum::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use axum::response::{IntoResponse, Response};
-use futures_util::stream;
+use futures_util::{Stream, stream};
 use palisade_client::wire::{Answer, Code, Consistency, Failure, Listing, Watch, Watched};
 use palisade_spec::lock::{Key, Right};
 use serde::Serialize;
@@ -291,14 +291,26 @@ pub(super) async fn watch(
         let Some(Extension(access)) = access else { return pending().await };
         access.ended(authorization.as_ref().map(HeaderValue::as_bytes), principal.as_str()).await
     });
-    let parts = stream::unfold(Some((watcher, ended, None)), async |state| {
-        // The part before has been written: it takes nothing of the memory any more.
+    let headers = [
+        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
+        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
+    ];
+    (headers, Body::from_stream(events(watcher, ended))).into_response()
+}
+
+/// The watch as a stream of server-sent events, until its client no longer proves its identity. What a part takes of the
+/// memory for answers that are not read is free when the next one is asked for: the part has been written by then.
+fn events(
+    watcher: ClientWatch,
+    ended: impl Future<Output = String> + Send + Unpin,
+) -> impl Stream<Item = Result<Bytes, Infallible>> + Send {
+    stream::unfold(Some((watcher, ended, None)), async |state| {
         let (mut watcher, mut ended, _) = state?;
         let part = tokio::select! {
             part = watcher.next() => part?,
             why = &mut ended => {
                 let end = Part::End(Failure::new(Code::Unauthenticated, why));
-                return Some((Ok::<_, Infallible>(end.text()), None));
+                return Some((Ok(end.text()), None));
             }
         };
         if let Part::End(failure) = &part {
@@ -311,12 +323,7 @@ pub(super) async fn watch(
             return Some((Ok(Part::End(overloaded(exhausted)).text()), None));
         }
         Some((Ok(text), Some((watcher, ended, unread))))
-    });
-    let headers = [
-        (CONTENT_TYPE, HeaderValue::from_static("text/event-stream")),
-        (CACHE_CONTROL, HeaderValue::from_static("no-store")),
-    ];
-    (headers, Body::from_stream(parts)).into_response()
+    })
 }
 
 /// The watch of a query. A browser that reconnects repeats the query, and says in a header what it has
@@ -333,6 +340,9 @@ fn query(uri: &Uri, headers: &HeaderMap) -> Result<Watch, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::pin::pin;
+
+    use futures_util::{FutureExt, StreamExt};
     use palisade_client::wire::{LockView, WaiterView};
     use palisade_spec::lock::Principal;
 
@@ -345,7 +355,8 @@ mod tests {
     /// part of the memory.
     #[tokio::test]
     async fn unread_listings_are_bounded() {
-        let waiter = || WaiterView { owner: "o".repeat(100), ..WaiterView::default() };
+        // As JSON it is longer than as text.
+        let waiter = || WaiterView { owner: "o\u{1}".repeat(50), ..WaiterView::default() };
         let lock = LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
         let listing = Listing { revision: 1, begins: true, locks: vec![lock], records: Vec::new(), complete: true };
         let (core, inbox) = Core::channel();
@@ -362,23 +373,27 @@ mod tests {
             unread_bytes: Budget::new(&UNREAD, 80_000),
             ..app(directory.path(), core)
         };
-        let first_part = async || {
-            let watcher = Watcher::new(&app.hub, Filter::Key("k".into()), Principal::default(), None);
-            let mut watch = ClientWatch {
-                app: app.clone(),
-                watcher,
-                keepalive: Instant::now() + limits::WATCH_KEEPALIVE,
-                has_ended: false,
-                unread: None,
-                _of_node: Arc::clone(&app.watches).try_acquire_owned().unwrap(),
-                _of_client: None,
-            };
-            watch.next().await.unwrap()
+        let watch = || ClientWatch {
+            watcher: Watcher::new(&app.hub, Filter::Key("k".into()), Principal::default(), None),
+            app: app.clone(),
+            keepalive: Instant::now() + limits::WATCH_KEEPALIVE,
+            has_ended: false,
+            unread: None,
+            _of_node: Arc::clone(&app.watches).try_acquire_owned().unwrap(),
+            _of_client: None,
         };
+        let first_part = async || watch().next().await.unwrap();
         let first = first_part().await;
         assert!(matches!(&first, Part::Listing(shown, Some(_)) if *shown == listing));
         assert!(matches!(first_part().await, Part::End(Failure { error: Code::Overloaded, .. })));
         drop(first);
         assert!(matches!(first_part().await, Part::Listing(..)), "the first one was read");
+
+        // As events, a listing counts until the next event is asked for.
+        let mut events = pin!(events(watch(), Box::pin(pending())));
+        assert!(events.next().await.unwrap().unwrap().starts_with(b"id: 1\nevent: listing\n"));
+        assert!(matches!(first_part().await, Part::End(Failure { error: Code::Overloaded, .. })));
+        assert!(events.next().now_or_never().is_none(), "nothing has happened");
+        assert!(matches!(first_part().await, Part::Listing(..)));
     }
 }

@@ -9,11 +9,12 @@ use tracing::warn;
 
 use super::disk::{Disk, Lock, Locking, SystemDisk};
 use super::segment_number::Segments;
-use super::set_aside::RETURN_FILE;
 use super::{Identity, StorageError, files, identity, segment};
 
 /// The lock file's name.
 const LOCK_FILE: &str = "lock";
+/// Name of the file that records an unfinished return.
+pub(super) const RETURN_FILE: &str = "return.json";
 /// How the names of a node's files begin.
 const OWN_FILES: [&str; 11] = [
     LOCK_FILE,

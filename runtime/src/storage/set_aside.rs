@@ -24,11 +24,9 @@ use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
-use super::directory::LockedDir;
+use super::directory::{LockedDir, RETURN_FILE};
 use super::{Identity, Incarnation, StorageError, files, identity};
 
-/// Name of the file that records an unfinished return.
-pub(super) const RETURN_FILE: &str = "return.json";
 /// The only format that this program writes and reads.
 const FORMAT: u32 = 2;
 /// Prefix of the names of files that were set aside.
