@@ -232,6 +232,15 @@ pub(super) struct Compacted {
 }
 
 impl Part {
+    /// The part as a stream of server-sent events shows it, and what it takes of the memory for answers that are not read:
+    /// as JSON a listing may be several times as long.
+    fn into_event(self) -> Result<(Bytes, Option<Box<Share>>), Exhausted> {
+        let text = self.text();
+        let Part::Listing(_, unread) = self else { return Ok((text, None)) };
+        unread.as_ref().map_or(Ok(()), |unread| unread.hold(text.len()))?;
+        Ok((text, unread))
+    }
+
     /// The part as a stream of server-sent events shows it.
     fn text(&self) -> Bytes {
         match self {
@@ -316,13 +325,10 @@ fn events(
         if let Part::End(failure) = &part {
             watcher.app.log_denial(failure);
         }
-        let text = part.text();
-        let unread = if let Part::Listing(_, unread) = part { unread } else { None };
-        // As JSON a listing may be several times as long.
-        if let Some(Err(exhausted)) = unread.as_ref().map(|unread| unread.hold(text.len())) {
-            return Some((Ok(Part::End(overloaded(exhausted)).text()), None));
-        }
-        Some((Ok(text), Some((watcher, ended, unread))))
+        Some(match part.into_event() {
+            Ok((text, unread)) => (Ok(text), Some((watcher, ended, unread))),
+            Err(exhausted) => (Ok(Part::End(overloaded(exhausted)).text()), None),
+        })
     })
 }
 
