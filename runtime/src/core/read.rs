@@ -130,12 +130,12 @@ pub(super) fn weight(answer: &Answer) -> usize {
             page.records.iter().map(weight_of_record).sum()
         }
         Answer::Access(_) => limits::ACCESS_BYTES,
-        Answer::Watched(Watched::Listing(listing)) => weight_of_listing(listing),
+        // Listings of watches are weighed where they are made (`http/watch.rs`).
         _ => 0,
     }
 }
 
-/// The same of a part of a watch's listing.
+/// About how many bytes of memory a part of a watch's listing takes.
 pub fn weight_of_listing(listing: &Listing) -> usize {
     let locks = listing.locks.iter().map(weight_of_lock);
     locks.chain(listing.records.iter().map(weight_of_record)).sum()
