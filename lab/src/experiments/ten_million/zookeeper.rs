@@ -30,11 +30,14 @@ pub(super) async fn run(context: &Context) -> Result<Found<Figures>, String> {
         seed: context.seed,
         metrics: &context.metrics,
     };
-    let each = plan.run().await?;
     let nodes = |sample: &Sample| sample.other.unwrap_or(0);
+    // Before the calibration run: its containers may stay for a minute, into the fill.
     let watch = Watch::new(&context.cluster, plan.name).await?;
-    let (before, after) = (each.samples.first().map_or(0, nodes), each.samples.last().map_or(0, nodes));
-    let mut notes = vec![Note::new("all locks are gone", format!("{after} znodes, {before} before the first lock"))];
+    let before = nodes(&watch.sample().await?);
+    let each = plan.run().await?;
+    let watch = Watch::new(&context.cluster, plan.name).await?;
+    let after = each.samples.last().map_or(0, nodes);
+    let mut notes = vec![Note::new("all locks are gone", format!("{after} znodes, {before} before any lock"))];
     for wait in LATER {
         tokio::time::sleep(wait).await;
         let now = nodes(&watch.sample().await?);
