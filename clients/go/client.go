@@ -85,7 +85,7 @@ func (c *Client) LockAll(ctx context.Context, keys []string, options LockOptions
 //
 // Do returns the error of the acquire, or that of f. If the lock was lost while f ran, the error is ErrLost, too, even if
 // f returned nil: another holder may have been at work at the same time. Do waits for the confirmation of the release
-// for at most 30 s; that it is missing is no error, because the lock is free at the end of its lease.
+// for at most 30 s; that it is missing is no error, because the lock is free when its TTL is over.
 func (c *Client) Do(ctx context.Context, key string, options LockOptions, f func(context.Context, *Lock) error) error {
 	return c.DoAll(ctx, []string{key}, options, f)
 }

@@ -23,9 +23,10 @@
 //
 // # Clocks
 //
-// A lease is counted from the moment before its renewal was sent, and ends 2% before its time is over, for the rate
-// errors of this clock and of the leader's. On Linux it is counted on CLOCK_BOOTTIME, which goes on while the machine is
-// suspended: a machine that slept beyond a lease finds the lock lost within 200 ms after it has resumed, and at the
-// first look. On other systems Go offers no such clock without a dependency: there, a suspend is not counted, and the
-// loss is noticed when the node answers. The fencing token protects the resource in any case.
+// A lease is counted from the moment before its renewal was sent, and ends before its time is over: by a tenth of the TTL
+// (20 ms to 1 s), so that the caller has time to stop, and by 2% of the TTL, for the rate errors of this clock and of the
+// leader's. On Linux it is counted on CLOCK_BOOTTIME, which goes on while the machine is suspended: a machine that slept
+// beyond a lease finds the lock lost within 200 ms after it has resumed, and at the first look. On other systems Go
+// offers no such clock without a dependency: there, a suspend is not counted, and the loss is noticed when the node
+// answers. The fencing token protects the resource in any case.
 package palisade

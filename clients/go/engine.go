@@ -15,7 +15,7 @@ import (
 // What it promises:
 //
 //   - A lease is counted from a reading of the clock before the frame was sent that the server has answered, and ends
-//     2% early ([leaseShare]). So it ends before the server's does.
+//     early by a [margin]. So it ends before the server's does, and the caller has time to stop.
 //   - The deadline comes before the news. Every input first compares the clock with the lease's end. A lease that has
 //     ended stays ended, whatever arrives afterwards: a process that slept finds that the lock is lost.
 //   - actionLost comes once, and never after a release.
@@ -122,10 +122,16 @@ type failure struct {
 }
 
 const (
-	// A lease ends 2% early: the rates of this clock and of the leader's may each be 1% wrong.
-	leasePercent = 98
+	// A lease leaves its caller a tenth of the TTL to stop, within these bounds.
+	reactionPercent = 10
+	minReaction     = 20 * time.Millisecond
+	maxReaction     = time.Second
+	// And it ends 2% earlier: the rates of this clock and of the leader's may each be 1% wrong.
+	clockPercent = 2
+	// anotherNode is the part of a TTL that is left to ask another node, when the connected one renews nothing.
+	anotherNode = 8
 	// serverPercent bounds the session's end at the server in the same way.
-	serverPercent = 102
+	serverPercent = 100 + clockPercent
 	// answerGrace is how much longer than the wait the server's answer may take.
 	answerGrace = time.Second
 	// minReach is how long an acquire looks for a node at least, however short its wait is.
@@ -196,7 +202,7 @@ func (e *engine) wakeup() instant {
 	case linkDialing:
 		due = e.attemptAt.add(e.attemptTimeout())
 	case linkOpen:
-		due = e.deadAt()
+		due = earliest(e.deadAt(), e.renewalDue())
 		if !e.pinged {
 			due = earliest(due, e.heardAt.add(e.pingAfter()))
 		}
@@ -237,6 +243,8 @@ func (e *engine) tick(at instant) {
 	case linkOpen:
 		if at >= e.deadAt() {
 			e.drop(at, failure{err: fmt.Errorf("the node has not answered for %v", at.sub(e.deadSince()).Round(time.Millisecond))})
+		} else if at >= e.renewalDue() {
+			e.drop(at, failure{err: errors.New("the node has not renewed the lease")})
 		} else if !e.pinged && at >= e.heardAt.add(e.pingAfter()) {
 			e.pinged = true
 			e.push(action{kind: actionPing})
@@ -291,6 +299,14 @@ func (e *engine) deadAt() instant {
 		}
 	}
 	return e.deadSince().add(patience)
+}
+
+// renewalDue is when to ask another node unless this one has renewed the lease: it may also talk and renew nothing.
+func (e *engine) renewalDue() instant {
+	if e.phase != holding || !e.greeted {
+		return never
+	}
+	return e.leaseEnd.add(-e.ttl / anotherNode)
 }
 
 // deadSince is when the connection would have died, if it is dead.
@@ -414,7 +430,7 @@ func (e *engine) settledBy(at instant, r *Refused, ofNode bool) bool {
 			e.forgetSession()
 			return false
 		}
-		if ofNode && e.session != "" && at < e.countedFrom.add(e.ttl/100*leasePercent) {
+		if ofNode && e.session != "" && at < e.countedFrom.add(e.ttl) {
 			return false
 		}
 		if ofNode && r.Code == "unauthenticated" {
@@ -527,7 +543,7 @@ func (e *engine) count(sent instant, ttl time.Duration) {
 		e.counted, e.countedFrom = true, sent
 	}
 	if e.phase == holding {
-		e.leaseEnd = latest(e.leaseEnd, e.countedFrom.add(e.ttl/100*leasePercent))
+		e.leaseEnd = latest(e.leaseEnd, e.countedFrom.add(e.ttl-margin(e.ttl)))
 	}
 }
 
@@ -612,7 +628,7 @@ func (e *engine) inOrder(m message) []string {
 // deliver hands the grant to the caller as soon as its lease has time left. A grant that comes after an interruption may
 // have none until the next renewal.
 func (e *engine) deliver(at instant) {
-	e.leaseEnd = e.countedFrom.add(e.ttl / 100 * leasePercent)
+	e.leaseEnd = e.countedFrom.add(e.ttl - margin(e.ttl))
 	if at >= e.leaseEnd {
 		return
 	}
@@ -824,6 +840,12 @@ func (e *engine) failValues(err error) {
 		e.push(action{kind: actionProclaimed, n: value.N, err: err})
 	}
 	e.values = nil
+}
+
+// margin is how long before its nominal end a lease counts as over, as in the other clients (docs/protocol.md, "Cluster
+// time").
+func margin(ttl time.Duration) time.Duration {
+	return clamp(ttl/100*reactionPercent, minReaction, maxReaction) + ttl/100*clockPercent
 }
 
 func clamp(d, least, most time.Duration) time.Duration {

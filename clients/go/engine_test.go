@@ -138,22 +138,35 @@ func TestTheAcquireHasNoFieldThatWasNotSet(t *testing.T) {
 
 func TestALeaseCountsFromTheSendingOfTheAcquireAndEndsEarly(t *testing.T) {
 	s := held(t)
-	s.leaseEnds(ms(2940))
+	s.leaseEnds(ms(2640))
+}
+
+func TestALeaseLeavesTimeToStopAndForTheRatesOfClocks(t *testing.T) {
+	for _, c := range []struct{ ttl, reaction time.Duration }{
+		{100 * time.Millisecond, 20 * time.Millisecond},
+		{time.Second, 100 * time.Millisecond},
+		{30 * time.Second, time.Second},
+		{24 * time.Hour, time.Second},
+	} {
+		if got, want := margin(c.ttl), c.reaction+c.ttl/50; got != want {
+			t.Errorf("the margin of %v is %v, not %v", c.ttl, got, want)
+		}
+	}
 }
 
 func TestARenewalCountsFromTheSendingOfItsHere(t *testing.T) {
 	s := held(t)
 	s.hears(1000, `{"check":{"n":1}}`)
 	s.expect("send here")
-	s.leaseEnds(ms(2940))
+	s.leaseEnds(ms(2640))
 	s.hears(1900, `{"renewed":{"n":1,"ttl_ms":3000}}`)
-	s.leaseEnds(ms(3940))
+	s.leaseEnds(ms(3640))
 }
 
 func TestARenewalOfAnUnansweredCheckIsIgnored(t *testing.T) {
 	s := held(t)
 	s.hears(1000, `{"renewed":{"n":1,"ttl_ms":3000}}`)
-	s.leaseEnds(ms(2940))
+	s.leaseEnds(ms(2640))
 	s.expect()
 }
 
@@ -164,19 +177,19 @@ func TestARenewalOfAnEarlierConnectionIsIgnored(t *testing.T) {
 	s.expect("send here", "connect b:1")
 	s.opened(ms(1200))
 	s.hears(1300, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
-	s.leaseEnds(ms(1200 + 2940))
+	s.leaseEnds(ms(1200 + 2640))
 	s.hears(1400, `{"check":{"n":1}}`)
 	s.hears(1500, `{"renewed":{"n":2,"ttl_ms":3000}}`)
-	s.leaseEnds(ms(1200 + 2940))
+	s.leaseEnds(ms(1200 + 2640))
 	s.hears(1600, `{"renewed":{"n":1,"ttl_ms":3000}}`)
-	s.leaseEnds(ms(1400 + 2940))
+	s.leaseEnds(ms(1400 + 2640))
 }
 
 func TestATTLIsNeverTakenForLongerThanAskedFor(t *testing.T) {
 	s := held(t)
 	s.hears(1000, `{"check":{"n":1}}`)
 	s.hears(1010, `{"renewed":{"n":1,"ttl_ms":60000}}`)
-	s.leaseEnds(ms(3940))
+	s.leaseEnds(ms(3640))
 }
 
 func TestALeaseCountsFromTheSendingOfAnAnsweredResume(t *testing.T) {
@@ -188,13 +201,13 @@ func TestALeaseCountsFromTheSendingOfAnAnsweredResume(t *testing.T) {
 	if got["session"] != "s1" || got["token"] != 17.0 {
 		t.Fatalf("the resume names another grant: %v", got)
 	}
-	s.leaseEnds(ms(2940))
-	s.hears(2920, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
-	s.leaseEnds(ms(2100 + 2940))
+	s.leaseEnds(ms(2640))
+	s.hears(2620, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
+	s.leaseEnds(ms(2100 + 2640))
 	s.hears(3130, `{"check":{"n":1}}`)
 	s.hears(3140, `{"renewed":{"n":1,"ttl_ms":3000}}`)
 	s.expect("send here")
-	s.leaseEnds(ms(3130 + 2940))
+	s.leaseEnds(ms(3130 + 2640))
 }
 
 func TestAGrantAfterAWaitCountsFromTheNewestRenewedHere(t *testing.T) {
@@ -208,7 +221,7 @@ func TestAGrantAfterAWaitCountsFromTheNewestRenewedHere(t *testing.T) {
 	s.expect("send acquire", "send here", "send here", "send here", "send here")
 	s.hears(4500, `{"granted":{"key":"nightly","token":17,"session":"s1","ttl_ms":3000}}`)
 	s.expect("granted")
-	s.leaseEnds(ms(5940))
+	s.leaseEnds(ms(5640))
 }
 
 func TestAGrantWhoseLeaseHasEndedWaitsForARenewal(t *testing.T) {
@@ -220,13 +233,27 @@ func TestAGrantWhoseLeaseHasEndedWaitsForARenewal(t *testing.T) {
 	s.expect("send acquire", "send here")
 	s.hears(3300, `{"renewed":{"n":1,"ttl_ms":3000}}`)
 	s.expect("granted")
-	s.leaseEnds(ms(6040))
+	s.leaseEnds(ms(5740))
+}
+
+func TestANodeThatRenewsNothingLeavesTimeToAskAnotherOne(t *testing.T) {
+	s := held(t)
+	s.alive(ms(1000))
+	s.alive(ms(2000))
+	if due := s.wakeup(); due != ms(2265) {
+		t.Fatalf("the engine sleeps until %v", time.Duration(due))
+	}
+	s.tick(ms(2265))
+	s.expect("disconnect", "connect b:1")
+	if s.phase != holding {
+		t.Fatal("the lock is lost before its lease has ended")
+	}
 }
 
 func TestALockIsLostAtTheEndOfItsLeaseThoughTheNodeIsSilent(t *testing.T) {
 	s := held(t)
 	for at := s.wakeup(); s.phase == holding; at = s.wakeup() {
-		if at > ms(2940) {
+		if at > ms(2640) {
 			t.Fatalf("the engine sleeps until %v, beyond the end of its lease", time.Duration(at))
 		}
 		s.tick(at)
@@ -245,9 +272,9 @@ func TestNewsAfterTheEndOfTheLeaseComesTooLate(t *testing.T) {
 	s.hears(1000, `{"check":{"n":1}}`)
 	s.expect("send here")
 	// The process was paused; the renewal was in the socket all the time.
-	s.hears(2950, `{"renewed":{"n":1,"ttl_ms":3000}}`)
+	s.hears(2650, `{"renewed":{"n":1,"ttl_ms":3000}}`)
 	s.expect("disconnect", "lost expired")
-	s.hears(2960, `{"lost":{"error":"no_session","message":"m"}}`)
+	s.hears(2660, `{"lost":{"error":"no_session","message":"m"}}`)
 	s.tick(ms(9000))
 	s.release(ms(9000))
 	s.expect()
@@ -523,7 +550,7 @@ func TestAWaiterThatOneNodeRefusesGoesOnAtAnother(t *testing.T) {
 	}
 }
 
-func TestAWaiterThatAllNodesRefuseEndsWithTheLeaseOfItsSession(t *testing.T) {
+func TestAWaiterThatAllNodesRefuseEndsWithItsSession(t *testing.T) {
 	s := begin(t, request(3*time.Second, 20*time.Second))
 	s.opened(0)
 	s.hears(10, `{"waiting":{"session":"s1","ttl_ms":3000}}`)
@@ -540,7 +567,7 @@ func TestAWaiterThatAllNodesRefuseEndsWithTheLeaseOfItsSession(t *testing.T) {
 	if last := names[len(names)-1]; last != "refused unauthenticated" {
 		t.Fatalf("ended with %q", names)
 	}
-	if at < ms(2940) || at > ms(3500) {
+	if at < ms(3000) || at > ms(3500) {
 		t.Fatalf("the last attempt was at %v", time.Duration(at))
 	}
 }
@@ -599,7 +626,7 @@ func TestAWaiterWhoseSessionHasEndedBeginsAnew(t *testing.T) {
 	s.hears(6130, `{"granted":{"key":"nightly","token":17,"session":"s2","ttl_ms":3000}}`)
 	s.expect("granted")
 	// Counted from the acquire that has opened this session.
-	s.leaseEnds(ms(6120 + 2940))
+	s.leaseEnds(ms(6120 + 2640))
 }
 
 func TestAnAcquireThatWaitsSitsOutAFullDisk(t *testing.T) {
@@ -625,7 +652,7 @@ func TestARefusedResumeKeepsTheLockUntilItsLeaseEnds(t *testing.T) {
 	if s.phase != holding {
 		t.Fatal("the lock is lost before its lease has ended")
 	}
-	s.tick(ms(2940))
+	s.tick(ms(2640))
 	s.expect("lost expired")
 }
 
@@ -796,7 +823,7 @@ func TestAValueIsRepeatedAfterAResume(t *testing.T) {
 
 func TestALossIsTheAnswerToAValueThatComesTooLate(t *testing.T) {
 	s := held(t)
-	s.setValue(ms(2940), "x")
+	s.setValue(ms(2640), "x")
 	s.expect("disconnect",
 		"proclaimed 1 palisade: the lock is lost: no node has renewed the lease in time (expired)", "lost expired")
 }
@@ -902,7 +929,7 @@ func TestPromisesHoldWhateverHappens(t *testing.T) {
 type history struct {
 	granted, lost, answered, released bool
 	releasing                         bool
-	// end is when the lease ends, by the test's own count: 98% after the newest frame that was answered.
+	// end is when the lease ends, by the test's own count: 2640 ms after the newest frame that was answered.
 	end  instant
 	sent map[uint64]instant
 	// asked is when the first frame of the connection was sent.
@@ -912,7 +939,7 @@ type history struct {
 // greet: the first frame is about to be answered.
 func (h *history) greet(e *engine, expired bool) {
 	if e.link == linkOpen && !expired {
-		h.end = latest(h.end, h.asked.add(2940*time.Millisecond))
+		h.end = latest(h.end, h.asked.add(2640*time.Millisecond))
 	}
 }
 
@@ -953,7 +980,7 @@ func playAtRandom(random *rand.Rand) string {
 			open := e.link == linkOpen
 			e.received(at, []byte(fmt.Sprintf(`{"renewed":{"n":%d,"ttl_ms":3000}}`, check)))
 			if sent, some := seen.sent[check]; some && open && !expired {
-				seen.end = latest(seen.end, sent.add(2940*time.Millisecond))
+				seen.end = latest(seen.end, sent.add(2640*time.Millisecond))
 			}
 		case 10:
 			e.received(at, []byte(`{"check":{}}`))

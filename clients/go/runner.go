@@ -142,8 +142,8 @@ func (r *runner) carryOut() {
 }
 
 // lost tells the caller of the loss, unless the lock counts as released already. Then the caller's Release returns a loss
-// that the server has told of, because the release has come too late; a lease that has ended by the clock meanwhile is as
-// good as released.
+// that the server has told of, because the release has come too late. If the lease has ended by the clock meanwhile, no
+// release is sent, and the lock is free when its TTL is over.
 func (r *runner) lost(lost *LostError) {
 	if !r.lock.lose(lost) && lost.Code != "expired" {
 		r.releaseErr = lost

@@ -184,8 +184,10 @@ class Engine:
     def tick(self, now: float) -> None:
         """Does what is due at this time."""
         self.hold.tick(now)
-        if not self.is_finished and self.target is not None and now >= self._give_up_at:
+        if not self.is_finished and self.target is not None and now >= self._dropped_at:
             what = "was silent for too long" if self._is_open else "did not answer in time"
+            if now < self._give_up_at:
+                what = "has not renewed the lease in time"
             self._drop(f"the node {what}", now)
         if not self.is_finished and self.target is None and now >= self._connect_at:
             self._number += 1
@@ -195,7 +197,7 @@ class Engine:
 
     def wake_at(self) -> float:
         """When the next `tick` is due."""
-        own = self._connect_at if self.target is None else self._give_up_at
+        own = self._connect_at if self.target is None else self._dropped_at
         due = self.hold.wake_at()
         return own if due is None else min(own, due)
 
@@ -208,6 +210,12 @@ class Engine:
         first = max(self.hold.ttl / 6, SHORTEST_ATTEMPT) if self.hold.has_session else FIRST_ATTEMPT
         longest = max(self.hold.ttl / 3, first) if self.hold.has_session else LONGEST_ATTEMPT
         return min(first * 1.5 ** min(self._route.rounds, 10), longest, LONGEST_ATTEMPT)
+
+    @property
+    def _dropped_at(self) -> float:
+        """When the connection is given up: a node may also talk and renew nothing."""
+        due = self.hold.renewal_due
+        return self._give_up_at if due is None else min(self._give_up_at, due)
 
     @property
     def _quiet_limit(self) -> float:

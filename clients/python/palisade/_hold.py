@@ -10,7 +10,8 @@ The rules that keep the promise "never believe in a lease that has ended":
 1. The lease is counted from a moment *before* the frame that the server answered was sent: the
    `acquire` or `resume` whose `waiting` or `granted` came, or the `here` whose `renewed` came. The
    server opens or renews the session before each of these answers. Nothing else moves the lease.
-2. It ends 2 % early, for the rate errors of both clocks.
+2. It ends a `margin` early: for the rate errors of both clocks, and so that the user has time to
+   stop.
 3. Time goes first: every input looks at the clock before it looks at the message. A message that
    was read after the lease's end changes nothing, even if it would have extended the lease.
 4. The end is final. No later message makes a lost lock held again, and a user who has once seen the
@@ -29,8 +30,14 @@ from ._messages import Failure, Garbage, Message
 from ._request import Request
 from .errors import Cancelled, Held, LockLost, PalisadeError, Refused, Timeout, Unreachable
 
-# A lease is used for this share of its TTL: each of two clocks may be wrong by 1 %.
-USABLE = 0.98
+# What the user has to stop after a loss: a share of the TTL, and its bounds in seconds.
+REACTION = 0.1
+LEAST_REACTION = 0.02
+MOST_REACTION = 1.0
+# The share of a TTL that is kept because each of two clocks may be wrong by 1 %.
+CLOCK_RATES = 0.02
+# The share of a TTL that is left to ask another node, when the connected one renews nothing.
+ANOTHER_NODE = 1 / 8
 # How long a node is looked for at least, in seconds, if the wait is shorter.
 LEAST_PATIENCE = 1.0
 # A wait that is cancelled, or that ends, is withdrawn from the server for at most this long, in
@@ -98,6 +105,12 @@ Next = Stay | Reconnect
 STAY = Stay()
 
 
+def margin(ttl: float) -> float:
+    """How long before its nominal end a lease counts as over, in seconds, as in the other clients
+    (docs/protocol.md, "Cluster time")."""
+    return min(max(ttl * REACTION, LEAST_REACTION), MOST_REACTION) + ttl * CLOCK_RATES
+
+
 class Hold:
     """The state of one acquire, the lease it leads to, and its release."""
 
@@ -105,7 +118,7 @@ class Hold:
         self.request = request
         self.phase = Phase.ACQUIRING
         self.outbox: deque[str] = deque()
-        # The end of the lease; before there is a token, the time for which the session is sure.
+        # When the lock counts as lost, unless its lease is renewed.
         self.lease_end = 0.0
         # A look at a held lock has seen the end of its lease.
         self._end_was_seen = False
@@ -189,7 +202,7 @@ class Hold:
         if self.phase is Phase.ACQUIRING:
             self.cancel(now)
         elif self.phase is Phase.HELD:
-            self._begin_release(self.lease_end)
+            self._begin_release(self._nominal_end)
 
     def cancel(self, now: float) -> None:
         """Gives up an acquire that waits, or hurries a release that takes too long."""
@@ -201,7 +214,7 @@ class Hold:
             else:
                 self._end()
         elif self.phase is Phase.HELD:
-            self._begin_release(min(self.lease_end, now + CANCEL_LIMIT))
+            self._begin_release(min(self._nominal_end, now + CANCEL_LIMIT))
         elif self.phase is Phase.RELEASING:
             self._release_by = min(self._release_by, now + CANCEL_LIMIT)
 
@@ -298,7 +311,7 @@ class Hold:
             if code in SLOW and now < self._wait_end:
                 return Reconnect(reason, pause=SLOW_RETRY)
             is_of_the_upgrade = code in UNKNOWN_CLIENT and not self._connected
-            if is_of_the_upgrade and self._session is not None and now < self.lease_end:
+            if is_of_the_upgrade and self._session is not None and now < self._nominal_end:
                 return Reconnect(reason)
             if asks_on:
                 self._unknown_client = failure
@@ -345,6 +358,15 @@ class Hold:
                 return self._give_up_at
             case _:
                 return None
+
+    @property
+    def renewal_due(self) -> float | None:
+        """When to ask another node unless this one has renewed the lease; None if no lock is held
+        over this connection yet."""
+        is_served = self._connected and self._first_sent is None
+        if self.phase is not Phase.HELD or not is_served:
+            return None
+        return self.lease_end - self._ttl * ANOTHER_NODE
 
     @property
     def _give_up_at(self) -> float:
@@ -414,7 +436,12 @@ class Hold:
         # A server that promises more than was asked for is not believed.
         self._ttl = min(ttl_ms, self.request.ttl_ms) / 1000
         self._base = base
-        self.lease_end = base + self._ttl * USABLE
+        self.lease_end = self._nominal_end - margin(self._ttl)
+
+    @property
+    def _nominal_end(self) -> float:
+        """The server keeps the session until then at least, if both clocks are right."""
+        return self._base + self._ttl
 
     def _wait_began(self, waiting: messages.Waiting) -> None:
         if self._session not in (None, waiting.session):

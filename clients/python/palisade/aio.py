@@ -303,7 +303,7 @@ class Lock(BaseLock):
             driver.command(engine.cancel)
 
     async def release(self) -> None:
-        """Releases the lock. Returns when the server has confirmed it, or the lease has ended.
+        """Releases the lock. Returns when the server has confirmed it, or when the TTL is over.
 
         Raises `LockLost` if the lock was lost before: what was done under it was not protected to
         the end. Releasing a lock again changes nothing.

@@ -71,7 +71,7 @@ class FaceTest(unittest.TestCase):
             time.sleep(3.5)  # longer than the TTL
             self.assertTrue(lock.is_valid)
             self.assertGreater(lock.remaining, 0)
-            self.assertLess(lock.remaining, 3)
+            self.assertLessEqual(lock.remaining, 2.64)
             handle.release()
             self.assertFalse(lock.is_valid)
             self.assertEqual(lock.remaining, 0)
@@ -242,18 +242,20 @@ class FaceTest(unittest.TestCase):
             self.assertEqual((handle.losses, handle.lock.lost.is_set()), ([], False))
         self.assert_all_ended()
 
-    def test_unanswered_release_ends_with_the_lease(self) -> None:
+    def test_unanswered_release_ends_with_the_ttl(self) -> None:
         def script(connection: Connection) -> None:
             connection.grant()
             connection.freeze()
 
         with ScriptedNode(script) as node:
             handle = self.lock(node)
+            before = time.monotonic()
             handle.acquire()
             release = handle.start_release()
             while handle.lock.is_valid:
                 time.sleep(0.01)
             release.result(PATIENCE)
+            self.assertGreaterEqual(time.monotonic() - before, 3)
             self.assertEqual((handle.losses, handle.lock.lost.is_set()), ([], False))
         self.assert_all_ended()
 

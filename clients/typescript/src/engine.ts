@@ -8,8 +8,8 @@
  * Rules that hold at every moment:
  * - **The lease is counted from before sending.** Its base is the time at which the newest frame was handed out that
  *   the server has answered: the first frame of a connection, answered by `waiting` or `granted` (a server renews the
- *   session of a `resume` before it answers), or a `here`, answered by `renewed`. It ends 2 % of the TTL early, for the
- *   rate errors of this clock and the leader's.
+ *   session of a `resume` before it answers), or a `here`, answered by `renewed`. It ends a {@link margin} early, for the
+ *   rate errors of this clock and the leader's, and so that the user has time to stop.
  * - **Every method looks at the lease first.** So no message, however late it is read, makes a lease valid again that
  *   has ended by this clock.
  * - **`lost` is told once, and never after `release`.**
@@ -46,8 +46,14 @@ import {
   valueFrame,
 } from "./wire.js";
 
-/** The part of a TTL that counts: 2 % are kept for the rate errors of two clocks. */
-const COUNTED_PART = 0.98;
+/** What the user has to stop after a loss: a share of the TTL, and its bounds in milliseconds. */
+const REACTION_PART = 0.1;
+const LEAST_REACTION_MS = 20;
+const MOST_REACTION_MS = 1_000;
+/** The share of a TTL that is kept for the rate errors of two clocks. */
+const CLOCK_RATES_PART = 0.02;
+/** The share of a TTL that is left to ask another server, when the connected one renews nothing. */
+const ANOTHER_SERVER_PART = 1 / 8;
 /** How long a dial may take while no lock is held, in milliseconds. */
 const DIAL_MS = 2_000;
 /** How long the server's own end of a wait may be late, in milliseconds. */
@@ -84,7 +90,8 @@ export class Engine {
   /** When the newest counted frame was handed out. */
   #base = 0;
   #leaseEnd = 0;
-  #abandonUntil = 0;
+  /** When a release or a cancelled wait is given up. */
+  #endingUntil = 0;
   #releaseWasSent = false;
   /** Why the last connection or request failed; empty while all goes well. */
   #lastFailure = "";
@@ -133,7 +140,7 @@ export class Engine {
       const failure = this.#lastFailure === "" ? "" : `; the last failure: ${this.#lastFailure}`;
       this.#lose("expired", `the lease ended before a server renewed it${failure}`);
     }
-    if (this.#phase === "releasing" && now >= this.#leaseEnd) this.#finishRelease();
+    if (this.#phase === "releasing" && now >= this.#endingUntil) this.#finishRelease();
     return this.#phase === "held";
   }
 
@@ -141,6 +148,7 @@ export class Engine {
   release(now: number): void {
     if (!this.checkLease(now)) return;
     this.#phase = "releasing";
+    this.#endingUntil = this.#base + this.#ttlMs;
     this.#failValues(new PalisadeError("released", "the lock was released before the value was replaced"));
     if (this.#link.state === "open" && this.#link.answered) this.#sendRelease(this.#link, now);
   }
@@ -243,8 +251,13 @@ export class Engine {
     if (link.state === "idle") return this.#dial(now);
     // The server may read the acquire later: then it shall not keep a session of which this client knows nothing.
     if (this.#phase === "acquiring" && link.state === "open") this.#send(link.id, RELEASE_FRAME);
-    const silent = link.state === "dialling" ? "the connection was not opened in time" : "the server is silent";
-    this.#fail(`${link.address.host}: ${silent}`, now);
+    this.#fail(`${link.address.host}: ${this.#fault(link, now)}`, now);
+  }
+
+  /** Why a link is given up. */
+  #fault(link: Exclude<Link, { state: "idle" }>, now: number): string {
+    if (link.state === "dialling") return "the connection was not opened in time";
+    return now >= link.heardAt + this.#silenceMs(link) ? "the server is silent" : "the server did not renew the lease";
   }
 
   /** When the phase ends by time alone. */
@@ -258,10 +271,10 @@ export class Engine {
         return this.#startedAt + Math.max(waitMs, reachMs) + (isServed ? LATE_TIMEOUT_MS : 0);
       }
       case "held":
-      case "releasing":
         return this.#leaseEnd;
+      case "releasing":
       case "abandoning":
-        return this.#abandonUntil;
+        return this.#endingUntil;
       case "done":
         return Infinity;
     }
@@ -272,7 +285,13 @@ export class Engine {
     const link = this.#link;
     if (link.state === "idle") return link.retryAt;
     if (link.state === "dialling") return link.until;
-    return link.heardAt + this.#silenceMs(link);
+    return Math.min(link.heardAt + this.#silenceMs(link), this.#renewalDue(link));
+  }
+
+  /** When to ask another server unless this one has renewed the lease: it may also talk and renew nothing. */
+  #renewalDue(link: OpenLink): number {
+    const isHeldHere = this.#phase === "held" && link.answered;
+    return isHeldHere ? this.#leaseEnd - this.#ttlMs * ANOTHER_SERVER_PART : Infinity;
   }
 
   /**
@@ -343,11 +362,10 @@ export class Engine {
   }
 
   #takeGrant(link: OpenLink, grant: Extract<ServerMessage, { kind: "granted" }>, now: number): void {
-    const leaseEnd = this.#base + grant.ttlMs * COUNTED_PART;
-    if (now >= leaseEnd) return this.#giveBack(link, grant.ttlMs, now);
+    this.#ttlMs = this.#believed(grant.ttlMs);
+    this.#leaseEnd = leaseEnd(this.#base, this.#ttlMs);
+    if (now >= this.#leaseEnd) return this.#giveBack(link, this.#ttlMs, now);
     this.#token = grant.token;
-    this.#ttlMs = grant.ttlMs;
-    this.#leaseEnd = leaseEnd;
     this.#phase = "held";
     const keys = grant.keys === undefined ? {} : { keys: grant.keys };
     const signed = grant.signed === undefined ? {} : { signed: grant.signed };
@@ -356,7 +374,7 @@ export class Engine {
 
   /** The process stood still when the grant came, and its lease is over. The wait goes on, if it is not over, too. */
   #giveBack(link: OpenLink, ttlMs: number, now: number): void {
-    const message = `${this.#name()} was granted, but its lease of ${ttlMs} ms was over when this was read`;
+    const message = `${this.#name()} was granted, but its lease (of a TTL of ${ttlMs} ms) was over when this was read`;
     const isOver = now >= this.#startedAt + this.#patience.waitMs;
     if (isOver) return this.#refuse(new LockLost("expired", message), now);
     this.#send(link.id, RELEASE_FRAME);
@@ -380,8 +398,13 @@ export class Engine {
   #renew(sentAt: number, ttlMs: number): void {
     if (sentAt < this.#base) return;
     this.#base = sentAt;
-    this.#ttlMs = ttlMs;
-    if (this.#phase === "held") this.#leaseEnd = Math.max(this.#leaseEnd, sentAt + ttlMs * COUNTED_PART);
+    this.#ttlMs = this.#believed(ttlMs);
+    if (this.#phase === "held") this.#leaseEnd = Math.max(this.#leaseEnd, leaseEnd(sentAt, this.#ttlMs));
+  }
+
+  /** A server that promises a longer TTL than was asked for is not believed. */
+  #believed(ttlMs: number): number {
+    return Math.min(ttlMs, this.#claim.ttlMs);
   }
 
   #handleCheck(link: OpenLink, n: number, now: number): void {
@@ -466,7 +489,7 @@ export class Engine {
    * so in answer to the `resume`.
    */
   #isOfServer({ code }: Failure, link: Link, now: number): boolean {
-    if (this.#session === undefined || now >= this.#base + this.#ttlMs * COUNTED_PART) return false;
+    if (this.#session === undefined || now >= this.#base + this.#ttlMs) return false;
     return link.state === "dialling" || (link.state === "open" && !link.answered && UNKNOWN_CLIENT.has(code));
   }
 
@@ -585,7 +608,7 @@ export class Engine {
   /** Leaves the queue, or gives back a grant that the caller did not take, without making the caller wait for it. */
   #abandon(now: number): void {
     this.#phase = "abandoning";
-    this.#abandonUntil = now + Math.min(ABANDON_MS, this.#ttlMs);
+    this.#endingUntil = now + Math.min(ABANDON_MS, this.#ttlMs);
     const link = this.#link;
     if (link.state === "open") this.#sendRelease(link, now);
     else if (this.#session === undefined) this.#finish();
@@ -621,6 +644,19 @@ export class Engine {
     const { keys } = this.#claim;
     return typeof keys === "string" ? `the lock "${keys}"` : `the locks ${keys.map((key) => `"${key}"`).join(", ")}`;
   }
+}
+
+/** When a lock of a session that was renewed by a frame sent then counts as lost, unless it is renewed again. */
+function leaseEnd(sentAt: number, ttlMs: number): number {
+  return sentAt + ttlMs - margin(ttlMs);
+}
+
+/**
+ * How long before its nominal end a lease counts as over, in milliseconds, as in the other clients (docs/protocol.md,
+ * "Cluster time").
+ */
+function margin(ttlMs: number): number {
+  return clamp(ttlMs * REACTION_PART, LEAST_REACTION_MS, MOST_REACTION_MS) + ttlMs * CLOCK_RATES_PART;
 }
 
 function clamp(value: number, least: number, most: number): number {

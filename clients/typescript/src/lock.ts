@@ -96,7 +96,7 @@ export class Lock implements AsyncDisposable {
   }
 
   /**
-   * Releases the lock. Resolves when a server has said so, or when the lease has ended; over a broken connection it is
+   * Releases the lock. Resolves when a server has said so, or when the TTL is over; over a broken connection it is
    * repeated. From the call on, {@link Lock.isValid} is `false`. Further calls return the same promise.
    * @throws {@link LockLost} if the lock was lost before.
    */

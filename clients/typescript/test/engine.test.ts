@@ -137,10 +137,29 @@ describe("acquire", () => {
     assert.equal(world.engine.phase, "held");
   });
 
-  it("counts the lease from the time at which the acquire was sent, less 2 %", () => {
+  it("counts the lease from the time at which the acquire was sent, less the margin", () => {
     const world = new World().open();
     world.pass(200).waiting().pass(50).granted();
-    assert.equal(world.engine.leaseEnd, 1_000 + 2_940);
+    assert.equal(world.engine.leaseEnd, 1_000 + 2_640);
+  });
+
+  it("keeps a reaction time, bounded on both sides, and 2 % of the TTL", () => {
+    for (const [ttlMs, reactionMs] of [
+      [100, 20],
+      [1_000, 100],
+      [10_000, 1_000],
+      [86_400_000, 1_000],
+    ] as const) {
+      const world = new World({ claim: { ttlMs } }).open().waiting(ttlMs).granted(17, ttlMs);
+      assert.equal(world.engine.leaseEnd, 1_000 + ttlMs - reactionMs - ttlMs / 50);
+    }
+  });
+
+  it("does not believe a server that promises more than was asked for", () => {
+    const world = new World().open().waiting(60_000).granted(17, 60_000);
+    assert.equal(world.engine.leaseEnd, 1_000 + 2_640);
+    world.pass(1_000).say({ check: { n: 1 } }).say({ renewed: { n: 1, ttl_ms: 60_000 } });
+    assert.equal(world.engine.leaseEnd, 2_000 + 2_640);
   });
 
   it("counts the lease of a grant after a wait from the newest renewed `here`", () => {
@@ -155,12 +174,12 @@ describe("acquire", () => {
       .say({ check: { n: 2 } })
       .pass(10)
       .granted();
-    assert.equal(world.engine.leaseEnd, 2_000 + 2_940);
+    assert.equal(world.engine.leaseEnd, 2_000 + 2_640);
   });
 
   it("does not take a grant whose lease is over when it is read", () => {
     const world = new World({ waitMs: 1_000 }).open().waiting();
-    world.now += 2_940;
+    world.now += 2_640;
     world.granted();
     assert.ok(world.error instanceof LockLost);
     assert.deepEqual(world.kinds, ["refused"]);
@@ -169,7 +188,7 @@ describe("acquire", () => {
 
   it("gives such a grant back and goes on waiting, if there is time", () => {
     const world = new World({ waitMs: 60_000 }).open().waiting();
-    world.now += 2_940;
+    world.now += 2_640;
     world.granted();
     assert.deepEqual(world.events, []);
     assert.deepEqual(world.frames.at(-1), { release: {} });
@@ -328,7 +347,7 @@ describe("acquire", () => {
   it("counts the lease of a grant after a resume from the resume", () => {
     const world = new World({ waitMs: 10_000 }).open().waiting().pass(500).cut().pass(50).open();
     world.pass(20).waiting().pass(30).granted();
-    assert.equal(world.engine.leaseEnd, 1_550 + 2_940);
+    assert.equal(world.engine.leaseEnd, 1_550 + 2_640);
   });
 
   it("stands in the queue anew when its session has ended", () => {
@@ -360,14 +379,14 @@ describe("acquire", () => {
     }
   });
 
-  it("ends with the refusal when all servers refuse it until the lease of its session is over", () => {
+  it("ends with the refusal when all servers refuse it until its session is over", () => {
     const world = new World({ waitMs: 10_000 }).open().waiting().cut();
     while (world.engine.phase === "waiting") {
       world.pass(50).do((engine, now) => engine.handleRefusal(world.link, unauthenticated, now));
     }
     assert.ok(world.error instanceof Refused);
     assert.equal(world.error.code, "unauthenticated");
-    assert.ok(world.now >= 1_000 + 2_940 && world.now < 1_000 + 3_500, `${world.now}`);
+    assert.ok(world.now >= 1_000 + 3_000 && world.now < 1_000 + 3_500, `${world.now}`);
     const denied = new World({ waitMs: 10_000 }).open().waiting();
     denied.say({ error: { error: "denied", message: "" } });
     assert.ok(denied.error instanceof Refused);
@@ -424,7 +443,8 @@ describe("acquire", () => {
   });
 
   it("gives up by itself when the server does not end the wait", () => {
-    const world = new World({ waitMs: 1_000, reachMs: 500 }).open().waiting(60_000).pass(11_000);
+    const options = { claim: { ttlMs: 60_000 }, waitMs: 1_000, reachMs: 500 };
+    const world = new World(options).open().waiting(60_000).pass(11_000);
     assert.ok(world.error instanceof Timeout);
     assert.deepEqual(world.frames.at(-1), { release: {} });
   });
@@ -506,7 +526,7 @@ describe("the lease", () => {
       .say({ check: { n: 1 } });
     assert.deepEqual(world.frames.at(-1), { here: 1 });
     world.pass(400).say({ renewed: { n: 1, ttl_ms: 3_000 } });
-    assert.equal(world.engine.leaseEnd, 2_000 + 2_940);
+    assert.equal(world.engine.leaseEnd, 2_000 + 2_640);
   });
 
   it("is renewed from the first of two `here` with the same number", () => {
@@ -516,14 +536,14 @@ describe("the lease", () => {
       .pass(400)
       .say({ check: { n: 1 } });
     world.say({ renewed: { n: 1, ttl_ms: 3_000 } });
-    assert.equal(world.engine.leaseEnd, 2_000 + 2_940);
+    assert.equal(world.engine.leaseEnd, 2_000 + 2_640);
   });
 
   it("is renewed from the time at which an answered resume was sent", () => {
     const world = World.held().pass(1_000).cut().pass(50).open();
-    assert.equal(world.engine.leaseEnd, 1_000 + 2_940);
+    assert.equal(world.engine.leaseEnd, 1_000 + 2_640);
     world.pass(100).granted();
-    assert.equal(world.engine.leaseEnd, 2_050 + 2_940);
+    assert.equal(world.engine.leaseEnd, 2_050 + 2_640);
   });
 
   it("is not renewed by a number of an earlier connection, or by one that was never sent", () => {
@@ -538,11 +558,11 @@ describe("the lease", () => {
       .pass(100)
       .say({ renewed: { n: 1, ttl_ms: 9_000 } })
       .say({ renewed: { n: 9, ttl_ms: 9_000 } });
-    assert.equal(world.engine.leaseEnd, 2_050 + 2_940);
+    assert.equal(world.engine.leaseEnd, 2_050 + 2_640);
   });
 
   it("ends by the clock when the server is silent, once", () => {
-    const world = World.held().pass(2_939);
+    const world = World.held().pass(2_639);
     assert.deepEqual(world.kinds, ["granted"]);
     world.pass(1);
     assert.deepEqual(world.kinds, ["granted", "lost"]);
@@ -563,7 +583,7 @@ describe("the lease", () => {
 
   it("is over at the first look after a pause", () => {
     const world = World.held();
-    world.now += 2_940;
+    world.now += 2_640;
     assert.equal(world.engine.checkLease(world.now), false);
     world.drain();
     assert.deepEqual(world.kinds, ["granted", "lost"]);
@@ -594,7 +614,7 @@ describe("a reconnect of a holder", () => {
       .say({ check: { n: 1 } })
       .say({ renewed: { n: 1, ttl_ms: 3_000 } });
     assert.deepEqual(world.kinds, ["granted"]);
-    assert.equal(world.engine.leaseEnd, 1_150 + 2_940);
+    assert.equal(world.engine.leaseEnd, 1_150 + 2_640);
   });
 
   it("goes to the leader that an interruption names", () => {
@@ -646,11 +666,22 @@ describe("a reconnect of a holder", () => {
     assert.equal(world.pass(1).dialled.length, 2);
   });
 
+  it("happens when a server talks and renews nothing, with time left to ask another one", () => {
+    const world = World.held();
+    for (let step = 0; step < 2; step++) world.pass(1_000).do((engine, now) => engine.handlePing(1, now));
+    world.pass(264);
+    assert.equal(world.dialled.length, 1);
+    world.pass(1);
+    assert.deepEqual([world.closed, world.engine.phase], [[1], "held"]);
+    world.pass(75);
+    assert.equal(world.host, "b:2");
+  });
+
   it("takes a ping for a sign of life", () => {
     const world = World.held()
-      .pass(1_400)
+      .pass(1_000)
       .do((engine, now) => engine.handlePing(1, now))
-      .pass(1_400);
+      .pass(1_200);
     assert.equal(world.dialled.length, 1);
   });
 
@@ -762,11 +793,13 @@ describe("release", () => {
     assert.deepEqual(world.frames.at(-1), { release: {} });
   });
 
-  it("ends with the lease, and is no loss", () => {
+  it("ends with the TTL, and is no loss", () => {
     const world = World.held()
       .pass(1_000)
       .do((engine, now) => engine.release(now))
-      .pass(1_940);
+      .pass(1_999);
+    assert.deepEqual(world.kinds, ["granted"]);
+    world.pass(1);
     assert.deepEqual(world.kinds, ["granted", "released"]);
     assert.equal(world.error, undefined);
     world.pass(60_000);
