@@ -14,7 +14,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use self::process::ProcessMetrics;
 use crate::core::View;
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, metrics};
 use crate::peers::{self, PROGRAM, Peers};
 use crate::storage::{SnapshotInfo, Space};
 
@@ -22,34 +22,43 @@ use crate::storage::{SnapshotInfo, Space};
 #[derive(Debug)]
 pub(super) struct MetricsPage {
     registry: Registry,
-    gauges: Gauges,
+    gauges: Arc<Gauges>,
     /// One page at a time is written: it reads `/proc`, which takes a file descriptor, and that many are set aside.
     turn: Arc<Semaphore>,
 }
 
-#[derive(Debug, Default)]
-struct Gauges {
-    leader: Gauge,
-    leader_known: Gauge,
-    term: Gauge,
-    commit: Gauge,
-    last: Gauge,
-    sessions: Gauge,
-    locks: Gauge,
-    claimed_bytes: Gauge,
-    waiters: Gauge,
-    entries: Gauge,
-    log_bytes: Gauge,
-    snapshot_index: Gauge,
-    snapshot_bytes: Gauge,
-    disk_free: Gauge,
-    disk_mark: Gauge,
-    disk_low: Gauge,
-    /// Failed attempts to prepare the log's next segment.
-    preparation_failures: Counter,
-    lag: Family<Peer, Gauge>,
-    protocol: Family<Peer, Gauge>,
-    certificate_end: Gauge,
+metrics! {
+    /// The node's state, as of the page. What it cannot say otherwise is 0.
+    struct Gauges {
+        leader: Gauge = "leader", "1 if this node leads";
+        leader_known: Gauge = "leader_known", "1 if this node knows a leader";
+        term: Gauge = "term", "The current term";
+        commit: Gauge = "commit_index", "The last committed and applied log index";
+        last: Gauge =
+            "last_index", "The last log index; minus the commit index: the entries that are not committed yet";
+        sessions: Gauge = "sessions", "Live sessions";
+        locks: Gauge = "locks_held", "Held locks";
+        claimed_bytes: Gauge =
+            "claimed_bytes", "Bytes of all claims, which --max-claim-bytes limits: keys, values, and 64 for each";
+        waiters: Gauge = "waiters", "Clients of this node that wait in a queue";
+        lag: Family<Peer, Gauge> =
+            "replication_lag_entries", "Entries that a peer has not acknowledged, on a leader";
+        protocol: Family<Peer, Gauge> =
+            "peer_protocol_version", "The version of the protocol in which this node and a peer speak, as of their last handshake";
+        certificate_end: Gauge =
+            "certificate_end_timestamp_seconds", "When the certificate of --tls-cert ends, in seconds of Unix time; 0 without TLS";
+        disk_free: Gauge = "disk_free_bytes", "Bytes that the log may still allocate, its next segment included";
+        disk_mark: Gauge =
+            "disk_low_water_bytes", "With fewer bytes free, a leader refuses new sessions and acquires";
+        disk_low: Gauge = "disk_low", "1 if a leader would refuse new sessions and acquires";
+        entries: Gauge = "log_entries", "Entries of the log in memory";
+        snapshot_index: Gauge = "snapshot_index", "The last entry that the newest snapshot includes";
+        snapshot_bytes: Gauge = "snapshot_bytes", "Size of the newest snapshot, in bytes";
+        log_bytes: Gauge =
+            "log_since_snapshot_bytes", "Bytes written to the log since the last snapshot was taken";
+        preparation_failures: Counter =
+            "segment_preparation_failures", "Failed attempts to prepare the log's next segment";
+    }
 }
 
 #[derive(Clone, Debug, PartialEq, Eq, Hash, EncodeLabelSet)]
@@ -82,7 +91,7 @@ impl MetricsPage {
         let mut registry = Registry::default();
         registry.register_collector(Box::new(ProcessMetrics::new()));
         let ours = registry.sub_registry_with_prefix("palisade");
-        let gauges = Gauges::default();
+        let gauges = Gauges::new();
         let help =
             "Always 1: the program that runs, and the newest version of the protocol between nodes that it speaks";
         ours.register("build_info", help, Build::gauge());
@@ -127,7 +136,7 @@ impl MetricsPage {
         g.disk_free.set(number(disk.free.unwrap_or(0)));
         g.disk_mark.set(number(disk.mark));
         g.disk_low.set(i64::from(disk.is_low));
-        self.gauges.preparation_failures.inner().store(space.preparation_failures(), Ordering::Relaxed);
+        g.preparation_failures.inner().store(space.preparation_failures(), Ordering::Relaxed);
         g.lag.clear();
         for &(peer, matched) in &view.matched {
             g.lag.get_or_create(&Peer { peer: u64::from(peer.0) }).set(number(view.last.saturating_sub(matched)));
@@ -144,63 +153,5 @@ impl MetricsPage {
         let mut page = String::new();
         text::encode(&mut page, &self.registry)?;
         Ok(page)
-    }
-}
-
-impl Gauges {
-    fn register(&self, r: &mut Registry) {
-        r.register("leader", "1 if this node leads", self.leader.clone());
-        r.register("leader_known", "1 if this node knows a leader", self.leader_known.clone());
-        r.register("term", "The current term", self.term.clone());
-        r.register("commit_index", "The last committed and applied log index", self.commit.clone());
-        r.register(
-            "last_index",
-            "The last log index; minus the commit index: the entries that are not committed yet",
-            self.last.clone(),
-        );
-        r.register("sessions", "Live sessions", self.sessions.clone());
-        r.register("locks_held", "Held locks", self.locks.clone());
-        r.register(
-            "claimed_bytes",
-            "Bytes of all claims, which --max-claim-bytes limits: keys, values, and 64 for each",
-            self.claimed_bytes.clone(),
-        );
-        r.register("waiters", "Clients of this node that wait in a queue", self.waiters.clone());
-        r.register(
-            "replication_lag_entries",
-            "Entries that a peer has not acknowledged, on a leader",
-            self.lag.clone(),
-        );
-        r.register(
-            "peer_protocol_version",
-            "The version of the protocol in which this node and a peer speak, as of their last handshake",
-            self.protocol.clone(),
-        );
-        r.register(
-            "certificate_end_timestamp_seconds",
-            "When the certificate of --tls-cert ends, in seconds of Unix time; 0 without TLS",
-            self.certificate_end.clone(),
-        );
-        r.register(
-            "disk_free_bytes",
-            "Bytes that the log may still allocate, its next segment included",
-            self.disk_free.clone(),
-        );
-        r.register(
-            "disk_low_water_bytes",
-            "With fewer bytes free, a leader refuses new sessions and acquires",
-            self.disk_mark.clone(),
-        );
-        r.register("disk_low", "1 if a leader would refuse new sessions and acquires", self.disk_low.clone());
-        r.register("log_entries", "Entries of the log in memory", self.entries.clone());
-        r.register("snapshot_index", "The last entry that the newest snapshot includes", self.snapshot_index.clone());
-        r.register("snapshot_bytes", "Size of the newest snapshot, in bytes", self.snapshot_bytes.clone());
-        r.register(
-            "log_since_snapshot_bytes",
-            "Bytes written to the log since the last snapshot was taken",
-            self.log_bytes.clone(),
-        );
-        let failures = self.preparation_failures.clone();
-        r.register("segment_preparation_failures", "Failed attempts to prepare the log's next segment", failures);
     }
 }

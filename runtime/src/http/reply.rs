@@ -5,7 +5,7 @@ use axum::http::header::{LOCATION, RETRY_AFTER};
 use axum::http::{HeaderValue, StatusCode, Uri};
 use axum::response::{IntoResponse, Response};
 use palisade_client::wire::{Answer, Code, Failure, LeaderView, RecordView, Stale};
-use serde::{Serialize, Serializer};
+use serde::Serialize;
 use tracing::error;
 
 use crate::limits;
@@ -133,19 +133,7 @@ pub(super) struct Written {
 #[cfg_attr(test, derive(schemars::JsonSchema))]
 pub(super) struct Transferred {
     /// The new leader.
-    #[serde(serialize_with = "address_first")]
     leader: LeaderView,
-}
-
-/// A leader with its fields in another order than elsewhere: the bytes of this answer stay as they are.
-fn address_first<S: Serializer>(leader: &LeaderView, serializer: S) -> Result<S::Ok, S::Error> {
-    #[derive(Serialize)]
-    struct AddressFirst<'a> {
-        client_addr: &'a Option<String>,
-        id: u16,
-    }
-    let LeaderView { id, client_addr } = leader;
-    AddressFirst { client_addr, id: *id }.serialize(serializer)
 }
 
 fn refusal(failure: Failure, uri: &Uri) -> Response {
@@ -231,7 +219,7 @@ mod tests {
             (to_string(&Released { holds: Some(2), released: false }), r#"{"holds":2,"released":false}"#),
             (to_string(&Proclaimed { proclaimed: true }), r#"{"proclaimed":true}"#),
             (to_string(&Written { version: 7 }), r#"{"version":7}"#),
-            (to_string(&Transferred { leader }), r#"{"leader":{"client_addr":null,"id":2}}"#),
+            (to_string(&Transferred { leader }), r#"{"leader":{"id":2,"client_addr":null}}"#),
         ];
         for (text, expected) in texts {
             assert_eq!(text.unwrap(), expected);

@@ -346,6 +346,7 @@ fn query(uri: &Uri, headers: &HeaderMap) -> Result<Watch, Failure> {
 
 #[cfg(test)]
 mod tests {
+    use std::net::SocketAddr;
     use std::pin::pin;
 
     use futures_util::{FutureExt, StreamExt};
@@ -357,14 +358,33 @@ mod tests {
     use crate::core::{Core, Event};
     use crate::http::admin::tests::app;
 
+    /// As JSON it is longer than as text.
+    fn listing() -> Listing {
+        let waiter = || WaiterView { owner: "o\u{1}".repeat(50), ..WaiterView::default() };
+        let lock = LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
+        Listing { revision: 1, begins: true, locks: vec![lock], records: Vec::new(), complete: true }
+    }
+
+    /// Goal: what an event takes until it is written is its text, and one that the memory has no room for is refused.
+    #[test]
+    fn event_counts_with_its_text() {
+        let weight = weight_of_listing(&listing());
+        let part = |limit| {
+            let share = Budget::new(&UNREAD, limit).whole_share(SocketAddr::from(([10, 0, 0, 1], 1)).into());
+            share.hold(weight).unwrap();
+            Part::Listing(listing(), Some(Box::new(share)))
+        };
+        let length = part(weight).text().len();
+        assert!(length > weight);
+        assert!(part(length).into_event().is_ok());
+        assert!(part(length - 1).into_event().is_err());
+    }
+
     /// Goal: the listings that the clients at one address do not read, in however many watches, take no more than its
     /// part of the memory.
     #[tokio::test]
     async fn unread_listings_are_bounded() {
-        // As JSON it is longer than as text.
-        let waiter = || WaiterView { owner: "o\u{1}".repeat(50), ..WaiterView::default() };
-        let lock = LockView { key: "k".into(), queue: (0..20).map(|_| waiter()).collect(), ..LockView::default() };
-        let listing = Listing { revision: 1, begins: true, locks: vec![lock], records: Vec::new(), complete: true };
+        let listing = listing();
         let (core, inbox) = Core::channel();
         let listed = listing.clone();
         std::thread::spawn(move || {

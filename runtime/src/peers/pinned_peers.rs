@@ -25,15 +25,13 @@ use std::sync::Arc;
 use palisade_spec::raft::NodeId;
 use serde::{Deserialize, Serialize};
 
-use crate::storage::{Disk, Incarnation, Start, StorageError, SystemDisk, Versioned, files};
+use crate::storage::{Disk, Incarnation, Start, StorageError, SystemDisk, files};
 use crate::sync::Mutex;
 
 /// The file's name.
 const FILE_NAME: &str = "peers.json";
-/// The file format that this program writes.
+/// The only format that this program writes and reads.
 const FORMAT: u32 = 3;
-/// The format before it, which this program reads: without starts.
-const FORMAT_WITHOUT_STARTS: u32 = 2;
 
 /// The incarnations of the nodes that this node has met.
 #[derive(Debug)]
@@ -85,7 +83,6 @@ struct Entry {
     node: u16,
     generation: u16,
     incarnation: Incarnation,
-    #[serde(default)]
     start: Start,
     peer_addr: String,
 }
@@ -107,26 +104,12 @@ impl PinnedPeers {
     }
 
     fn load_on(disk: Arc<dyn Disk>, directory: PathBuf) -> Result<PinnedPeers, StorageError> {
-        let path = directory.join(FILE_NAME);
-        let (met, length) = match files::read_if_any(&*disk, &path)? {
-            None => (BTreeMap::new(), 0),
-            Some(bytes) => {
-                let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
-                    path: path.clone(),
-                    reason: error.to_string(),
-                };
-                let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                let known = FORMAT_WITHOUT_STARTS..=FORMAT;
-                if !known.contains(&found.format) {
-                    return Err(StorageError::UnknownFormat { path, found: found.format, known });
-                }
-                let record: Record = serde_json::from_slice(&bytes).map_err(unreadable)?;
-                let met = |Entry { node, generation, incarnation, start, peer_addr }| {
-                    (NodeId::new(node, generation), PinnedPeer { incarnation, start, peer_addr })
-                };
-                (record.met.into_iter().map(met).collect(), bytes.len())
-            }
+        let record = files::read_record::<Record>(&*disk, &directory.join(FILE_NAME), FORMAT)?;
+        let met = |Entry { node, generation, incarnation, start, peer_addr }| {
+            (NodeId::new(node, generation), PinnedPeer { incarnation, start, peer_addr })
         };
+        let met: BTreeMap<_, _> = record.into_iter().flat_map(|record| record.met).map(met).collect();
+        let length = encode(&met).len();
         let pinned = PinnedPeers { disk, directory, met: Mutex::new(met), writing: Mutex::default() };
         pinned.preallocate(length);
         Ok(pinned)
@@ -214,15 +197,7 @@ impl PinnedPeers {
     fn remember(&self, node: NodeId, now: PinnedPeer) -> Result<(), String> {
         let mut updated = self.met.lock().clone();
         updated.insert(node, now);
-        let entry = |(node, met): (&NodeId, &PinnedPeer)| Entry {
-            node: node.number(),
-            generation: node.generation(),
-            incarnation: met.incarnation,
-            start: met.start.clone(),
-            peer_addr: met.peer_addr.clone(),
-        };
-        let record = Record { format: FORMAT, met: updated.iter().map(entry).collect() };
-        let content = serde_json::to_vec_pretty(&record).map_err(|error| error.to_string())?;
+        let content = encode(&updated);
         let path = self.directory.join(FILE_NAME);
         let written = files::replace(&*self.disk, &path, &self.directory, &content);
         written.map_err(|error| error.of_attempt().to_string())?;
@@ -230,6 +205,19 @@ impl PinnedPeers {
         self.preallocate(content.len());
         Ok(())
     }
+}
+
+/// The content of the file with these nodes.
+fn encode(met: &BTreeMap<NodeId, PinnedPeer>) -> Vec<u8> {
+    let entry = |(node, met): (&NodeId, &PinnedPeer)| Entry {
+        node: node.number(),
+        generation: node.generation(),
+        incarnation: met.incarnation,
+        start: met.start.clone(),
+        peer_addr: met.peer_addr.clone(),
+    };
+    let record = Record { format: FORMAT, met: met.iter().map(entry).collect() };
+    serde_json::to_vec_pretty(&record).expect("numbers and texts can be written")
 }
 
 /// The refusal of a start whose predecessor still runs.
@@ -333,15 +321,5 @@ mod tests {
         assert!(later.is_pinned(two, Incarnation(7), second), "the second start is durable");
         disk.is_full.store(false, Ordering::Relaxed);
         assert_eq!(pin(third), Ok(()));
-    }
-
-    #[test]
-    fn corrupt_peers_file_is_rejected() {
-        let directory = tempfile::tempdir().unwrap();
-        for (content, complaint) in [("{", "cannot be understood"), ("{\"format\":9,\"met\":{}}", "is in format 9")] {
-            std::fs::write(directory.path().join(FILE_NAME), content).unwrap();
-            let refusal = PinnedPeers::load(directory.path()).unwrap_err().to_string();
-            assert!(refusal.contains(complaint), "{refusal}");
-        }
     }
 }

@@ -9,7 +9,6 @@
 //! stop the node ([`StorageError::AttemptFailed`]).
 
 use std::io;
-use std::ops::RangeInclusive;
 use std::path::PathBuf;
 
 use palisade_spec::raft::NodeId;
@@ -103,14 +102,14 @@ pub enum StorageError {
     },
 
     /// A file is in a format that this program does not know.
-    #[error("{} is in format {found}; this program (Palisade {}) reads {}. Start the node with the version of Palisade that wrote the file", .path.display(), env!("CARGO_PKG_VERSION"), formats(.known))]
+    #[error("{} is in format {found}; this program (Palisade {}) reads format {known}. Start the node with the version of Palisade that wrote the file", .path.display(), env!("CARGO_PKG_VERSION"))]
     UnknownFormat {
         /// The file.
         path: PathBuf,
         /// The file's format.
         found: u32,
-        /// The formats that this program reads.
-        known: RangeInclusive<u32>,
+        /// The format that this program reads.
+        known: u32,
     },
 
     /// A segment that the log needs does not exist.
@@ -226,12 +225,6 @@ impl StorageError {
 /// Names the process that holds the lock.
 fn process(holder: Option<u32>) -> String {
     holder.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
-}
-
-/// Names formats of a file.
-fn formats(known: &RangeInclusive<u32>) -> String {
-    let (oldest, newest) = (known.start(), known.end());
-    if oldest == newest { format!("format {newest}") } else { format!("the formats {oldest} to {newest}") }
 }
 
 /// Lists nodes.

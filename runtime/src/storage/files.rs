@@ -8,6 +8,9 @@
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
+use serde::Deserialize;
+use serde::de::DeserializeOwned;
+
 use super::StorageError;
 use super::disk::{Access, Disk};
 
@@ -25,6 +28,29 @@ pub(crate) fn read_if_any(disk: &dyn Disk, path: &Path) -> Result<Option<Vec<u8>
         Err(error) if error.kind() == ErrorKind::NotFound => Ok(None),
         Err(error) => Err(StorageError::io("read", path)(error)),
     }
+}
+
+/// The record in a small JSON file, which says its format in the field `format`; `None` if there is no file.
+pub(crate) fn read_record<T: DeserializeOwned>(
+    disk: &dyn Disk,
+    path: &Path,
+    format: u32,
+) -> Result<Option<T>, StorageError> {
+    /// All other fields are ignored: those of another format may be others.
+    #[derive(Deserialize)]
+    struct Versioned {
+        format: u32,
+    }
+    let Some(bytes) = read_if_any(disk, path)? else { return Ok(None) };
+    let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
+        path: path.to_owned(),
+        reason: error.to_string(),
+    };
+    let found: Versioned = serde_json::from_slice(&bytes).map_err(unreadable)?;
+    if found.format != format {
+        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: format });
+    }
+    serde_json::from_slice(&bytes).map(Some).map_err(unreadable)
 }
 
 /// Makes the directory's names durable.
@@ -62,3 +88,35 @@ pub(crate) fn preallocate(disk: &dyn Disk, path: &Path, bytes: usize) -> Result<
 /// Space allocated for a small file, in bytes: two blocks, more than an identity with a hundred
 /// founders takes.
 pub(crate) const RESERVE: usize = 8192;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::SystemDisk;
+
+    #[test]
+    fn record_that_cannot_be_understood_is_refused() {
+        #[derive(Debug, PartialEq, Deserialize)]
+        #[serde(deny_unknown_fields)]
+        struct Record {
+            format: u32,
+            number: u32,
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("record.json");
+        let read = || read_record::<Record>(&SystemDisk, &path, 2);
+        assert_eq!(read().unwrap(), None);
+        for (content, complaint) in [
+            ("{", "cannot be understood"),
+            (r#"{"format":9,"other":{}}"#, "is in format 9"),
+            (r#"{"format":2}"#, "cannot be understood"),
+            (r#"{"format":2,"number":7,"more":1}"#, "cannot be understood"),
+        ] {
+            std::fs::write(&path, content).unwrap();
+            let refusal = read().unwrap_err().to_string();
+            assert!(refusal.contains(complaint), "{content}: {refusal}");
+        }
+        std::fs::write(&path, r#"{"format":2,"number":7}"#).unwrap();
+        assert_eq!(read().unwrap(), Some(Record { format: 2, number: 7 }));
+    }
+}

@@ -12,7 +12,6 @@ use std::path::{Path, PathBuf};
 use std::str::FromStr;
 
 use palisade_spec::raft::NodeId;
-use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use super::disk::Disk;
@@ -97,12 +96,6 @@ struct Record {
     segments: Segments,
 }
 
-/// The format number of a file; all other fields are ignored.
-#[derive(Deserialize)]
-pub(crate) struct Versioned {
-    pub(crate) format: u32,
-}
-
 /// Path of the file.
 pub(super) fn path(directory: &Path) -> PathBuf {
     directory.join(FILE_NAME)
@@ -110,25 +103,10 @@ pub(super) fn path(directory: &Path) -> PathBuf {
 
 /// Reads the directory's identity and the segments of its log. `None` if there is no such file.
 pub(super) fn read(disk: &dyn Disk, directory: &Path) -> Result<Option<(Identity, Segments)>, StorageError> {
-    let path = path(directory);
-    let Some(bytes) = files::read_if_any(disk, &path)? else { return Ok(None) };
-    let record: Record = decode(&bytes, &path, FORMAT)?;
+    let Some(record) = files::read_record::<Record>(disk, &path(directory), FORMAT)? else { return Ok(None) };
     let Record { cluster, cluster_name, node, generation, incarnation, founders, restored, segments, .. } = record;
     let node = NodeId::new(node, generation);
     Ok(Some((Identity { cluster, cluster_name, node, incarnation, founders, restored }, segments)))
-}
-
-/// Decodes the content of a small file, whose only format is this one.
-pub(super) fn decode<T: DeserializeOwned>(bytes: &[u8], path: &Path, format: u32) -> Result<T, StorageError> {
-    let unreadable = |error: serde_json::Error| StorageError::IdentityUnreadable {
-        path: path.to_owned(),
-        reason: error.to_string(),
-    };
-    let found: Versioned = serde_json::from_slice(bytes).map_err(unreadable)?;
-    if found.format != format {
-        return Err(StorageError::UnknownFormat { path: path.to_owned(), found: found.format, known: format..=format });
-    }
-    serde_json::from_slice(bytes).map_err(unreadable)
 }
 
 /// Writes the file, durably and as a whole.

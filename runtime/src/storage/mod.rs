@@ -119,7 +119,6 @@ pub(crate) use directory::first_foreign;
 pub use directory::{DataDir, LockedDir};
 pub use disk::{Access, Beside, Disk, DiskFile, Lock, Locking, SystemDisk};
 pub use error::StorageError;
-pub(crate) use identity::Versioned;
 pub use identity::{DEFAULT_CLUSTER_NAME, Identity, Incarnation};
 pub use layer::{DiskLayer, FileLayer, LayeredDisk, LayeredFile};
 pub use recover::{Cut, RecoveryReport};

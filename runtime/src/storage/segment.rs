@@ -123,7 +123,7 @@ impl Header {
         }
         let format = u32::from_le_bytes(field(header, 8));
         if format != FORMAT {
-            return Err(StorageError::UnknownFormat { path: path.to_owned(), found: format, known: FORMAT..=FORMAT });
+            return Err(StorageError::UnknownFormat { path: path.to_owned(), found: format, known: FORMAT });
         }
         let cluster = u64::from_le_bytes(field(header, 12));
         if cluster != identity.cluster {
@@ -265,7 +265,7 @@ mod tests {
             let refused = Header::decode(&bytes, Path::new("segment"), &identity());
             let found = u32::from(format);
             assert!(
-                matches!(refused, Err(StorageError::UnknownFormat { found: f, known, .. }) if (f, &known) == (found, &(6..=6)))
+                matches!(refused, Err(StorageError::UnknownFormat { found: f, known, .. }) if (f, known) == (found, 6))
             );
         }
     }

@@ -170,7 +170,7 @@ fn read<S: DeserializeOwned>(
         Ok(read) => read,
         Err(SnapshotFlaw::Io(source)) => return Err(StorageError::Io { action: "read", path, source }),
         Err(SnapshotFlaw::UnknownFormat(found)) => {
-            return Err(StorageError::UnknownFormat { path, found, known: FORMAT..=FORMAT });
+            return Err(StorageError::UnknownFormat { path, found, known: FORMAT });
         }
         Err(SnapshotFlaw::WrongCluster) => return Err(StorageError::WrongCluster { path }),
         Err(SnapshotFlaw::NotUnderstood { offset, what }) => {

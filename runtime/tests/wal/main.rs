@@ -314,48 +314,6 @@ fn a_shortened_segment_is_refused_at_any_length() {
 }
 
 #[test]
-fn log_recovers_from_any_missing_sectors_of_the_last_frame() {
-    // 40 logs whose last frame has 2 to 10 sectors; every selection of these but all.
-    let mut cases = 0;
-    for seed in 0..40 {
-        let mut log = RecordedLog::write(seed, 4, 1000);
-        // Drops the last frame until the last one is large enough.
-        while log.frames.last().is_some_and(|(_, from, to)| to.div_ceil(SECTOR) - from / SECTOR < 2) {
-            let (segment, from, to) = log.frames.pop().unwrap();
-            log.states.pop();
-            log.slots.pop();
-            log.files = log.files_up_to(segment);
-            log.files.get_mut(&segment_name(segment)).unwrap()[from..to].fill(0);
-        }
-        let Some(&(segment, from, to)) = log.frames.last() else { continue };
-        let files = log.files_up_to(segment);
-        let before = &log.states[log.states.len() - 2];
-        let first = from / SECTOR;
-        let sectors = to.div_ceil(SECTOR) - first;
-        if sectors > 10 {
-            continue;
-        }
-        let whole = log.frames.len();
-        for selection in 0..(1_usize << sectors) - 1 {
-            let mut files = files.clone();
-            let bytes = files.get_mut(&segment_name(segment)).unwrap();
-            // The evidence of the frame before the last was in flight, too.
-            let known = log.crashed_at(segment, to, whole.saturating_sub(1 + selection % 2));
-            bytes[..FRAMES_AT].copy_from_slice(&known[..FRAMES_AT]);
-            for missing in (0..sectors).filter(|sector| selection & (1 << sector) == 0) {
-                let sector = (first + missing) * SECTOR;
-                bytes[sector.max(from)..(sector + SECTOR).min(to)].fill(0);
-            }
-            let case = format!("seed {seed}: only sectors {selection:b} of the last frame");
-            let report = assert_recovers(&files, before, &case);
-            assert_eq!(report.cut.is_some(), selection != 0, "{case}");
-            cases += 1;
-        }
-    }
-    assert!(cases > 500, "{cases} cases");
-}
-
-#[test]
 fn no_flipped_bit_causes_silent_loss() {
     // Every bit of every byte of three to five segments, including their zeros.
     let log = RecordedLog::write(2, 16, 150);
@@ -496,34 +454,6 @@ fn frame_of_another_program_is_not_damage() {
     let error = Wal::open(directory, Durable::blank(LockTable::default(), Members::default())).unwrap_err();
     assert!(matches!(error, StorageError::NotUnderstood { offset: 1536, .. }), "{error}");
     assert!(!error.is_damage(), "the node must not come back with nothing: a newer program can read its log");
-}
-
-#[test]
-fn directory_is_locked_by_one_process() {
-    let directory = directory();
-    let first = DataDir::open(directory.path(), &identity()).unwrap();
-    let locked = |error: StorageError| {
-        assert!(matches!(error, StorageError::Locked { .. }), "{error}");
-        assert!(error.to_string().contains(&format!("in use by process {}", std::process::id())), "{error}");
-    };
-    locked(DataDir::open(directory.path(), &identity()).unwrap_err());
-    let (wal, _, _) = Wal::open(first, Durable::blank(Tape, Members::default())).unwrap();
-    locked(DataDir::open(directory.path(), &identity()).unwrap_err());
-    drop(wal);
-    open(directory.path()).unwrap();
-}
-
-#[test]
-fn a_segment_of_another_node_is_refused() {
-    let mine = directory();
-    drop(open(mine.path()).unwrap());
-    let other = directory();
-    let their_identity = Identity { node: NodeId(3), ..identity() };
-    let theirs = DataDir::open(other.path(), &their_identity).unwrap();
-    drop(Wal::open_with_segments_of(SEGMENT, theirs, Durable::blank(Tape, Members::default())).unwrap());
-    fs::copy(other.path().join(segment_name(1)), mine.path().join(segment_name(1))).unwrap();
-    let error = open(mine.path()).unwrap_err();
-    assert!(matches!(error, StorageError::WrongNode { found: NodeId(3), .. }), "{error}");
 }
 
 #[test]

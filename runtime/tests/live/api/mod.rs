@@ -12,7 +12,6 @@ mod numbers;
 mod records;
 mod refusals;
 mod sessions;
-mod transfers;
 mod values;
 mod watchers;
 mod watches;

@@ -21,7 +21,7 @@ const NOT_PROVOKED: [(&str, &str, &str); 14] = [
     ("*", "withdrawn", "another request must withdraw the claim meanwhile: `api::locks`"),
     ("*", "change_not_ready", "another change must be under way: `durability::returns`"),
     ("*", "no_majority", "most voters must be away, and the leader must not have noticed: `founding`"),
-    ("transferLeadership", "not_transferred", "the successor must not answer: `api::transfers`"),
+    ("transferLeadership", "not_transferred", "the successor must not answer: a test of `core/driver/tests.rs`"),
     ("promoteMember", "not_caught_up", "a learner must lack many entries: `membership`"),
     ("requests", "no_leader", "a follower must lose its leader while a client opens a WebSocket through it"),
     ("takeSnapshot", "no_leader", "the node must never have applied anything"),

@@ -216,7 +216,7 @@ fn a_directory_of_a_later_version_is_refused() {
     let files: [(PathBuf, &str, Change<'_>); 5] = [
         (data.join("identity.json"), "format 5", &in_json),
         (data.join("start.json"), "format 1", &in_json),
-        (data.join("peers.json"), "the formats 2 to 3", &in_json),
+        (data.join("peers.json"), "format 3", &in_json),
         (segment(&data), "format 6", &|bytes| in_header(bytes, 508)),
         (data.join(snapshot_file), "format 6", &|bytes| in_header(bytes, of_snapshot(bytes))),
     ];
