@@ -13,14 +13,14 @@
 //! the header, which are not operations, have `:process :nemesis`, which Knossos leaves out.
 
 use std::collections::HashMap;
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 
 use serde::Serialize;
-use serde_json::{Map, Value, json};
+use serde_json::{Value, json};
 
 use super::edn::Edn;
 use super::processes::processes;
-use super::{BadHistory, Call, Event, History, OpId};
+use super::{Call, Event, History, OpId};
 
 /// Writes a history as EDN lines.
 ///
@@ -93,48 +93,4 @@ fn parts(call: &Call) -> (String, Value, Value) {
     let (f, mut fields) = call.into_iter().next().expect("a call has a name");
     let key = fields.as_object_mut().and_then(|fields| fields.remove("key")).unwrap_or(Value::Null);
     (f, key, fields)
-}
-
-/// Reads the output of [`write()`].
-///
-/// # Errors
-/// [`BadHistory`], with the invalid line or operation.
-pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
-    let mut events = Vec::new();
-    for (line, text) in (1..).zip(lines.lines()) {
-        let event = Edn::parse(&text?).and_then(|line| event(&line));
-        events.push(event.map_err(|error| BadHistory::Line { line, error })?);
-    }
-    History::from_events(events)
-}
-
-fn event(line: &Edn) -> Result<Event, String> {
-    let field = |name: &str| line.get(name).cloned().ok_or_else(|| format!("there is no :{name}"));
-    let plain = |name: &str| field(name).map(Value::from);
-    if field("process")? == Edn::keyword("nemesis") {
-        return serde_json::from_value(plain("value")?).map_err(|error| error.to_string());
-    }
-    let (Edn::Keyword(kind), Edn::Keyword(f)) = (field("type")?, field("f")?) else {
-        return Err(":type and :f are keywords".to_string());
-    };
-    let Edn::Vector(value) = field("value")? else { return Err(":value is a vector".to_string()) };
-    let [key, value]: [Edn; 2] = value.try_into().map_err(|_| ":value is [key what]".to_string())?;
-    let mut event = Map::new();
-    event.insert("type".to_string(), json!(kind));
-    event.insert("op".to_string(), plain("op")?);
-    event.insert("time".to_string(), plain("time")?);
-    match kind.as_str() {
-        "invoke" => {
-            let mut fields = Value::from(value);
-            if let (Some(fields), false) = (fields.as_object_mut(), key == Edn::Nil) {
-                fields.insert("key".to_string(), key.into());
-            }
-            event.insert("client".to_string(), plain("client")?);
-            event.insert("call".to_string(), json!({ f: fields }));
-        }
-        "ok" => drop(event.insert("value".to_string(), value.into())),
-        "fail" => drop(event.insert("error".to_string(), plain("error")?)),
-        _ => drop(event.insert("why".to_string(), plain("error")?)),
-    }
-    serde_json::from_value(event.into()).map_err(|error| error.to_string())
 }

@@ -11,24 +11,24 @@
 //! then accept any effect, including none. `ClientId` is a [process](super::processes). The other
 //! fields are ours: `End` is the time at which the client gave up, `Why` the reason.
 
-use std::io::{self, BufRead, Write};
+use std::io::{self, Write};
 
-use serde::{Deserialize, Serialize};
+use serde::Serialize;
 
 use super::event::VERSION;
 use super::processes::processes;
-use super::{Answer, BadHistory, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
+use super::{Answer, Call, Client, End, History, Note, OpId, Operation, Refusal, Time};
 
 /// Facts about the whole history.
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
 struct Header {
     version: u32,
     drift_ppm: u32,
 }
 
-#[derive(Serialize, Deserialize)]
-#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+#[derive(Serialize)]
+#[serde(rename_all = "PascalCase")]
 struct Line {
     client_id: usize,
     input: Call,
@@ -40,11 +40,11 @@ struct Line {
     client: Client,
     notes: Vec<(Time, Note)>,
     end: Option<Time>,
-    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[serde(skip_serializing_if = "Option::is_none")]
     why: Option<String>,
 }
 
-#[derive(Serialize, Deserialize)]
+#[derive(Serialize)]
 #[serde(rename_all = "snake_case")]
 enum Output {
     Ok(Answer),
@@ -78,36 +78,4 @@ pub fn write(history: &History, mut into: impl Write) -> io::Result<()> {
         into.write_all(b"\n")?;
     }
     Ok(())
-}
-
-/// Reads the output of [`write()`].
-///
-/// # Errors
-/// [`BadHistory::Version`]; [`BadHistory::Line`] with the invalid line. A history without a header
-/// is rejected: without the clocks' drift a checker could accuse a correct run.
-pub fn read(lines: impl BufRead) -> Result<History, BadHistory> {
-    let mut lines = lines.lines();
-    let header = lines.next().transpose()?.unwrap_or_default();
-    let header: Result<Header, _> = serde_json::from_str(&header);
-    let Header { version, drift_ppm } =
-        header.map_err(|error| BadHistory::Line { line: 1, error: format!("it is not the header: {error}") })?;
-    if version != VERSION {
-        return Err(BadHistory::Version(version));
-    }
-    let mut history = History { drift_ppm, operations: Vec::new() };
-    for (line, text) in (2..).zip(lines) {
-        let complaint = |error: String| BadHistory::Line { line, error };
-        let read: Line = serde_json::from_str(&text?).map_err(|error| complaint(error.to_string()))?;
-        let end = match (read.output, read.why) {
-            (Some(Output::Ok(answer)), _) => Some(End::Ok(answer)),
-            (Some(Output::Fail(refusal)), _) => Some(End::Fail(refusal)),
-            (None, why) => why.map(End::Info),
-        };
-        if end.is_some() != read.end.is_some() {
-            return Err(complaint("an end has a time and an outcome".to_string()));
-        }
-        let Line { op: id, client, call: invoked, input: call, notes, .. } = read;
-        history.operations.push(Operation { id, client, invoked, call, notes, end: read.end.zip(end) });
-    }
-    Ok(history)
 }
