@@ -108,6 +108,22 @@ pub fn path(workspace: &Path) -> PathBuf {
     workspace.join("docs/results.md")
 }
 
+/// What stands above the links at the end of a page, which `just book` writes (conformance/tests/documents/book.rs).
+pub const NEIGHBOURS: &str = "\n<!-- `just book` writes what follows. -->\n";
+
+/// Writes the page, above the links to its neighbours in the book if it has some.
+///
+/// # Errors
+/// If a list or the measured figures cannot be read, or the page cannot be written.
+pub fn write(workspace: &Path) -> Result<PathBuf, DocumentError> {
+    let (path, mut text) = (path(workspace), page(workspace)?);
+    if let Some((_, links)) = fs::read_to_string(&path).unwrap_or_default().split_once(NEIGHBOURS) {
+        text += &[NEIGHBOURS, links].concat();
+    }
+    fs::write(&path, text).map_err(|source| DocumentError::File { path: path.clone(), source })?;
+    Ok(path)
+}
+
 /// All models that are explored to their end, without the gallery, which docs/gallery.md covers.
 pub fn exhausted() -> Vec<Named> {
     models().into_iter().filter(|model| model.tier <= Tier::Deep && !model.is_of_the_gallery()).collect()

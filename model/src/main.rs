@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use palisade_model::check::Effort;
 use palisade_model::check_all::check_all;
-use palisade_model::document::{self, DocumentError};
+use palisade_model::document;
 use palisade_model::explore::{self, fragment};
 use palisade_model::liveness;
 use palisade_model::models::models;
@@ -492,11 +492,8 @@ fn keep(names: &[String], into: &Path, effort: make::Effort) -> Done {
 
 fn document() -> Done {
     let workspace = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."));
-    let path = document::path(workspace);
-    let written = document::page(workspace).and_then(|page| {
-        std::fs::write(&path, page).map_err(|source| DocumentError::File { path: path.clone(), source })
-    });
-    written.map_err(|error| Failure { message: error.to_string(), code: UNAVAILABLE })?;
+    let written = document::write(workspace);
+    let path = written.map_err(|error| Failure { message: error.to_string(), code: UNAVAILABLE })?;
     say(format_args!("wrote {}", path.display()))?;
     Ok(ExitCode::SUCCESS)
 }

@@ -5,13 +5,10 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-use palisade_model::document::{exhausted, measured, page, path};
+use palisade_model::document::{NEIGHBOURS, exhausted, measured, page, path};
 use palisade_model::expected_counts;
 use palisade_model::liveness::checks;
 use palisade_model::named::Named;
-
-/// What stands above the lines that `just book` writes at the end of a page (conformance/tests/documents/book.rs).
-const NEIGHBOURS: &str = "\n<!-- `just book` writes what follows. -->\n";
 
 fn workspace() -> &'static Path {
     Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/.."))

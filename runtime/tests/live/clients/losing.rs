@@ -48,7 +48,7 @@ pub fn loss_is_reported_before_another_client_is_granted(program: &Program) {
 /// Goal: the same where each answer is under way for a good part of the lease: that lasts from the
 /// moment at which the request was sent, not from the answer.
 pub fn loss_is_reported_in_time_on_a_slow_network(program: &Program) {
-    assert_lost_in_time(program, 2 * LOST, LOST / 3);
+    assert_lost_in_time(program, LOST * 3 / 2, LOST / 4);
 }
 
 fn assert_lost_in_time(program: &Program, ttl: Duration, delay: Duration) {
