@@ -42,6 +42,7 @@ type engine struct {
 	pinged    bool
 	greeted   bool
 	confirmed bool
+	renewed   bool
 	askedAt   instant
 	here      map[uint64]instant
 	// failure is why the last connection or attempt ended, at the node failedAt.
@@ -128,7 +129,7 @@ const (
 	maxReaction     = time.Second
 	// And it ends 2% earlier: the rates of this clock and of the leader's may each be 1% wrong.
 	clockPercent = 2
-	// anotherNode is the part of a TTL that is left to ask another node, when the connected one renews nothing.
+	// An eighth of the TTL (1 / anotherNode) is left to ask another node, when the connected one renews no more.
 	anotherNode = 8
 	// serverPercent bounds the session's end at the server in the same way.
 	serverPercent = 100 + clockPercent
@@ -301,9 +302,10 @@ func (e *engine) deadAt() instant {
 	return e.deadSince().add(patience)
 }
 
-// renewalDue is when to ask another node unless this one has renewed the lease: it may also talk and renew nothing.
+// renewalDue is when to ask another node unless this one has renewed the lease: it may also talk and renew no more. The
+// first renewal over a connection takes longer than the others, so that only those after it are waited for.
 func (e *engine) renewalDue() instant {
-	if e.phase != holding || !e.greeted {
+	if e.phase != holding || !e.renewed {
 		return never
 	}
 	return e.leaseEnd.add(-e.ttl / anotherNode)
@@ -330,7 +332,7 @@ func (e *engine) opened(at instant) {
 		return
 	}
 	e.link, e.heardAt, e.askedAt = linkOpen, at, at
-	e.pinged, e.greeted, e.confirmed = false, false, false
+	e.pinged, e.greeted, e.confirmed, e.renewed = false, false, false, false
 	switch {
 	case e.session != "":
 		e.serverEnd = latest(e.serverEnd, e.endAtServer(at))
@@ -660,7 +662,7 @@ func (e *engine) onRenewed(at instant, m message) {
 		}
 	}
 	e.route.succeeded()
-	e.failure = nil
+	e.failure, e.renewed = nil, true
 	e.count(sent, m.ttl)
 	if e.phase == acquiring && e.token != 0 {
 		e.deliver(at)

@@ -236,14 +236,17 @@ func TestAGrantWhoseLeaseHasEndedWaitsForARenewal(t *testing.T) {
 	s.leaseEnds(ms(5740))
 }
 
-func TestANodeThatRenewsNothingLeavesTimeToAskAnotherOne(t *testing.T) {
+func TestANodeThatRenewsNoMoreLeavesTimeToAskAnotherOne(t *testing.T) {
 	s := held(t)
-	s.alive(ms(1000))
+	s.hears(1000, `{"check":{"n":1}}`)
+	s.hears(1100, `{"renewed":{"n":1,"ttl_ms":3000}}`)
+	s.expect("send here")
 	s.alive(ms(2000))
-	if due := s.wakeup(); due != ms(2265) {
+	s.alive(ms(3000))
+	if due := s.wakeup(); due != ms(3265) {
 		t.Fatalf("the engine sleeps until %v", time.Duration(due))
 	}
-	s.tick(ms(2265))
+	s.tick(ms(3265))
 	s.expect("disconnect", "connect b:1")
 	if s.phase != holding {
 		t.Fatal("the lock is lost before its lease has ended")

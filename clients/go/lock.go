@@ -125,7 +125,7 @@ func (l *Lock) look() instant {
 }
 
 // Release gives the lock back. It returns nil when a node has confirmed it, or when the lease has ended at the cluster
-// too; a *LostError if the lock had been lost before; and ctx.Err() if ctx is done earlier, while the release goes on in
+// too (in the moment in which it ends here, up to a margin earlier); a *LostError if the lock had been lost before; and ctx.Err() if ctx is done earlier, while the release goes on in
 // the background until then. Whatever it returns, the lock counts as released from the moment of the call: Context
 // ends, and Lost stays open. A second call waits for the same release.
 //

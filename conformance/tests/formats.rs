@@ -68,6 +68,12 @@ fn exported_lines_have_the_documented_form() {
         r#"{"type":"invoke","op":2,"client":"b","time":6,"call":{"release":{"key":"k","session":"s2","token":3}}}"#,
         "\n",
         r#"{"type":"fail","op":2,"time":8,"error":"not_holder"}"#,
+        "\n",
+        r#"{"type":"invoke","op":3,"client":"c","time":10,"call":{"close_session":{"session":"s \"3\""}}}"#,
+        "\n",
+        r#"{"type":"note","op":3,"time":11,"note":"disconnected"}"#,
+        "\n",
+        r#"{"type":"info","op":3,"time":12,"why":"lost"}"#,
     );
     let history = History::read(text.as_bytes()).unwrap();
     let written = |write: fn(&History, &mut Vec<u8>) -> std::io::Result<()>| {
@@ -84,13 +90,20 @@ fn exported_lines_have_the_documented_form() {
             r#"{:process 1, :type :invoke, :f :release, :value ["k" {:session "s2", :token 3}], :time 6, :index 2, :op 2, :client "b"}"#,
             r#"{:process 1, :type :fail, :f :release, :value ["k" {:session "s2", :token 3}], :time 8, :index 3, :op 2, :error "not_holder"}"#,
             r#"{:process 0, :type :ok, :f :acquire, :value ["k" {:granted {:session "s1", :token 7}}], :time 9, :index 4, :op 1}"#,
+            r#"{:process 0, :type :invoke, :f :close_session, :value [nil {:session "s \"3\""}], :time 10, :index 5, :op 3, :client "c"}"#,
+            r#"{:process :nemesis, :type :info, :f :note, :value {:note "disconnected", :op 3, :time 11, :type "note"}, :time 11, :index 6}"#,
+            r#"{:process 0, :type :info, :f :close_session, :value [nil {:session "s \"3\""}], :time 12, :index 7, :op 3, :error "lost"}"#,
         ]
     );
     let lines = written(|history, into| porcupine::write(history, into));
-    assert_eq!(lines[0], r#"{"Version":1,"DriftPpm":250}"#);
     assert_eq!(
-        lines[1],
-        r#"{"ClientId":0,"Input":{"acquire":{"key":"k","session":"s1","number":1,"wait_ms":500}},"Call":5,"Output":{"ok":{"granted":{"session":"s1","token":7}}},"Return":9,"Op":1,"Client":"a","Notes":[],"End":9}"#
+        lines,
+        [
+            r#"{"Version":1,"DriftPpm":250}"#,
+            r#"{"ClientId":0,"Input":{"acquire":{"key":"k","session":"s1","number":1,"wait_ms":500}},"Call":5,"Output":{"ok":{"granted":{"session":"s1","token":7}}},"Return":9,"Op":1,"Client":"a","Notes":[],"End":9}"#,
+            r#"{"ClientId":1,"Input":{"release":{"key":"k","session":"s2","token":3}},"Call":6,"Output":{"fail":"not_holder"},"Return":8,"Op":2,"Client":"b","Notes":[],"End":8}"#,
+            r#"{"ClientId":0,"Input":{"close_session":{"session":"s \"3\""}},"Call":10,"Output":null,"Return":13,"Op":3,"Client":"c","Notes":[[11,"disconnected"]],"End":12,"Why":"lost"}"#,
+        ]
     );
 }
 

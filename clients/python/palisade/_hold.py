@@ -36,7 +36,7 @@ LEAST_REACTION = 0.02
 MOST_REACTION = 1.0
 # The share of a TTL that is kept because each of two clocks may be wrong by 1 %.
 CLOCK_RATES = 0.02
-# The share of a TTL that is left to ask another node, when the connected one renews nothing.
+# The share of a TTL that is left to ask another node, when the connected one renews no more.
 ANOTHER_NODE = 1 / 8
 # How long a node is looked for at least, in seconds, if the wait is shorter.
 LEAST_PATIENCE = 1.0
@@ -68,7 +68,7 @@ SLOW = frozenset({"no_space", "too_soon"})
 # The session or its grant has ended.
 GONE = frozenset({"no_session", "not_holder", "gone"})
 # A held lock is held no longer. Any other refusal is of one node, for example of one whose file of
-# bearer tokens is older; another node may go on with the session while the lease lasts.
+# bearer tokens is older; another node may go on with the session while it lives.
 FINAL_WHILE_HELD = GONE | {"withdrawn"}
 # The node does not know this client. As the answer to an upgrade it says nothing about a session
 # that another node has opened; as a frame it is the word of the access rules.
@@ -143,6 +143,8 @@ class Hold:
         self._unreachable_at = now + max(request.wait, least)
         self._timeout_at = now + request.wait + patience
         self._connected = False
+        # The lease was renewed over this connection, after its first frame.
+        self._renewed_here = False
         # When the first frame of this connection was sent; None once its answer has come.
         self._first_sent: float | None = None
         self._has_asked = False
@@ -249,6 +251,7 @@ class Hold:
         self._release_sent = False
         self._value_sent = False
         self._here.clear()
+        self._renewed_here = False
         self.outbox.clear()
         self._first_sent = now
         if self._session is None:
@@ -259,6 +262,7 @@ class Hold:
     def cut(self, reason: str) -> None:
         """The connection is gone, for whatever reason."""
         self._connected = False
+        self._renewed_here = False
         self._value_sent = False
         self._last_reason = reason
         self.outbox.clear()
@@ -361,10 +365,9 @@ class Hold:
 
     @property
     def renewal_due(self) -> float | None:
-        """When to ask another node unless this one has renewed the lease; None if no lock is held
-        over this connection yet."""
-        is_served = self._connected and self._first_sent is None
-        if self.phase is not Phase.HELD or not is_served:
+        """When to ask another node unless this one has renewed the lease once more. The first
+        renewal over a connection takes longer than the others: None before it."""
+        if self.phase is not Phase.HELD or not self._renewed_here:
             return None
         return self.lease_end - self._ttl * ANOTHER_NODE
 
@@ -429,6 +432,7 @@ class Hold:
         sent = self._here.get(n)
         if sent is None or self.phase is Phase.RELEASING:
             return
+        self._renewed_here = True
         self._here = {number: time for number, time in self._here.items() if time > sent}
         self._count_from(max(self._base, sent), ttl_ms)
 

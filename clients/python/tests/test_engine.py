@@ -291,7 +291,8 @@ class Holding(unittest.TestCase):
         self.assertEqual(self.world.target.number, 1)
         self.assertTrue(self.world.engine.hold.is_valid(self.world.now))
 
-    def test_node_that_talks_and_renews_nothing_leaves_time_to_ask_another_one(self) -> None:
+    def test_node_that_talks_and_renews_no_more_leaves_time_to_ask_another_one(self) -> None:
+        self.world.renew(1)
         for _ in range(2):
             self.world.sleep(1)
             self.world.arrive(self.world.peer.ping())

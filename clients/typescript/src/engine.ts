@@ -52,7 +52,7 @@ const LEAST_REACTION_MS = 20;
 const MOST_REACTION_MS = 1_000;
 /** The share of a TTL that is kept for the rate errors of two clocks. */
 const CLOCK_RATES_PART = 0.02;
-/** The share of a TTL that is left to ask another server, when the connected one renews nothing. */
+/** The share of a TTL that is left to ask another server, when the connected one renews no more. */
 const ANOTHER_SERVER_PART = 1 / 8;
 /** How long a dial may take while no lock is held, in milliseconds. */
 const DIAL_MS = 2_000;
@@ -179,6 +179,7 @@ export class Engine {
       openedAt: now,
       heardAt: now,
       answered: false,
+      renewed: false,
       releaseSent: false,
       heres: new Map(),
     };
@@ -288,10 +289,12 @@ export class Engine {
     return Math.min(link.heardAt + this.#silenceMs(link), this.#renewalDue(link));
   }
 
-  /** When to ask another server unless this one has renewed the lease: it may also talk and renew nothing. */
+  /**
+   * When to ask another server unless this one has renewed the lease: it may also talk and renew no more. The first
+   * renewal over a link takes longer than the others, so that only those after it are waited for.
+   */
   #renewalDue(link: OpenLink): number {
-    const isHeldHere = this.#phase === "held" && link.answered;
-    return isHeldHere ? this.#leaseEnd - this.#ttlMs * ANOTHER_SERVER_PART : Infinity;
+    return this.#phase === "held" && link.renewed ? this.#leaseEnd - this.#ttlMs * ANOTHER_SERVER_PART : Infinity;
   }
 
   /**
@@ -364,7 +367,7 @@ export class Engine {
   #takeGrant(link: OpenLink, grant: Extract<ServerMessage, { kind: "granted" }>, now: number): void {
     this.#ttlMs = this.#believed(grant.ttlMs);
     this.#leaseEnd = leaseEnd(this.#base, this.#ttlMs);
-    if (now >= this.#leaseEnd) return this.#giveBack(link, this.#ttlMs, now);
+    if (now >= this.#leaseEnd) return this.#giveBack(link, now);
     this.#token = grant.token;
     this.#phase = "held";
     const keys = grant.keys === undefined ? {} : { keys: grant.keys };
@@ -373,8 +376,8 @@ export class Engine {
   }
 
   /** The process stood still when the grant came, and its lease is over. The wait goes on, if it is not over, too. */
-  #giveBack(link: OpenLink, ttlMs: number, now: number): void {
-    const message = `${this.#name()} was granted, but its lease (of a TTL of ${ttlMs} ms) was over when this was read`;
+  #giveBack(link: OpenLink, now: number): void {
+    const message = `${this.#name()} was granted, but its lease (of a TTL of ${this.#ttlMs} ms) was over when this was read`;
     const isOver = now >= this.#startedAt + this.#patience.waitMs;
     if (isOver) return this.#refuse(new LockLost("expired", message), now);
     this.#send(link.id, RELEASE_FRAME);
@@ -419,6 +422,7 @@ export class Engine {
     const sentAt = link.heres.get(n);
     if (sentAt === undefined) return;
     link.heres.delete(n);
+    link.renewed = true;
     this.#renew(sentAt, ttlMs);
   }
 

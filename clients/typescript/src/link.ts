@@ -19,6 +19,8 @@ export interface OpenLink {
   heardAt: number;
   /** Whether the first frame was answered. */
   answered: boolean;
+  /** Whether the lease was renewed over it, after the first frame. */
+  renewed: boolean;
   releaseSent: boolean;
   /** The times at which unanswered `here` were handed out, by their numbers. */
   readonly heres: Map<number, number>;

@@ -666,8 +666,10 @@ describe("a reconnect of a holder", () => {
     assert.equal(world.pass(1).dialled.length, 2);
   });
 
-  it("happens when a server talks and renews nothing, with time left to ask another one", () => {
-    const world = World.held();
+  it("happens when a server talks and renews no more, with time left to ask another one", () => {
+    const world = World.held()
+      .say({ check: { n: 1 } })
+      .say({ renewed: { n: 1, ttl_ms: 3_000 } });
     for (let step = 0; step < 2; step++) world.pass(1_000).do((engine, now) => engine.handlePing(1, now));
     world.pass(264);
     assert.equal(world.dialled.length, 1);

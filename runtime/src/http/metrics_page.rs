@@ -28,7 +28,7 @@ pub(super) struct MetricsPage {
 }
 
 metrics! {
-    /// The node's state, as of the page. What it cannot say otherwise is 0.
+    /// The node's state, as of the page. What is unknown or absent is 0.
     struct Gauges {
         leader: Gauge = "leader", "1 if this node leads";
         leader_known: Gauge = "leader_known", "1 if this node knows a leader";

@@ -185,7 +185,7 @@ fn a_data_directory_is_one_nodes_for_ever() {
 type Change<'a> = &'a dyn Fn(&[u8]) -> Vec<u8>;
 
 /// Goal: a directory in which a later version has written one file in a new format is refused, whichever file it is, with
-/// the file, its format, and the formats that this version reads; nothing in it is changed. (What a version reads of the
+/// the file, its format, and the one that this version reads; nothing in it is changed. (What a version reads of the
 /// version before is tested with the program of that version, in `upgrade`.)
 #[test]
 fn a_directory_of_a_later_version_is_refused() {

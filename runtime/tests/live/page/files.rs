@@ -85,7 +85,9 @@ fn only_the_own_page_takes_and_breaks_locks() {
         format!("{own}\r\nOrigin: http://evil.example"),
     ];
     for origin in &others {
-        for request in [acquire, "POST /v1/locks/k/break", "GET /v1/locks", "GET /ui/", "GET /nothing"] {
+        for request in
+            [acquire, "POST /v1/locks/k/break", "GET /v1/locks", "GET /ui/", "GET /nothing", "DELETE /v1/sessions/x"]
+        {
             from_page(&address, origin, request, &order).refused(403, "wrong_origin");
         }
         let upgrade = format!("GET /v1/ws HTTP/1.1\r\nHost: {address}\r\n{UPGRADE}Origin: {origin}\r\n\r\n");
