@@ -268,7 +268,7 @@ pub(super) fn configuration(data: &[u8]) -> bool {
 
 pub(super) fn configuration_seeds() -> Vec<Vec<u8>> {
     let identity = sound_directory().iter().filter(|(name, _)| name == "identity.json");
-    let peers = br#"{"format":2,"met":[{"node":3,"generation":0,"incarnation":7,"peer_addr":"127.0.0.1:7503"}]}"#;
+    let peers = br#"{"format":3,"met":[{"node":3,"generation":0,"incarnation":7,"start":{"count":1,"recent":[5]},"peer_addr":"127.0.0.1:7503"}]}"#;
     identity
         .map(|(_, content)| [&[0], content.as_slice()].concat())
         .chain([[&[1], peers.as_slice()].concat()])
